@@ -1,0 +1,42 @@
+"""The one exception that a user's mistake raises.
+
+Every error names the input, the reason and the remedy in one line; the command line prints that line and
+exits with code 2. Anything else that escapes is a defect of iossim, and shows its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class IossimError(Exception):
+    """A mistake in what the user gave: ``str(error)`` is one line naming the input, the reason, the remedy."""
+
+
+class GraphError(IossimError):
+    """A graph that is not well formed, or an op that cannot take its inputs."""
+
+
+class ModelError(IossimError):
+    """A model that is not known, or a model file that cannot be read."""
+
+
+class DeviceError(IossimError):
+    """A device that is not known, or a device profile that is not valid."""
+
+
+class ScheduleError(IossimError):
+    """A schedule that is not valid, or that does not fit its graph."""
+
+
+class OptionError(IossimError):
+    """An option with a value that it cannot have."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A remedy for a misspelt name: the nearest known one, and all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}known: {', '.join(names)}"

@@ -1,0 +1,77 @@
+"""Weights: external to the graph and lazy. A graph holds where each constant comes from, not its array."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from iossim.errors import GraphError
+from iossim.ir.op import Array
+from iossim.ir.types import DType, TensorType
+
+
+class Constant(ABC):
+    """A tensor that is known before the network runs."""
+
+    type: TensorType
+
+    @abstractmethod
+    def load(self) -> Array:
+        """The array, of ``type``'s shape and element type."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayConstant(Constant):
+    """An array at hand."""
+
+    array: Array
+    type: TensorType = field(init=False)
+
+    def __post_init__(self) -> None:
+        dtype = DType("fp32") if self.array.dtype == np.float32 else dtype_of(self.array)
+        object.__setattr__(self, "type", TensorType(self.array.shape, dtype))
+
+    def load(self) -> Array:
+        return self.array
+
+
+@dataclass(frozen=True)
+class SeededConstant(Constant):
+    """Normal noise from a seed, scaled to keep the variance of activations (He et al., 2015).
+
+    The seed is derived from ``name``, so that equal names hold equal weights in every process.
+    """
+
+    type: TensorType
+    name: str
+    seed: int = 0
+
+    def load(self) -> Array:
+        digest = hashlib.sha256(f"{self.seed}:{self.name}".encode()).digest()
+        generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+        shape = self.type.shape
+        fan_in = max(1, int(np.prod(shape[1:]))) if len(shape) > 1 else 1
+        scale = (2.0 / fan_in) ** 0.5 if len(shape) > 1 else 0.1
+        values = generator.standard_normal(shape, dtype=np.float32) * np.float32(scale)
+        return values.astype(self.type.dtype.numpy)
+
+
+@dataclass(frozen=True)
+class AbsentConstant(Constant):
+    """Weights that were not saved with the graph: enough to schedule and price, not to execute."""
+
+    type: TensorType
+
+    def load(self) -> Array:
+        raise GraphError("this graph was read without its weights; load the model itself to execute it")
+
+
+def dtype_of(array: Array) -> DType:
+    """The element type of an array; raises GraphError for one that iossim does not know."""
+    for dtype in DType:
+        if dtype.numpy == array.dtype:
+            return dtype
+    raise GraphError(f"element type {array.dtype} is not supported; known: {', '.join(DType)}")

@@ -1,0 +1,236 @@
+"""The computation graph: immutable, validated when built, hashed by structure.
+
+A graph is a directed acyclic graph of nodes (primitive ops) over named values. Values are graph inputs,
+constants (weights) or outputs of nodes. Names are for people: they do not enter the hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from iossim.errors import GraphError
+from iossim.ir.constants import AbsentConstant, Constant
+from iossim.ir.op import Op, Work
+from iossim.ir.types import DType, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One op applied to values."""
+
+    name: str
+    op: Op
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in topological order; ``types`` gives the type of every value.
+
+    Build one with :meth:`create` (which infers types and validates) or :class:`iossim.ir.builder.GraphBuilder`.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Constant]
+
+    @staticmethod
+    def create(
+        inputs: Mapping[str, TensorType],
+        outputs: Iterable[str],
+        nodes: Iterable[Node],
+        constants: Mapping[str, Constant],
+    ) -> Graph:
+        """Sort, infer and validate; raises GraphError naming the op at fault."""
+        ordered = _topological(tuple(nodes), {*inputs, *constants})
+        types = {**inputs, **{name: constant.type for name, constant in constants.items()}}
+        for node in ordered:
+            try:
+                inferred = node.op.infer([types[name] for name in node.inputs])
+            except GraphError as error:
+                raise GraphError(f"op {node.name!r} ({node.op.kind}): {error}") from None
+            if len(inferred) != len(node.outputs):
+                raise GraphError(
+                    f"op {node.name!r} ({node.op.kind}) makes {len(inferred)} outputs but names {len(node.outputs)}"
+                )
+            for value, value_type in zip(node.outputs, inferred, strict=True):
+                if any(dimension < 1 for dimension in value_type.shape):
+                    raise GraphError(
+                        f"op {node.name!r} ({node.op.kind}) would make an empty tensor {value_type}; "
+                        "its input is too small for its kernel"
+                    )
+                types[value] = value_type
+        results = tuple(outputs)
+        for name in results:
+            if name not in types:
+                raise GraphError(f"graph output {name!r} is made by no op")
+        used = {name for node in ordered for name in node.inputs} | set(results)
+        kept = {name: constant for name, constant in constants.items() if name in used}
+        types = {name: value for name, value in types.items() if name in kept or name not in constants}
+        return Graph(tuple(inputs), results, ordered, types, kept)
+
+    @cached_property
+    def producer(self) -> Mapping[str, Node]:
+        """The node that makes each value."""
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each value, in topological order, each once."""
+        readers: dict[str, list[Node]] = {name: [] for name in self.types}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                readers[name].append(node)
+        return {name: tuple(nodes) for name, nodes in readers.items()}
+
+    def input_types(self, node: Node) -> list[TensorType]:
+        return [self.types[name] for name in node.inputs]
+
+    def output_types(self, node: Node) -> list[TensorType]:
+        return [self.types[name] for name in node.outputs]
+
+    def work(self, node: Node) -> Work:
+        return node.op.work(self.input_types(node), self.output_types(node))
+
+    @cached_property
+    def hash(self) -> str:
+        """Hash of the structure: ops, attributes, types and edges; neither names nor weights count.
+
+        Every value is hashed from what makes it, then every node again from what reads it, so that nodes that
+        look the same from above are told apart by their place.
+        """
+        above: dict[str, str] = {}
+        for position, name in enumerate(self.inputs):
+            above[name] = _digest("input", str(position), str(self.types[name]))
+        for name, constant in self.constants.items():
+            above[name] = _digest("constant", str(constant.type))
+        for node in self.nodes:
+            made = _digest(node.op.signature, *(above[name] for name in node.inputs))
+            for position, name in enumerate(node.outputs):
+                above[name] = _digest(made, str(position), str(self.types[name]))
+        below: dict[str, list[str]] = {name: [] for name in self.types}
+        for position, name in enumerate(self.outputs):
+            below[name].append(_digest("output", str(position)))
+        whole: list[str] = []
+        for node in reversed(self.nodes):
+            seen = [_digest(above[name], *sorted(below[name])) for name in node.outputs]
+            place = _digest(node.op.signature, *(above[name] for name in node.inputs), *seen)
+            whole.append(place)
+            for position, name in enumerate(node.inputs):
+                below[name].append(_digest(place, str(position)))
+        whole += [
+            _digest("value", above[name], *sorted(below[name])) for name in (*self.inputs, *self.constants)
+        ]
+        return _digest(*sorted(whole))[:32]
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """Hash of the structure and of the contents of the weights; loads them all."""
+        contents: list[str] = []
+        for node in self.nodes:
+            for name in node.inputs:
+                if name in self.constants:
+                    contents.append(hashlib.sha256(self.constants[name].load().tobytes()).hexdigest())
+        return _digest(self.hash, *contents)[:32]
+
+    def to_json(self) -> dict[str, Any]:
+        """The structure as JSON values; weights are external and stay out."""
+        return {
+            "inputs": {name: _type_to_json(self.types[name]) for name in self.inputs},
+            "outputs": list(self.outputs),
+            "constants": {name: _type_to_json(constant.type) for name, constant in self.constants.items()},
+            "nodes": [
+                {
+                    "name": node.name,
+                    "op": node.op.kind,
+                    "attributes": node.op.attributes(),
+                    "inputs": list(node.inputs),
+                    "outputs": list(node.outputs),
+                }
+                for node in self.nodes
+            ],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Graph:
+        """Inverse of :meth:`to_json`; constants come back without their arrays."""
+        try:
+            return Graph.create(
+                {name: _type_from_json(value) for name, value in data["inputs"].items()},
+                data["outputs"],
+                [
+                    Node(
+                        node["name"],
+                        Op.from_attributes(node["op"], node["attributes"]),
+                        tuple(node["inputs"]),
+                        tuple(node["outputs"]),
+                    )
+                    for node in data["nodes"]
+                ],
+                {name: AbsentConstant(_type_from_json(value)) for name, value in data["constants"].items()},
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise GraphError(f"not a saved graph: {error!r}; write one with Graph.save") from None
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(self.to_json(), indent=1))
+
+    @staticmethod
+    def read(path: Path) -> Graph:
+        return Graph.from_json(json.loads(path.read_text()))
+
+
+def _topological(nodes: tuple[Node, ...], known: set[str]) -> tuple[Node, ...]:
+    """Nodes in an order where each follows what it reads, otherwise as given."""
+    made: dict[str, Node] = {}
+    names: set[str] = set()
+    for node in nodes:
+        if node.name in names:
+            raise GraphError(f"two ops are named {node.name!r}; give each op a name of its own")
+        names.add(node.name)
+        for value in node.outputs:
+            if value in made or value in known:
+                raise GraphError(
+                    f"op {node.name!r} makes the value {value!r}, which something else makes too"
+                )
+            made[value] = node
+    for node in nodes:
+        for value in node.inputs:
+            if value not in made and value not in known:
+                raise GraphError(f"op {node.name!r} ({node.op.kind}) reads {value!r}, which nothing makes")
+    ready = set(known)
+    ordered: list[Node] = []
+    rest = list(nodes)
+    while rest:
+        waiting: list[Node] = []
+        for node in rest:
+            if all(value in ready for value in node.inputs):
+                ordered.append(node)
+                ready.update(node.outputs)
+            else:
+                waiting.append(node)
+        if len(waiting) == len(rest):
+            raise GraphError(f"the graph has a cycle through op {waiting[0].name!r}")
+        rest = waiting
+    return tuple(ordered)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _type_to_json(value: TensorType) -> dict[str, Any]:
+    return {"shape": list(value.shape), "dtype": str(value.dtype)}
+
+
+def _type_from_json(value: Mapping[str, Any]) -> TensorType:
+    return TensorType(tuple(value["shape"]), DType(value["dtype"]))

@@ -1,0 +1,169 @@
+"""What an op is: one class per kind, holding everything the rest of iossim must know about it.
+
+An op class is a frozen dataclass whose fields are its attributes. It states the types of its outputs, the
+work it does, how NumPy computes it and how ONNX spells it. Defining a subclass with a ``kind`` registers it;
+the modules of ``iossim.ir.ops`` are all imported together, so that adding an op is adding one file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.errors import GraphError, ModelError, did_you_mean
+from iossim.ir.types import TensorType
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an op asks of a machine: arithmetic (a multiply-add is two) and unique bytes moved."""
+
+    flops: int
+    bytes_read: int
+    bytes_written: int
+
+    @property
+    def bytes(self) -> int:
+        return self.bytes_read + self.bytes_written
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """The view of an ONNX node that an op reads itself from.
+
+    ``inputs`` are value names, ``""`` where an optional one is left out; ``constants`` holds the arrays of those
+    inputs that are known at import (initializers, and what folds to a constant).
+    """
+
+    op_type: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Array]
+    opset: int
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def has_input(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] != ""
+
+    def input_type(self, index: int) -> TensorType:
+        return self.types[self.inputs[index]]
+
+    def constant(self, index: int, what: str) -> Array:
+        """The array of input ``index``; raises ModelError where it is computed at run time."""
+        name = self.inputs[index]
+        if name not in self.constants:
+            raise ModelError(
+                f"{self.op_type} {self.name!r}: its {what} ({name!r}) is computed at run time; "
+                "export the model with constant shapes"
+            )
+        return self.constants[name]
+
+    def data_inputs(self, count: int) -> tuple[str, ...]:
+        """The first ``count`` inputs that are present."""
+        return tuple(name for name in self.inputs[:count] if name)
+
+
+@dataclass(frozen=True)
+class Op(ABC):
+    """Base of all op kinds. Subclasses are frozen dataclasses of ints, floats, strings, bools and tuples."""
+
+    kind: ClassVar[str] = ""
+    #: ONNX operator types that :meth:`from_onnx` understands.
+    onnx_types: ClassVar[tuple[str, ...]] = ()
+    registry: ClassVar[dict[str, type[Op]]] = {}
+    onnx_registry: ClassVar[dict[str, type[Op]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.kind:
+            Op.registry[cls.kind] = cls
+            for onnx_type in cls.onnx_types:
+                Op.onnx_registry[onnx_type] = cls
+
+    @abstractmethod
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        """Types of the outputs; raises GraphError (without the op's name) if the inputs do not fit."""
+
+    @abstractmethod
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """The outputs, computed with NumPy: the meaning of the op."""
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        """Floating-point operations; a multiply-add counts as two. Data movement does none."""
+        return 0
+
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        """Arithmetic and the bytes of all inputs (weights included) and outputs, each moved once."""
+        return Work(
+            self.flops(inputs, outputs),
+            sum(value.bytes for value in inputs),
+            sum(value.bytes for value in outputs),
+        )
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        """The op that an ONNX node spells, and the node's inputs that carry data."""
+        raise ModelError(f"{node.op_type} {node.name!r} cannot be read from ONNX")
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        """ONNX operator type and attributes."""
+        raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
+
+    @property
+    def signature(self) -> str:
+        """Kind and attributes as one canonical string, the same in every process."""
+        values = ",".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+        return f"{self.kind}({values})"
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes as JSON values."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @staticmethod
+    def from_attributes(kind: str, attributes: Mapping[str, Any]) -> Op:
+        """Inverse of :meth:`attributes`; raises GraphError for an unknown kind or attribute."""
+        cls = op_class(kind)
+        known = {field.name for field in fields(cls)}
+        for name in attributes:
+            if name not in known:
+                raise GraphError(f"op kind {kind!r} has no attribute {name!r}; {did_you_mean(name, known)}")
+        try:
+            return cls(**{name: _freeze(value) for name, value in attributes.items()})
+        except TypeError as error:
+            raise GraphError(f"op kind {kind!r}: {error}") from None
+
+
+def op_class(kind: str) -> type[Op]:
+    """The class of an op kind; raises GraphError for an unknown one."""
+    import iossim.ir.ops  # noqa: F401  (importing it registers every op)
+
+    if kind not in Op.registry:
+        raise GraphError(f"unknown op kind {kind!r}; {did_you_mean(kind, Op.registry)}")
+    return Op.registry[kind]
+
+
+def _freeze(value: Any) -> Any:
+    return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
+
+
+def require(condition: bool, reason: str) -> None:
+    """Raise GraphError with ``reason`` unless ``condition`` holds; shape inference is written with it."""
+    if not condition:
+        raise GraphError(reason)
+
+
+def as_float32(array: Array) -> NDArray[np.float32]:
+    """The array widened for arithmetic: NumPy evaluation of 16-bit floats accumulates in fp32."""
+    return array.astype(np.float32, copy=False)

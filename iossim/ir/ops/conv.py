@@ -1,0 +1,156 @@
+"""Convolution over any number of spatial dimensions: groups, dilation, asymmetric padding, bias."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from iossim.errors import ModelError
+from iossim.ir.op import Array, Op, OnnxNode, as_float32, require
+from iossim.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Conv(Op):
+    """Inputs ``x [N, C, *spatial]``, ``weight [M, C/groups, *kernel]`` and, if present, ``bias [M]``.
+
+    ``pads`` holds the padding before each spatial dimension, then after each, as in ONNX.
+    """
+
+    kind: ClassVar[str] = "conv"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Conv",)
+
+    strides: tuple[int, ...] = (1, 1)
+    pads: tuple[int, ...] = (0, 0, 0, 0)
+    dilations: tuple[int, ...] = (1, 1)
+    groups: int = 1
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
+        x, weight = inputs[0], inputs[1]
+        rank = len(self.strides)
+        require(len(x.shape) == rank + 2, f"its input {x} does not have {rank} spatial dimensions")
+        require(len(weight.shape) == rank + 2, f"its weight {weight} does not have {rank} spatial dimensions")
+        require(len(self.pads) == 2 * rank and len(self.dilations) == rank, "attributes of different ranks")
+        require(
+            min(self.strides) > 0 and min(self.dilations) > 0 and min(self.pads) >= 0,
+            "needs positive strides",
+        )
+        require(self.groups > 0, "needs at least one group")
+        require(
+            x.shape[1] == weight.shape[1] * self.groups,
+            f"its input has {x.shape[1]} channels, its weight takes {weight.shape[1]} in {self.groups} groups",
+        )
+        require(
+            weight.shape[0] % self.groups == 0,
+            f"{weight.shape[0]} filters do not divide into {self.groups} groups",
+        )
+        if len(inputs) == 3:
+            require(
+                inputs[2].shape == (weight.shape[0],),
+                f"its bias {inputs[2]} does not have {weight.shape[0]} values",
+            )
+        spatial = tuple(
+            (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
+            for size, kernel, stride, dilation, before, after in zip(
+                x.shape[2:],
+                weight.shape[2:],
+                self.strides,
+                self.dilations,
+                self.pads[:rank],
+                self.pads[rank:],
+                strict=True,
+            )
+        )
+        return (TensorType((x.shape[0], weight.shape[0], *spatial), x.dtype),)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        weight, y = inputs[1], outputs[0]
+        bias = y.elements if len(inputs) == 3 else 0
+        return 2 * y.elements * math.prod(weight.shape[1:]) + bias
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, weight = as_float32(inputs[0]), as_float32(inputs[1])
+        rank = len(self.strides)
+        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
+        padded = np.pad(x, padding) if any(self.pads) else x
+        window = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], self.dilations, strict=True))
+        patches = np.lib.stride_tricks.sliding_window_view(padded, window, axis=tuple(range(2, rank + 2)))
+        step = (slice(None), slice(None), *(slice(None, None, s) for s in self.strides))
+        patches = patches[(*step, *(slice(None, None, d) for d in self.dilations))]
+        y = _contract(patches, weight, self.groups, rank)
+        if len(inputs) == 3:
+            y = y + as_float32(inputs[2]).reshape(1, -1, *([1] * rank))
+        return (y.astype(inputs[0].dtype, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        rank = len(node.input_type(1).shape) - 2
+        strides = tuple(node.attribute("strides", [1] * rank))
+        dilations = tuple(node.attribute("dilations", [1] * rank))
+        kernel = node.input_type(1).shape[2:]
+        pads = onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations)
+        return cls(strides, pads, dilations, int(node.attribute("group", 1))), node.data_inputs(3)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Conv", {
+            "strides": list(self.strides),
+            "pads": list(self.pads),
+            "dilations": list(self.dilations),
+            "group": self.groups,
+        }
+
+
+def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:
+    """Sum over channels and window: ``patches [N, C, *out, *kernel]`` with ``weight [M, C/groups, *kernel]``."""
+    batch, channels, *rest = patches.shape
+    out, kernel = tuple(rest[:rank]), tuple(rest[rank:])
+    filters = weight.shape[0]
+    y = np.empty((batch, filters, *out), dtype=np.float32)
+    if groups == channels == filters:
+        letters = "xyz"[:rank]
+        window = "uvw"[:rank]
+        return np.einsum(f"nc{letters}{window},c{window}->nc{letters}", patches, weight[:, 0], optimize=True)
+    per_group, filters_per_group = channels // groups, filters // groups
+    order = (*range(1 + 1, 2 + rank), 1, *range(2 + rank, 2 + 2 * rank))
+    flat = weight.reshape(filters, -1)
+    for image in range(batch):
+        for group in range(groups):
+            part = patches[image : image + 1, group * per_group : (group + 1) * per_group]
+            columns = part.transpose(0, *order).reshape(math.prod(out), per_group * math.prod(kernel))
+            rows = slice(group * filters_per_group, (group + 1) * filters_per_group)
+            y[image, rows] = (flat[rows] @ columns.T).reshape(filters_per_group, *out)
+    return y
+
+
+def onnx_pads(
+    node: OnnxNode,
+    size: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[int, ...]:
+    """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved."""
+    auto = node.attribute("auto_pad", "NOTSET")
+    if isinstance(auto, bytes):
+        auto = auto.decode()
+    rank = len(kernel)
+    if auto in ("NOTSET", ""):
+        return tuple(node.attribute("pads", [0] * 2 * rank))
+    if auto == "VALID":
+        return (0,) * (2 * rank)
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        raise ModelError(
+            f"{node.op_type} {node.name!r}: unknown auto_pad {auto!r}; use NOTSET with explicit pads"
+        )
+    before, after = [], []
+    for length, k, s, d in zip(size, kernel, strides, dilations, strict=True):
+        total = max(0, (-(-length // s) - 1) * s + d * (k - 1) + 1 - length)
+        small, large = total // 2, total - total // 2
+        before.append(small if auto == "SAME_UPPER" else large)
+        after.append(large if auto == "SAME_UPPER" else small)
+    return (*before, *after)

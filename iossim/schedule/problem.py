@@ -1,0 +1,137 @@
+"""The scheduling problem of one block: a directed acyclic graph of at most 64 units, sets of units as bitmasks.
+
+Unit ``i`` of a problem is bit ``1 << i``; units are in topological order, so a unit's predecessors have lower bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.errors import GraphError
+from iossim.ir.network import Block, Network
+from iossim.ir.merging import merge_keys
+
+MAX_UNITS = 64
+Masks = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleProblem:
+    """A block to be scheduled.
+
+    ``predecessors[i]`` (uint64, shape ``[n]``) is the mask of the units whose outputs unit ``i`` reads.
+    ``merge_class[i]`` (int32, shape ``[n]``) is equal for units that may merge into one convolution, -1 for those
+    that merge with nothing. ``signatures[i]`` names unit ``i``'s work: equal signatures have equal prices.
+    ``units[i]`` is the unit's index in ``network.units``; a problem made for a test has no network.
+    """
+
+    name: str
+    unit_names: tuple[str, ...]
+    predecessors: Masks
+    merge_class: NDArray[np.int32]
+    signatures: tuple[str, ...]
+    network: Network | None = None
+    units: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        count = len(self.unit_names)
+        if not 1 <= count <= MAX_UNITS:
+            raise GraphError(
+                f"block {self.name!r} has {count} units; a problem holds 1 to {MAX_UNITS}: split the block"
+            )
+        for index, mask in enumerate(self.predecessors.tolist()):
+            if mask >> index:
+                raise GraphError(
+                    f"block {self.name!r}: unit {self.unit_names[index]!r} precedes what it reads"
+                )
+
+    @staticmethod
+    def of_block(network: Network, block: Block) -> ScheduleProblem:
+        """The problem of one block of a network; edges from other blocks are satisfied when it starts."""
+        position = {unit: index for index, unit in enumerate(block.units)}
+        predecessors = np.array(
+            [
+                sum(1 << position[p] for p in network.predecessors[unit] if p in position)
+                for unit in block.units
+            ],
+            dtype=np.uint64,
+        )
+        keys = merge_keys(network, block.units)
+        classes: dict[str, int] = {}
+        merge_class = np.full(len(block.units), -1, dtype=np.int32)
+        for index, key in enumerate(keys):
+            if key is not None and keys.count(key) > 1:
+                merge_class[index] = classes.setdefault(key, len(classes))
+        return ScheduleProblem(
+            block.name,
+            tuple(network.units[unit].name for unit in block.units),
+            predecessors,
+            merge_class,
+            tuple(network.signatures[unit] for unit in block.units),
+            network,
+            block.units,
+        )
+
+    @staticmethod
+    def of_edges(
+        count: int,
+        edges: Sequence[tuple[int, int]],
+        merge_class: Sequence[int] | None = None,
+        name: str = "problem",
+    ) -> ScheduleProblem:
+        """A problem without a network, for tests and tables; an edge ``(u, v)`` says that ``v`` reads ``u``."""
+        predecessors = np.zeros(count, dtype=np.uint64)
+        for before, after in edges:
+            predecessors[after] |= np.uint64(1 << before)
+        names = tuple(str(index) for index in range(count))
+        classes = np.array(merge_class if merge_class is not None else [-1] * count, dtype=np.int32)
+        return ScheduleProblem(name, names, predecessors, classes, names)
+
+    def __len__(self) -> int:
+        return len(self.unit_names)
+
+    @property
+    def full(self) -> int:
+        """The mask of all units."""
+        return (1 << len(self)) - 1
+
+    @cached_property
+    def successors(self) -> Masks:
+        """``successors[i]``: mask of the units that read unit ``i``'s outputs."""
+        result = np.zeros(len(self), dtype=np.uint64)
+        for index, mask in enumerate(self.predecessors.tolist()):
+            for before in bits(mask):
+                result[before] |= np.uint64(1 << index)
+        return result
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for blocks with the same units in the same places: they have the same schedules and prices."""
+        parts = [self.predecessors.tobytes().hex(), self.merge_class.tobytes().hex(), *self.signatures]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+    def groups(self, mask: int) -> list[int]:
+        """The groups of a stage: connected components of the units in ``mask``, lowest unit first."""
+        predecessors = self.predecessors.tolist()
+        found: list[int] = []
+        for unit in bits(mask):
+            joined = 1 << unit
+            apart: list[int] = []
+            for group in found:
+                if predecessors[unit] & group:
+                    joined |= group
+                else:
+                    apart.append(group)
+            found = [*apart, joined]
+        return sorted(found, key=lambda group: group & -group)
+
+
+def bits(mask: int) -> list[int]:
+    """The units of a mask, lowest first."""
+    return [index for index in range(mask.bit_length()) if mask >> index & 1]

@@ -1,0 +1,148 @@
+"""A schedule is data: for each block its stages, in order, and what they were priced at.
+
+It is saved with the hash of its graph, the device, the identity of the cost model and the search options, so that it
+can be replayed, compared and explained. Reading checks every field; fitting it to a network checks every unit.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from iossim.errors import ScheduleError
+
+FORMAT_VERSION = 1
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Stage(_Value):
+    """Units that run together: groups (unit names, each group in execution order) and the strategy.
+
+    A merged stage has one group, whose units run as one stacked convolution.
+    """
+
+    strategy: Literal["concurrent", "merge"]
+    groups: list[list[str]]
+    latency_us: float = Field(ge=0)
+    #: What stands between the stage before it and this one.
+    boundary_us: float = Field(default=0.0, ge=0)
+
+    @property
+    def units(self) -> list[str]:
+        return [unit for group in self.groups for unit in group]
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether several groups run side by side: the one bit that boundaries depend on."""
+        return self.strategy == "concurrent" and len(self.groups) > 1
+
+
+class BlockSchedule(_Value):
+    """The stages of one block, in execution order."""
+
+    name: str
+    stages: list[Stage]
+
+
+class ModelReference(_Value):
+    """The model that the schedule is for, enough to load it again."""
+
+    model: str
+    batch: int = Field(ge=1)
+    options: dict[str, str] = {}
+
+
+class Schedule(_Value):
+    """A whole network's schedule. ``latency_us`` is the sum of its stages and boundaries."""
+
+    format_version: int = FORMAT_VERSION
+    network: str
+    source: ModelReference
+    graph_hash: str
+    device: str
+    precision: str
+    engine: str
+    cost_model: dict[str, str]
+    scheduler: str
+    options: dict[str, Any] = {}
+    latency_us: float = Field(ge=0)
+    lower_bound_us: float | None = None
+    search_s: float = Field(default=0.0, ge=0)
+    #: False if the search was interrupted: the best schedule so far.
+    complete: bool = True
+    notes: list[str] = []
+    blocks: list[BlockSchedule]
+
+    @property
+    def stages(self) -> list[Stage]:
+        return [stage for block in self.blocks for stage in block.stages]
+
+    @property
+    def streams(self) -> int:
+        """The most groups that run side by side."""
+        return max((len(stage.groups) for stage in self.stages), default=0)
+
+    @property
+    def gap(self) -> float | None:
+        """How far above the lower bound the schedule is, as a fraction; None without a bound."""
+        if not self.lower_bound_us:
+            return None
+        return self.latency_us / self.lower_bound_us - 1
+
+    def save(self, path: Path) -> None:
+        """Write as JSON: to a temporary file beside ``path``, then renamed."""
+        write_atomically(path, self.model_dump_json(indent=1) + "\n")
+
+    @staticmethod
+    def read(path: Path) -> Schedule:
+        """Raises ScheduleError naming the file and the field."""
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise ScheduleError(
+                f"cannot read schedule {path}: {error.strerror}; give a schedule.json that optimize wrote"
+            ) from None
+        except UnicodeDecodeError:
+            raise ScheduleError(
+                f"schedule {path} is not text; give a schedule.json that optimize wrote"
+            ) from None
+        try:
+            schedule = Schedule.model_validate_json(text)
+        except ValidationError as error:
+            raise ScheduleError(f"schedule {path} is not valid: {first_problem(error)}") from None
+        if schedule.format_version != FORMAT_VERSION:
+            raise ScheduleError(
+                f"schedule {path} has format {schedule.format_version}, this iossim reads {FORMAT_VERSION}; write it again with optimize"
+            )
+        return schedule
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first of pydantic's complaints as one line that names the field, and how many more there are."""
+    problems = error.errors()
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the document"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"field {where!r}: {first['msg']}{more}".replace("\n", " ")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old one or the whole new one."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
