@@ -127,9 +127,7 @@ class Graph:
             whole.append(place)
             for position, name in enumerate(node.inputs):
                 below[name].append(_digest(place, str(position)))
-        whole += [
-            _digest("value", above[name], *sorted(below[name])) for name in (*self.inputs, *self.constants)
-        ]
+        whole += [_digest("value", above[name], *sorted(below[name])) for name in (*self.inputs, *self.constants)]
         return _digest(*sorted(whole))[:32]
 
     @cached_property
@@ -199,9 +197,7 @@ def _topological(nodes: tuple[Node, ...], known: set[str]) -> tuple[Node, ...]:
         names.add(node.name)
         for value in node.outputs:
             if value in made or value in known:
-                raise GraphError(
-                    f"op {node.name!r} makes the value {value!r}, which something else makes too"
-                )
+                raise GraphError(f"op {node.name!r} makes the value {value!r}, which something else makes too")
             made[value] = node
     for node in nodes:
         for value in node.inputs:

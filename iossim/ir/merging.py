@@ -70,9 +70,7 @@ def merged_convolution(network: Network, units: Sequence[int]) -> MergedConvolut
     names = ", ".join(part.name for part in parts)
     keys = {_merge_key(network, part) for part in parts}
     if len(parts) < 2 or len(keys) != 1 or None in keys:
-        raise ScheduleError(
-            f"units {names} do not merge: they need one input, stride, dilation, size and activation"
-        )
+        raise ScheduleError(f"units {names} do not merge: they need one input, stride, dilation, size and activation")
     graph = network.graph
     nodes = [network.unit_nodes(part)[0] for part in parts]
     ops = [_conv(node.op) for node in nodes]
@@ -82,9 +80,7 @@ def merged_convolution(network: Network, units: Sequence[int]) -> MergedConvolut
     rank = len(ops[0].strides)
     strides, dilations = ops[0].strides, ops[0].dilations
     before = tuple(max(op.pads[axis] for op in ops) for axis in range(rank))
-    offsets = tuple(
-        tuple((before[axis] - op.pads[axis]) // dilations[axis] for axis in range(rank)) for op in ops
-    )
+    offsets = tuple(tuple((before[axis] - op.pads[axis]) // dilations[axis] for axis in range(rank)) for op in ops)
     kernel = tuple(
         max(offset[axis] + weight.shape[2 + axis] for offset, weight in zip(offsets, weights, strict=True))
         for axis in range(rank)
@@ -122,11 +118,7 @@ def _merge_key(network: Network, unit: Unit) -> str | None:
     if len(nodes) == 2 and (nodes[1].op.kind not in _ACTIVATIONS or nodes[1].inputs != nodes[0].outputs):
         return None
     graph, node, op = network.graph, nodes[0], nodes[0].op
-    if (
-        op.groups != 1
-        or node.inputs[0] in graph.constants
-        or any(v not in graph.constants for v in node.inputs[1:])
-    ):
+    if op.groups != 1 or node.inputs[0] in graph.constants or any(v not in graph.constants for v in node.inputs[1:]):
         return None
     rank = len(op.strides)
     phase = tuple(pad % dilation for pad, dilation in zip(op.pads[:rank], op.dilations, strict=True))

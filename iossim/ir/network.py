@@ -89,8 +89,7 @@ class Network:
         """For each unit the units whose outputs it reads."""
         of_value = self.unit_of_value
         return tuple(
-            tuple(sorted({of_value[value] for value in unit.inputs if value in of_value}))
-            for unit in self.units
+            tuple(sorted({of_value[value] for value in unit.inputs if value in of_value})) for unit in self.units
         )
 
     @cached_property

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.errors import GraphError
-from iossim.ir.network import Block, Network
 from iossim.ir.merging import merge_keys
+from iossim.ir.network import Block, Network
 
 MAX_UNITS = 64
 Masks = NDArray[np.uint64]
@@ -47,19 +47,14 @@ class ScheduleProblem:
             )
         for index, mask in enumerate(self.predecessors.tolist()):
             if mask >> index:
-                raise GraphError(
-                    f"block {self.name!r}: unit {self.unit_names[index]!r} precedes what it reads"
-                )
+                raise GraphError(f"block {self.name!r}: unit {self.unit_names[index]!r} precedes what it reads")
 
     @staticmethod
     def of_block(network: Network, block: Block) -> ScheduleProblem:
         """The problem of one block of a network; edges from other blocks are satisfied when it starts."""
         position = {unit: index for index, unit in enumerate(block.units)}
         predecessors = np.array(
-            [
-                sum(1 << position[p] for p in network.predecessors[unit] if p in position)
-                for unit in block.units
-            ],
+            [sum(1 << position[p] for p in network.predecessors[unit] if p in position) for unit in block.units],
             dtype=np.uint64,
         )
         keys = merge_keys(network, block.units)

@@ -110,9 +110,7 @@ class Schedule(_Value):
                 f"cannot read schedule {path}: {error.strerror}; give a schedule.json that optimize wrote"
             ) from None
         except UnicodeDecodeError:
-            raise ScheduleError(
-                f"schedule {path} is not text; give a schedule.json that optimize wrote"
-            ) from None
+            raise ScheduleError(f"schedule {path} is not text; give a schedule.json that optimize wrote") from None
         try:
             schedule = Schedule.model_validate_json(text)
         except ValidationError as error:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from iossim.errors import ModelError
-from iossim.ir.op import Array, Op, OnnxNode, as_float32, require
+from iossim.ir.op import Array, OnnxNode, Op, as_float32, require
 from iossim.ir.types import TensorType
 
 
@@ -144,9 +144,7 @@ def onnx_pads(
     if auto == "VALID":
         return (0,) * (2 * rank)
     if auto not in ("SAME_UPPER", "SAME_LOWER"):
-        raise ModelError(
-            f"{node.op_type} {node.name!r}: unknown auto_pad {auto!r}; use NOTSET with explicit pads"
-        )
+        raise ModelError(f"{node.op_type} {node.name!r}: unknown auto_pad {auto!r}; use NOTSET with explicit pads")
     before, after = [], []
     for length, k, s, d in zip(size, kernel, strides, dilations, strict=True):
         total = max(0, (-(-length // s) - 1) * s + d * (k - 1) + 1 - length)
