@@ -1,0 +1,17 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference data: ``$IOSSIM_SHARED``, or ``shared`` beside the checkout."""
+    path = Path(os.environ.get("IOSSIM_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+    if not (path / "data").is_dir():
+        pytest.skip(f"no reference data at {path}; set IOSSIM_SHARED to its folder")
+    return path
