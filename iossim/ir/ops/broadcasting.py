@@ -1,0 +1,42 @@
+"""What element-wise ops of several inputs share: NumPy broadcasting of types, widening of 16-bit floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from iossim.ir.op import Array, as_float32, require
+from iossim.ir.types import DType, TensorType
+
+
+def broadcast(inputs: Sequence[TensorType]) -> TensorType:
+    """The type that inputs of one element type broadcast to; raises GraphError where they do not."""
+    dtypes = {value.dtype for value in inputs}
+    listed = " and ".join(map(str, inputs))
+    require(len(dtypes) == 1, f"its inputs {listed} differ in element type")
+    rank = max(len(value.shape) for value in inputs)
+    shape = []
+    for axis in range(-rank, 0):
+        sizes = {value.shape[axis] for value in inputs if -axis <= len(value.shape)} - {1}
+        require(len(sizes) <= 1, f"its inputs {listed} do not broadcast")
+        shape.append(sizes.pop() if sizes else 1)
+    return TensorType(tuple(shape), inputs[0].dtype)
+
+
+def widen(array: Array) -> Array:
+    """The array as arithmetic should see it: 16-bit floats in fp32, everything else as it is."""
+    return as_float32(array) if array.dtype in (np.float16, DType.BFLOAT16.numpy) else array
+
+
+def one_input(inputs: Sequence[TensorType]) -> TensorType:
+    """The only input's type; raises GraphError if there are more or fewer."""
+    require(len(inputs) == 1, f"takes one input, not {len(inputs)}")
+    return inputs[0]
+
+
+def normal_axis(axis: int, rank: int, last: int | None = None) -> int:
+    """``axis`` counted from the front; raises GraphError unless it is one of ``rank`` (or up to ``last``)."""
+    top = rank - 1 if last is None else last
+    require(-rank <= axis <= top, f"axis {axis} is not one of a tensor with {rank} dimensions")
+    return axis + rank if axis < 0 else axis
