@@ -131,12 +131,12 @@ def first_problem(error: ValidationError) -> str:
     return f"field {where!r}: {first['msg']}{more}".replace("\n", " ")
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the whole new one."""
+def write_atomically(path: Path, contents: str | bytes) -> None:
+    """Write a file (text as UTF-8) so that a reader sees the old one or the whole new one."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(contents.encode() if isinstance(contents, str) else contents)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
