@@ -1,0 +1,87 @@
+"""What a streaming multiprocessor can hold, by compute capability.
+
+Source: NVIDIA, CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per
+Compute Capability"; allocation granularities and warp schedulers from the CUDA Occupancy Calculator's table of
+physical limits and the guide's section on each architecture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+WARP_THREADS = 32
+
+
+class Architecture(StrEnum):
+    """GPU generation, the key of the model parameters' defaults."""
+
+    KEPLER = "kepler"
+    MAXWELL = "maxwell"
+    PASCAL = "pascal"
+    VOLTA = "volta"
+    TURING = "turing"
+    AMPERE = "ampere"
+    ADA = "ada"
+    HOPPER = "hopper"
+    BLACKWELL = "blackwell"
+
+
+@dataclass(frozen=True, slots=True)
+class MultiprocessorLimits:
+    """Limits of one streaming multiprocessor (SM)."""
+
+    architecture: Architecture
+    max_threads: int
+    max_blocks: int
+    max_warps: int
+    registers: int
+    shared_bytes: int
+    #: The most shared memory that one block may have, opt-in above 48 KiB included.
+    shared_bytes_per_block: int
+    warp_schedulers: int
+    #: The warps that get registers are counted in multiples of this many.
+    warp_granularity: int = 4
+    #: Registers are allocated to a warp in units of this many.
+    register_granularity: int = 256
+    shared_granularity_bytes: int = 256
+    #: Shared memory that the system takes from every block.
+    reserved_shared_bytes_per_block: int = 0
+    max_threads_per_block: int = 1024
+    max_registers_per_thread: int = 255
+
+
+_KIB = 1024
+_K = 1024
+
+LIMITS: dict[str, MultiprocessorLimits] = {
+    "3.5": MultiprocessorLimits(Architecture.KEPLER, 2048, 16, 64, 64 * _K, 48 * _KIB, 48 * _KIB, 4),
+    "3.7": MultiprocessorLimits(Architecture.KEPLER, 2048, 16, 64, 128 * _K, 112 * _KIB, 48 * _KIB, 4),
+    "5.0": MultiprocessorLimits(Architecture.MAXWELL, 2048, 32, 64, 64 * _K, 64 * _KIB, 48 * _KIB, 4),
+    "5.2": MultiprocessorLimits(Architecture.MAXWELL, 2048, 32, 64, 64 * _K, 96 * _KIB, 48 * _KIB, 4),
+    "6.0": MultiprocessorLimits(Architecture.PASCAL, 2048, 32, 64, 64 * _K, 64 * _KIB, 48 * _KIB, 2, 2),
+    "6.1": MultiprocessorLimits(Architecture.PASCAL, 2048, 32, 64, 64 * _K, 96 * _KIB, 48 * _KIB, 4),
+    "6.2": MultiprocessorLimits(Architecture.PASCAL, 2048, 32, 64, 64 * _K, 64 * _KIB, 48 * _KIB, 4),
+    "7.0": MultiprocessorLimits(Architecture.VOLTA, 2048, 32, 64, 64 * _K, 96 * _KIB, 96 * _KIB, 4),
+    "7.2": MultiprocessorLimits(Architecture.VOLTA, 2048, 32, 64, 64 * _K, 96 * _KIB, 96 * _KIB, 4),
+    "7.5": MultiprocessorLimits(Architecture.TURING, 1024, 16, 32, 64 * _K, 64 * _KIB, 64 * _KIB, 4),
+    "8.0": MultiprocessorLimits(
+        Architecture.AMPERE, 2048, 32, 64, 64 * _K, 164 * _KIB, 163 * _KIB, 4, 4, 256, 128, 1024
+    ),
+    "8.6": MultiprocessorLimits(
+        Architecture.AMPERE, 1536, 16, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024
+    ),
+    "8.7": MultiprocessorLimits(
+        Architecture.AMPERE, 1536, 16, 48, 64 * _K, 164 * _KIB, 163 * _KIB, 4, 4, 256, 128, 1024
+    ),
+    "8.9": MultiprocessorLimits(Architecture.ADA, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024),
+    "9.0": MultiprocessorLimits(
+        Architecture.HOPPER, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, 4, 4, 256, 128, 1024
+    ),
+    "10.0": MultiprocessorLimits(
+        Architecture.BLACKWELL, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, 4, 4, 256, 128, 1024
+    ),
+    "12.0": MultiprocessorLimits(
+        Architecture.BLACKWELL, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024
+    ),
+}

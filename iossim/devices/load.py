@@ -1,0 +1,70 @@
+"""Find and read device profiles: a name of ``hw_profiles``, or a file."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iossim.errors import DeviceError, did_you_mean
+
+if TYPE_CHECKING:
+    from iossim.devices.profile import DeviceProfile
+
+_FOLDER = "iossim.hw_profiles"
+
+
+def device_names() -> list[str]:
+    """The devices that iossim ships, sorted."""
+    return sorted(
+        entry.name.removesuffix(".yaml")
+        for entry in resources.files(_FOLDER).iterdir()
+        if entry.name.endswith(".yaml")
+    )
+
+
+def device(name_or_path: str) -> DeviceProfile:
+    """The profile of a shipped device, or of a YAML file; raises DeviceError naming the file and the field at fault."""
+    path = Path(name_or_path)
+    is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
+    if is_path:
+        return parse(_read(path), str(path))
+    names = device_names()
+    if name_or_path not in names:
+        raise DeviceError(
+            f"unknown device {name_or_path!r}; {did_you_mean(name_or_path, names)}; or give a .yaml file"
+        )
+    entry = resources.files(_FOLDER) / f"{name_or_path}.yaml"
+    return parse(entry.read_text(encoding="utf-8"), entry.name)
+
+
+def parse(text: str, where: str) -> DeviceProfile:
+    """A profile from YAML text; ``where`` names it in errors."""
+    import yaml
+    from pydantic import ValidationError
+
+    from iossim.devices.profile import DeviceProfile
+    from iossim.schedule.schedule import first_problem
+
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise DeviceError(f"device profile {where} is not YAML: {reason}; correct the file") from None
+    if not isinstance(data, dict):
+        raise DeviceError(f"device profile {where} is not a mapping of fields; start from one of hw_profiles/")
+    try:
+        return DeviceProfile.model_validate(data)
+    except ValidationError as error:
+        raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DeviceError(
+            f"cannot read device profile {path}: {error.strerror}; give a YAML file or a device"
+        ) from None
+    except UnicodeDecodeError:
+        raise DeviceError(f"device profile {path} is not text; give a YAML file or the name of a device") from None

@@ -1,0 +1,129 @@
+"""Parameters of the simulator's kernel model and of the engine, with where their values come from.
+
+A device file may set any of them; what it leaves out comes from its architecture's defaults, so that a file with
+datasheet facts alone is enough. Datasheet facts are what the vendor prints; parameters are what had to be chosen.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iossim.devices.compute_capability import Architecture
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Provenance(_Value):
+    """Where parameter values come from: set by hand, or fitted to a data set."""
+
+    kind: Literal["hand-set", "fitted"]
+    note: str
+    data_set: str | None = None
+    date: str | None = None
+    #: Mean absolute relative error on kernels that the fit did not see.
+    held_out_error: float | None = None
+
+
+class ModelParameters(_Value):
+    """How far real kernels stay below the datasheet's peaks.
+
+    Efficiencies are fractions of a peak, at most 1: unbounded fits find a second, wrong optimum.
+    """
+
+    #: Arithmetic of library matrix products with large tiles, over the fp32 peak.
+    gemm_efficiency: float = Field(gt=0, le=1)
+    #: Arithmetic of implicit-GEMM convolution with large tiles.
+    implicit_gemm_efficiency: float = Field(gt=0, le=1)
+    #: The products of the transformed tiles in one-kernel Winograd convolution.
+    winograd_fused_efficiency: float = Field(gt=0, le=1)
+    #: The batched matrix product of Winograd and FFT convolution with separate transforms.
+    winograd_gemm_efficiency: float = Field(gt=0, le=1)
+    #: Factor on ``gemm_efficiency`` for 32x32 tiles, which reuse each loaded value less.
+    small_tile_factor: float = Field(gt=0, le=1)
+    #: Arithmetic of depthwise convolution.
+    depthwise_efficiency: float = Field(gt=0, le=1)
+    #: Arithmetic of element-wise kernels, pooling and transforms.
+    vector_efficiency: float = Field(gt=0, le=1)
+    #: Matrix products at reduced precision, over that precision's peak.
+    reduced_precision_efficiency: float = Field(gt=0, le=1)
+    #: Resident warps per SM that hide the latency of arithmetic.
+    latency_hiding_warps: float = Field(gt=0)
+    #: Filling and draining a block's pipeline, once for each wave of blocks.
+    block_prologue_us: float = Field(ge=0)
+    #: DRAM bandwidth reached by kernels that stream.
+    dram_efficiency: float = Field(gt=0, le=1)
+    #: DRAM and L2 bandwidth reached by pooling and depthwise windows, relative to streaming.
+    window_memory_factor: float = Field(gt=0, le=1)
+    #: Bytes that one SM moves from or to L2 in a clock.
+    l2_bytes_per_clock_per_sm: float = Field(gt=0)
+    #: The part of L2 in which an activation is still found when the next kernel reads it.
+    l2_resident_fraction: float = Field(ge=0, le=1)
+    #: From the end of one kernel to the start of the next in its stream, and the ramp at both ends.
+    kernel_gap_us: float = Field(ge=0)
+    #: Sustained arithmetic per watt of board power, in GFLOP/s: low-power boards lower their clocks under load.
+    sustained_gflops_per_watt: float = Field(gt=0)
+    #: What each further concurrent kernel costs once the device is full (cache and scheduler interference).
+    crowding: float = Field(ge=0)
+
+
+class EngineOverheads(_Value):
+    """Costs of the host and of what separates kernels, in microseconds."""
+
+    #: Host time to issue a library call (descriptor checks, heuristics and launch).
+    library_call_us: float = Field(ge=0)
+    #: Host time to launch one more kernel, or a kernel of the engine's own.
+    bare_launch_us: float = Field(ge=0)
+    #: Recording an event, or making a stream wait for one.
+    event_us: float = Field(ge=0)
+    #: Device-wide synchronisation, with the bubble until the next kernel runs.
+    synchronise_us: float = Field(ge=0)
+    #: A kernel node in a CUDA graph.
+    graph_node_us: float = Field(ge=0)
+    #: One node followed by several in a CUDA graph.
+    fork_us: float = Field(ge=0)
+    #: Several nodes followed by one in a CUDA graph.
+    join_us: float = Field(ge=0)
+
+
+_VOLTA = ModelParameters(
+    gemm_efficiency=0.9,
+    implicit_gemm_efficiency=0.8,
+    winograd_fused_efficiency=0.7,
+    winograd_gemm_efficiency=0.8,
+    small_tile_factor=0.5,
+    depthwise_efficiency=0.1,
+    vector_efficiency=0.5,
+    reduced_precision_efficiency=0.6,
+    latency_hiding_warps=8.0,
+    block_prologue_us=1.0,
+    dram_efficiency=0.85,
+    window_memory_factor=0.5,
+    l2_bytes_per_clock_per_sm=32.0,
+    l2_resident_fraction=0.5,
+    kernel_gap_us=2.0,
+    sustained_gflops_per_watt=1000.0,
+    crowding=0.03,
+)
+
+#: Defaults by architecture.
+ARCHITECTURE_PARAMETERS: dict[Architecture, ModelParameters] = dict.fromkeys(Architecture, _VOLTA)
+
+#: Defaults of every device: they belong to the host and the driver.
+ENGINE_OVERHEADS = EngineOverheads(
+    library_call_us=7.0,
+    bare_launch_us=5.5,
+    event_us=1.5,
+    synchronise_us=10.0,
+    graph_node_us=0.5,
+    fork_us=1.5,
+    join_us=1.5,
+)
+
+DEFAULT_PROVENANCE = Provenance(
+    kind="hand-set",
+    note="set by hand against measured kernels and networks on Volta, carried over to other architectures",
+)

@@ -1,0 +1,147 @@
+"""A device: datasheet facts with their sources, the simulator's parameters, and the engine's costs."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from iossim.devices.compute_capability import LIMITS, Architecture, MultiprocessorLimits
+from iossim.devices.parameters import (
+    ARCHITECTURE_PARAMETERS,
+    DEFAULT_PROVENANCE,
+    ENGINE_OVERHEADS,
+    EngineOverheads,
+    ModelParameters,
+    Provenance,
+)
+from iossim.ir.types import Precision
+
+T = TypeVar("T")
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Fact(_Value, Generic[T]):
+    """A datasheet fact; ``source`` is a key of the profile's ``sources``."""
+
+    value: T
+    source: str
+
+
+class Datasheet(_Value):
+    """What the vendor prints about the device."""
+
+    compute_capability: Fact[str]
+    sm_count: Fact[int]
+    fp32_lanes_per_sm: Fact[int]
+    boost_clock_ghz: Fact[float]
+    dram_bandwidth_gbps: Fact[float]
+    dram_bytes: Fact[int]
+    l2_bytes: Fact[int]
+    board_power_w: Fact[float]
+    #: The printed fp32 peak, to check the other facts by; the model derives its own.
+    fp32_tflops: Fact[float]
+    #: Dense peaks of matrix products at other precisions: tensor cores, packed-half or dot-product instructions. A
+    #: precision that is left out computes at the fp32 rate.
+    reduced_precision_tflops: Fact[dict[str, float]] | None = None
+
+    @field_validator("*")
+    @classmethod
+    def _positive(cls, fact: Fact[Any] | None) -> Fact[Any] | None:
+        if fact is None or isinstance(fact.value, str):
+            return fact
+        values = fact.value.values() if isinstance(fact.value, dict) else (fact.value,)
+        if any(not 0 < value < float("inf") for value in values):
+            raise ValueError("a fact must be a positive finite number")
+        return fact
+
+    @field_validator("compute_capability")
+    @classmethod
+    def _known_capability(cls, fact: Fact[str]) -> Fact[str]:
+        if fact.value not in LIMITS:
+            raise ValueError(f"unknown compute capability {fact.value!r}; known: {', '.join(LIMITS)}")
+        return fact
+
+    @field_validator("reduced_precision_tflops")
+    @classmethod
+    def _known_precisions(cls, fact: Fact[dict[str, float]] | None) -> Fact[dict[str, float]] | None:
+        known = [str(precision) for precision in Precision if precision is not Precision.FP32]
+        unknown = sorted(set(fact.value) - set(known)) if fact else []
+        if unknown:
+            raise ValueError(f"unknown precision {unknown[0]!r}; known: {', '.join(known)}")
+        return fact
+
+
+class DeviceProfile(_Value):
+    """A device as the lowering and the simulator see it."""
+
+    name: str = Field(min_length=1)
+    title: str
+    sources: dict[str, str]
+    datasheet: Datasheet
+    parameters: ModelParameters
+    provenance: Provenance = DEFAULT_PROVENANCE
+    engine: EngineOverheads = ENGINE_OVERHEADS
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, data: Any) -> Any:
+        """Give the parameters and engine costs that the file leaves out their defaults."""
+        if not isinstance(data, dict):
+            return data
+        filled = dict(data)
+        try:
+            limits = LIMITS[data["datasheet"]["compute_capability"]["value"]]
+        except (KeyError, TypeError):
+            # The fact is missing or wrong: its own validation says so. Any architecture's defaults do meanwhile.
+            limits = LIMITS["7.0"]
+        for name, default in (
+            ("parameters", ARCHITECTURE_PARAMETERS[limits.architecture]),
+            ("engine", ENGINE_OVERHEADS),
+        ):
+            given = data.get(name, {})
+            if isinstance(given, dict):
+                filled[name] = {**default.model_dump(), **given}
+        return filled
+
+    @model_validator(mode="after")
+    def _sources_exist(self) -> Self:
+        for name in Datasheet.model_fields:
+            fact = getattr(self.datasheet, name)
+            if fact is not None and fact.source not in self.sources:
+                raise ValueError(f"datasheet.{name}: source {fact.source!r} is not among the profile's sources")
+        return self
+
+    @property
+    def limits(self) -> MultiprocessorLimits:
+        """What one SM can hold."""
+        return LIMITS[self.datasheet.compute_capability.value]
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.limits.architecture
+
+    @property
+    def sm_count(self) -> int:
+        return self.datasheet.sm_count.value
+
+    @property
+    def boost_clock_ghz(self) -> float:
+        return self.datasheet.boost_clock_ghz.value
+
+    @property
+    def dram_bandwidth_gbps(self) -> float:
+        return self.datasheet.dram_bandwidth_gbps.value
+
+    @property
+    def fp32_tflops(self) -> float:
+        """Peak: SMs x lanes x 2 (a multiply-add) x clock."""
+        return self.sm_count * self.datasheet.fp32_lanes_per_sm.value * 2 * self.boost_clock_ghz / 1e3
+
+    def reduced_precision_tflops(self, precision: Precision) -> float | None:
+        """Peak of matrix products at ``precision``, or None where the device computes them as fp32."""
+        fact = self.datasheet.reduced_precision_tflops
+        return fact.value.get(str(precision)) if fact else None
