@@ -113,7 +113,7 @@ def merged_convolution(network: Network, units: Sequence[int]) -> MergedConvolut
 
 def _merge_key(network: Network, unit: Unit) -> str | None:
     nodes = network.unit_nodes(unit)
-    if not nodes or not isinstance(nodes[0].op, Conv) or len(nodes) > 2 or len(unit.outputs) != 1:
+    if not nodes or not isinstance(nodes[0].op, Conv) or len(nodes) > 2 or unit.outputs != nodes[-1].outputs:
         return None
     if len(nodes) == 2 and (nodes[1].op.kind not in _ACTIVATIONS or nodes[1].inputs != nodes[0].outputs):
         return None

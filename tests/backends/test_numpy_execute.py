@@ -1,0 +1,179 @@
+"""Whatever the schedule and however its queues interleave, a plan computes what its graph does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import (
+    make_stage,
+    merged_stages,
+    one_block,
+    random_inputs,
+    random_network,
+    random_schedule,
+    sequential_schedule,
+    unscheduled,
+)
+
+from iossim.backends.numpy_reference.execute import execute
+from iossim.errors import GraphError, ScheduleError
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.merging import merge_keys
+from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.relu import Relu
+from iossim.schedule.schedule import Schedule
+
+SEEDS = st.integers(0, 2**20)
+
+
+def assert_equal_outputs(
+    network: Network, schedule: Schedule, engine: str = "paper", seed: int | None = None
+) -> None:
+    inputs = random_inputs(network)
+    plan = lower_schedule(schedule, network, engine)
+    check_happens_before(plan)
+    expected = unscheduled(network, inputs)
+    outputs = execute(plan, network, inputs, seed)
+    assert list(outputs) == list(expected)
+    for name, array in expected.items():
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=120, deadline=None)
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
+def test_any_schedule_computes_what_the_graph_does(
+    network: int, schedule: int, engine: str, seed: int | None
+) -> None:
+    drawn = random_network(network)
+    assert_equal_outputs(drawn, random_schedule(drawn, schedule), engine, seed)
+
+
+def test_the_random_schedules_hold_merged_stages_of_different_kernels() -> None:
+    found = 0
+    for seed in range(60):
+        network = random_network(seed)
+        for stage in random_schedule(network, seed).stages:
+            if stage.strategy == "merge":
+                units = [network.units[network.unit_index[name]] for name in stage.units]
+                weights = {network.graph.types[network.unit_nodes(unit)[0].inputs[1]].shape[2:] for unit in units}
+                found += len(weights) > 1
+    assert found >= 10
+
+
+def convolutions(
+    size: tuple[int, int], *parts: tuple[tuple[int, int], Conv], activation: bool = True
+) -> tuple[Network, list[str]]:
+    """Convolutions of one input in one block, each of 2 filters (or as many as it has groups)."""
+    b = GraphBuilder("parts")
+    x = b.input("x", (2, 4, *size))
+    outputs, names = [], []
+    with b.block("block"):
+        for index, (kernel, op) in enumerate(parts):
+            names.append(name := f"conv{index}")
+            with b.unit(name, "Conv-Relu"):
+                filters = max(2, op.groups)
+                weight = b.constant(f"{name}.weight", (filters, 4 // op.groups, *kernel))
+                y = b.add(op, x, weight, b.constant(f"{name}.bias", (filters,)), name=name)
+                outputs.append(b.add(Relu(), y) if activation else y)
+    return b.network(outputs), names
+
+
+@pytest.mark.parametrize(
+    ("size", "parts"),
+    [
+        pytest.param((8, 8), [((3, 3), Conv((1, 1), (1, 1, 1, 1))), ((1, 1), Conv())], id="different kernels"),
+        pytest.param(
+            (8, 8), [((1, 3), Conv((1, 1), (0, 1, 0, 1))), ((3, 1), Conv((1, 1), (1, 0, 1, 0)))], id="1x3 and 3x1"
+        ),
+        pytest.param(
+            (8, 8),
+            [((4, 4), Conv((2, 2), (1, 1, 1, 1))), ((2, 2), Conv((2, 2), (0, 0, 0, 0)))],
+            id="even kernels at stride 2",
+        ),
+        pytest.param(
+            (9, 9),
+            [((4, 4), Conv((2, 2), (2, 2, 1, 1))), ((3, 3), Conv((2, 2), (1, 1, 1, 1)))],
+            id="even and odd kernels at stride 2",
+        ),
+        pytest.param(
+            (9, 9),
+            [((3, 3), Conv((1, 1), (2, 2, 2, 2), (2, 2))), ((1, 1), Conv((1, 1), (0, 0, 0, 0), (2, 2)))],
+            id="dilation",
+        ),
+        pytest.param(
+            (8, 8),
+            [((2, 2), Conv((1, 1), (1, 0, 0, 1))), ((2, 2), Conv((1, 1), (0, 1, 1, 0)))],
+            id="asymmetric padding",
+        ),
+    ],
+)
+def test_a_merged_stage_computes_what_its_parts_do(
+    size: tuple[int, int], parts: Sequence[tuple[tuple[int, int], Conv]]
+) -> None:
+    network, names = convolutions(size, *parts)
+    schedule = one_block(network, make_stage([names], "merge"))
+    assert merged_stages(schedule) == 1
+    assert_equal_outputs(network, schedule)
+    assert_equal_outputs(network, one_block(network, make_stage([names[::-1]], "merge")))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param(
+            [((3, 3), Conv((1, 1), (1, 1, 1, 1), (1, 1), 4)), ((3, 3), Conv((1, 1), (1, 1, 1, 1)))], id="grouped"
+        ),
+        pytest.param(
+            [((3, 3), Conv((1, 1), (2, 2, 2, 2), (2, 2))), ((2, 2), Conv((1, 1), (1, 1, 1, 1), (2, 2)))],
+            id="paddings of another phase",
+        ),
+        pytest.param([((2, 2), Conv((2, 2))), ((1, 1), Conv((1, 1)))], id="strides"),
+    ],
+)
+def test_what_one_convolution_cannot_compute_is_refused(parts: Sequence[tuple[tuple[int, int], Conv]]) -> None:
+    network, names = convolutions((8, 8), *parts)
+    with pytest.raises(ScheduleError, match=r"block 'block', stage 0: units conv0, conv1 do not merge"):
+        lower_schedule(one_block(network, make_stage([names], "merge")), network)
+
+
+def test_units_read_before_their_activation_do_not_merge() -> None:
+    b = GraphBuilder("inner")
+    x = b.input("x", (1, 2, 4, 4))
+    names = []
+    for name in ("conv0", "conv1"):
+        with b.unit(name, "Conv-Relu"):
+            names.append(b.conv(x, 2, name=name))
+            b.add(Relu(), name)
+    network = b.network(names)
+    assert merge_keys(network, (0, 1)) == [None, None]
+
+
+def test_an_input_that_is_an_output_and_a_weight_that_is_an_output() -> None:
+    b = GraphBuilder("odd")
+    x = b.input("x", (1, 2, 3, 3))
+    y = b.conv(x, 2, name="conv")
+    network = b.network([x, "conv.bias", y])
+    assert_equal_outputs(network, sequential_schedule(network))
+
+
+def test_inputs_that_are_not_the_graph_s() -> None:
+    network, _ = convolutions((8, 8), ((1, 1), Conv()))
+    plan = lower_schedule(sequential_schedule(network), network)
+    with pytest.raises(GraphError, match=r"no array for input 'x'; give one of fp32\[2x4x8x8\]"):
+        execute(plan, network, {})
+    with pytest.raises(GraphError, match=r"input 'x' has shape \[1, 4, 8, 8\]; give an array of fp32\[2x4x8x8\]"):
+        execute(plan, network, {"x": np.zeros((1, 4, 8, 8), np.float32)})
+
+
+def test_a_plan_of_another_graph() -> None:
+    network, _ = convolutions((8, 8), ((1, 1), Conv()))
+    other, _ = convolutions((9, 9), ((1, 1), Conv()))
+    with pytest.raises(ScheduleError, match="the plan is for another graph"):
+        execute(lower_schedule(sequential_schedule(network), network), other, random_inputs(other))

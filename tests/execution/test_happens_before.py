@@ -1,0 +1,195 @@
+"""The checker against an independent one (reachability in the graph of commands), on plans whole and mutilated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import random_inputs, random_network, random_schedule, unscheduled
+
+from iossim.backends.numpy_reference.execute import execute
+from iossim.errors import ScheduleError
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.execution.plan import Buffer, Command, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.ir.types import TensorType
+from iossim.schedule.batch import Strategy
+
+SEEDS = st.integers(0, 2**20)
+ENGINES = st.sampled_from(["paper", "graph"])
+
+
+def has_race(plan: Plan) -> bool:
+    """By definition: some conflicting pair of commands with no path between them, the host's last read included."""
+    commands = [*plan.commands, None]  # None: the host reads the outputs
+    count = len(commands)
+    before: list[set[int]] = [set() for _ in commands]
+    for later, command in enumerate(commands):
+        for earlier in range(later):
+            other = commands[earlier]
+            same_queue = (
+                not isinstance(command, Synchronize | None)
+                and not isinstance(other, Synchronize | None)
+                and command.queue == other.queue
+            )
+            event = isinstance(command, Wait) and isinstance(other, Record) and command.event == other.event
+            if same_queue or event or isinstance(command, Synchronize) or isinstance(other, Synchronize):
+                before[later] |= before[earlier] | {earlier}
+
+    def touched(command: Command | None) -> list[tuple[str, bool]]:
+        if command is None:
+            return [(plan.region(name).storage, False) for name in plan.outputs]
+        if not isinstance(command, Launch):
+            return []
+        reads = [(plan.region(name).storage, False) for name in command.reads]
+        return reads + [(plan.region(name).storage, True) for name in command.writes]
+
+    def conflict(left: Command | None, right: Command | None) -> bool:
+        return any(a == b and (x or y) for a, x in touched(left) for b, y in touched(right))
+
+    return any(
+        conflict(commands[earlier], commands[later]) and earlier not in before[later]
+        for later in range(count)
+        for earlier in range(later)
+    )
+
+
+def accepted(plan: Plan) -> bool:
+    try:
+        check_happens_before(plan)
+    except ScheduleError:
+        return False
+    return True
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS, SEEDS, ENGINES)
+def test_every_synchronisation_that_is_needed_is_missed(network: int, schedule: int, engine: str) -> None:
+    drawn = random_network(network)
+    plan = lower_schedule(random_schedule(drawn, schedule), drawn, engine)
+    assert accepted(plan)
+    assert not has_race(plan)
+    for index, command in enumerate(plan.commands):
+        if isinstance(command, Synchronize | Wait):
+            mutilated = replace(plan, commands=plan.commands[:index] + plan.commands[index + 1 :])
+            assert accepted(mutilated) == (not has_race(mutilated))
+
+
+def test_most_synchronisations_are_needed() -> None:
+    needed = total = 0
+    for seed in range(20):
+        network = random_network(seed)
+        for engine in ("paper", "graph"):
+            plan = lower_schedule(random_schedule(network, seed), network, engine)
+            for index, command in enumerate(plan.commands):
+                if isinstance(command, Synchronize | Wait):
+                    mutilated = replace(plan, commands=plan.commands[:index] + plan.commands[index + 1 :])
+                    total += 1
+                    needed += not accepted(mutilated)
+    assert needed > total / 3
+
+
+def test_a_race_that_the_checker_reports_is_one_that_execution_can_run_into() -> None:
+    found = 0
+    for seed in range(12):
+        network = random_network(seed)
+        plan = lower_schedule(random_schedule(network, seed), network)
+        lame = replace(plan, commands=tuple(c for c in plan.commands if not isinstance(c, Synchronize)))
+        if accepted(replace(lame, commands=(*lame.commands, Synchronize()))):
+            continue
+        inputs = random_inputs(network)
+        for interleaving in range(40):
+            try:
+                execute(lame, network, inputs, interleaving)
+            except ScheduleError as error:
+                assert "is not written yet; the plan lacks an event" in str(error)
+                found += 1
+                break
+    assert found >= 3
+
+
+A, B = Queue(0, 0), Queue(0, 1)
+WHOLE = Buffer("whole", TensorType((1, 4, 2, 2)))
+LEFT, RIGHT = (Buffer(n, TensorType((1, 2, 2, 2)), "whole", c) for n, c in (("left", 0), ("right", 2)))
+
+
+def launch(name: str, queue: Queue, reads: Sequence[str] = (), writes: Sequence[str] = ()) -> Launch:
+    return Launch((name,), Strategy.CONCURRENT, tuple(reads), tuple(writes), queue)
+
+
+def plan_of(*commands: Command, outputs: Sequence[str] = ()) -> Plan:
+    return Plan("hash", {b.name: b for b in (WHOLE, LEFT, RIGHT)}, (), tuple(outputs), commands)
+
+
+def test_the_pair_is_named() -> None:
+    plan = plan_of(launch("f", A, writes=["whole"]), launch("g", B, reads=["right"]))
+    with pytest.raises(
+        ScheduleError,
+        match=r"^g on queue 0:1 reads 'right', f on queue 0:0 writes 'whole', and nothing orders the two; put an event",
+    ):
+        check_happens_before(plan)
+
+
+def test_writes_to_different_slices_do_not_conflict() -> None:
+    check_happens_before(plan_of(launch("f", A, writes=["left"]), launch("g", B, writes=["right"])))
+
+
+def test_two_unordered_writes_conflict() -> None:
+    with pytest.raises(ScheduleError, match="g on queue 0:1 writes 'whole', f on queue 0:0 writes 'left'"):
+        check_happens_before(plan_of(launch("f", A, writes=["left"]), launch("g", B, writes=["whole"])))
+
+
+def test_a_write_must_come_after_an_earlier_read() -> None:
+    commands = (launch("f", A, writes=["left"]), Synchronize(), launch("g", A, reads=["left"]))
+    with pytest.raises(ScheduleError, match="h on queue 0:1 writes 'left', g on queue 0:0 reads 'left'"):
+        check_happens_before(plan_of(*commands, launch("h", B, writes=["left"])))
+    check_happens_before(plan_of(*commands, Record(0, A), Wait(0, B), launch("h", B, writes=["left"])))
+
+
+def test_a_read_of_what_nothing_wrote() -> None:
+    with pytest.raises(ScheduleError, match="g on queue 0:0 reads 'whole', which nothing has written before"):
+        check_happens_before(plan_of(launch("f", A, writes=["left"]), launch("g", A, reads=["whole"])))
+
+
+def test_an_event_orders_what_came_before_it_and_no_more() -> None:
+    early = (launch("f", A, writes=["left"]), Record(0, A))
+    late = (launch("g", A, writes=["right"]), Wait(0, B))
+    check_happens_before(plan_of(*early, *late, launch("h", B, reads=["left"])))
+    with pytest.raises(ScheduleError, match="h on queue 0:1 reads 'right', g on queue 0:0 writes 'right'"):
+        check_happens_before(plan_of(*early, *late, launch("h", B, reads=["right"])))
+
+
+def test_events_order_transitively() -> None:
+    third = Queue(0, 2)
+    check_happens_before(
+        plan_of(
+            launch("f", A, writes=["left"]), Record(0, A), Wait(0, B), Record(1, B), Wait(1, third),
+            launch("h", third, reads=["left"]),
+        )
+    )  # fmt: skip
+
+
+def test_the_host_reads_outputs_after_a_synchronise_only() -> None:
+    check_happens_before(plan_of(launch("f", A, writes=["left"]), Synchronize(), outputs=["left"]))
+    with pytest.raises(ScheduleError, match="the host reads 'left', f on queue 0:0 writes 'left'"):
+        check_happens_before(plan_of(launch("f", A, writes=["left"]), outputs=["left"]))
+
+
+def test_events_that_do_not_add_up() -> None:
+    with pytest.raises(ScheduleError, match="queue 0:1 waits for event 7, which is recorded nowhere before"):
+        check_happens_before(plan_of(Wait(7, B), Record(7, A)))
+    with pytest.raises(ScheduleError, match="event 7 is recorded twice"):
+        check_happens_before(plan_of(Record(7, A), Record(7, A)))
+
+
+def test_outputs_do_not_depend_on_the_interleaving() -> None:
+    network = random_network(11)
+    inputs = random_inputs(network)
+    plan = lower_schedule(random_schedule(network, 3), network, "graph")
+    expected = unscheduled(network, inputs)
+    for seed in range(20):
+        for name, array in execute(plan, network, inputs, seed).items():
+            assert abs(array - expected[name]).max() <= 1e-5 * max(1.0, abs(expected[name]).max())

@@ -1,0 +1,112 @@
+"""What each engine puts between stages, and where merged outputs lie."""
+
+from __future__ import annotations
+
+import pytest
+from random_networks import make_schedule, make_stage, one_block
+
+from iossim.errors import OptionError, ScheduleError
+from iossim.execution.lower import lower_schedule
+from iossim.execution.plan import Launch, Plan, Queue, Record, Region, Synchronize, Wait
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.relu import Relu
+from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import BlockSchedule
+
+
+@pytest.fixture
+def diamond() -> Network:
+    """a, then b (1x1) and c (3x3) of a, then their concat d."""
+    b = GraphBuilder("diamond")
+    x = b.input("x", (1, 3, 4, 4))
+    with b.block("only"):
+        a = b.conv(x, 2, name="a")
+        left = b.conv(a, 2, name="b")
+        right = b.conv(a, 3, kernel=3, padding=1, name="c")
+        b.add(Concat(), left, right, name="d")
+    return b.network(["d"])
+
+
+def spelled(plan: Plan) -> list[str]:
+    """Commands as short words: ``b@1`` is a launch of b on stream 1."""
+    words = []
+    for command in plan.commands:
+        match command:
+            case Launch():
+                words.append(f"{'+'.join(command.units)}@{command.queue.stream}")
+            case Record():
+                words.append(f"record{command.event}@{command.queue.stream}")
+            case Wait():
+                words.append(f"wait{command.event}@{command.queue.stream}")
+            case Synchronize():
+                words.append("sync")
+    return words
+
+
+def test_the_paper_engine_synchronises_around_stages_of_several_groups(diamond: Network) -> None:
+    schedule = one_block(diamond, make_stage([["a"]]), make_stage([["b"], ["c"]]), make_stage([["d"]]))
+    assert spelled(lower_schedule(schedule, diamond)) == ["a@0", "sync", "b@0", "c@1", "sync", "d@0", "sync"]
+
+
+def test_the_paper_engine_does_not_synchronise_between_single_groups(diamond: Network) -> None:
+    schedule = one_block(diamond, make_stage([["a", "b"]]), make_stage([["c"]]), make_stage([["d"]]))
+    assert spelled(lower_schedule(schedule, diamond)) == ["a@0", "b@0", "c@0", "d@0", "sync"]
+
+
+def test_the_graph_engine_forks_and_joins(diamond: Network) -> None:
+    schedule = one_block(diamond, make_stage([["a"]]), make_stage([["b"], ["c"]]), make_stage([["d"]]))
+    assert spelled(lower_schedule(schedule, diamond, "graph")) == [
+        "a@0", "record0@0", "wait0@1", "b@0", "c@1", "record1@1", "wait1@0", "d@0", "sync",
+    ]  # fmt: skip
+
+
+def test_the_paper_engine_s_rule_holds_across_blocks() -> None:
+    b = GraphBuilder("two blocks")
+    x = b.input("x", (1, 2, 3, 3))
+    with b.block("first"):
+        left, right = b.conv(x, 2, name="l"), b.conv(x, 2, name="r")
+    with b.block("second"):
+        total = b.add(Add(), left, right, name="sum")
+    network = b.network([b.add(Relu(), total, name="end")])
+    blocks = [
+        BlockSchedule(name="first", stages=[make_stage([["l"], ["r"]])]),
+        BlockSchedule(name="second", stages=[make_stage([["sum"]])]),
+        BlockSchedule(name="end", stages=[make_stage([["end"]])]),
+    ]
+    plan = lower_schedule(make_schedule(network, blocks), network)
+    assert spelled(plan) == ["l@0", "r@1", "sync", "sum@0", "end@0", "sync"]
+
+
+def test_merged_outputs_are_slices_of_one_buffer(diamond: Network) -> None:
+    schedule = one_block(diamond, make_stage([["a"]]), make_stage([["c", "b"]], "merge"), make_stage([["d"]]))
+    plan = lower_schedule(schedule, diamond)
+    assert spelled(plan) == ["a@0", "c+b@0", "d@0", "sync"]
+    launch = plan.launches[1]
+    assert (launch.strategy, launch.reads, launch.writes) == (Strategy.MERGE, ("a",), ("merged:c+b",))
+    assert plan.region("c") == Region("merged:c+b", 0, 3)
+    assert plan.region("b") == Region("merged:c+b", 3, 5)
+    assert plan.buffers["merged:c+b"].type.shape == (1, 5, 4, 4)
+    assert (plan.buffers["merged:c+b"].bytes, plan.buffers["b"].bytes) == (320, 0)
+
+
+def test_what_a_plan_says_of_itself(diamond: Network) -> None:
+    schedule = one_block(diamond, make_stage([["a"]]), make_stage([["b"], ["c"]]), make_stage([["d"]]))
+    plan = lower_schedule(schedule, diamond)
+    assert (plan.inputs, plan.outputs, plan.graph_hash) == (("x",), ("d",), diamond.graph.hash)
+    assert plan.queues == (Queue(0, 0), Queue(0, 1))
+    assert [launch.reads for launch in plan.launches] == [("x",), ("a",), ("a",), ("b", "c")]
+    assert plan.region("x") == Region("x", 0, 3)
+
+
+def test_an_unknown_engine(diamond: Network) -> None:
+    schedule = one_block(diamond, make_stage([["a"]]))
+    with pytest.raises(OptionError, match="unknown engine 'graphs'; did you mean 'graph'\\? known: graph, paper"):
+        lower_schedule(schedule, diamond, "graphs")
+
+
+def test_a_schedule_that_does_not_fit_is_not_lowered(diamond: Network) -> None:
+    with pytest.raises(ScheduleError, match="'b' \\(and 2 more\\) is in no stage"):
+        lower_schedule(one_block(diamond, make_stage([["a"]])), diamond)
