@@ -1,0 +1,67 @@
+"""The model zoo as a list: what each network is called, what it is, and how it is built.
+
+A network is one module of :mod:`iossim.models.zoo`, which states its ``MODELS``; dropping a file there adds one.
+Listing the zoo builds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from iossim.errors import ModelError, did_you_mean
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How a network of the zoo is built.
+
+    ``input_shape`` is that of the whole input (batch, channels, height, width). ``graphs`` is a folder of edge lists,
+    for networks that are made from graphs. ``seed`` is that of the weights, and of graphs drawn at random.
+    """
+
+    input_shape: tuple[int, ...]
+    precision: Precision = Precision.FP32
+    graphs: Path | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ZooModel:
+    """A network of the zoo. ``input_shape`` is the default one of a single image: channels, height, width."""
+
+    name: str
+    description: str
+    input_shape: tuple[int, int, int]
+    build: Callable[[BuildOptions], Network]
+    takes_graphs: bool = False
+
+
+@cache
+def _by_name() -> dict[str, ZooModel]:
+    from iossim.models import zoo
+
+    found: dict[str, ZooModel] = {}
+    for module in iter_modules(zoo.__path__):
+        models: tuple[ZooModel, ...] = import_module(f"{zoo.__name__}.{module.name}").MODELS
+        found.update({model.name: model for model in models})
+    return dict(sorted(found.items()))
+
+
+def zoo_models() -> list[ZooModel]:
+    """All networks of the zoo, by name."""
+    return list(_by_name().values())
+
+
+def zoo_model(name: str) -> ZooModel:
+    """The network of that name; raises ModelError suggesting the nearest one."""
+    models = _by_name()
+    if name not in models:
+        raise ModelError(f"unknown model {name!r}; {did_you_mean(name, models)}")
+    return models[name]

@@ -1,0 +1,117 @@
+"""The schedule units that the networks of the zoo are written in: each function adds one and returns its value.
+
+Batch norm is folded, so that every convolution has a bias. A *term* of a join is a value, or several that are summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from iossim.ir.ops.relu import Relu
+
+Size = int | tuple[int, int]
+
+
+def conv(
+    b: GraphBuilder, name: str, x: str, channels: int, kernel: Size = 1, stride: int = 1, padding: Size = 0
+) -> str:
+    """A convolution without an activation."""
+    with b.unit(name, "Conv"):
+        return b.conv(x, channels, kernel, stride, padding, name=f"{name}.conv")
+
+
+def conv_relu(
+    b: GraphBuilder, name: str, x: str, channels: int, kernel: Size = 1, stride: int = 1, padding: Size = 0
+) -> str:
+    """A convolution and a ReLU."""
+    with b.unit(name, "Conv-Relu"):
+        y = b.conv(x, channels, kernel, stride, padding, name=f"{name}.conv")
+        return b.add(Relu(), y, name=f"{name}.relu")
+
+
+def relu_conv(b: GraphBuilder, name: str, x: str, channels: int, kernel: Size = 1, stride: int = 1) -> str:
+    """A ReLU and a convolution without padding."""
+    with b.unit(name, "Relu-Conv"):
+        y = b.add(Relu(), x, name=f"{name}.relu")
+        return b.conv(y, channels, kernel, stride, name=f"{name}.conv")
+
+
+def relu_sepconv(
+    b: GraphBuilder, name: str, terms: Sequence[str], channels: int, kernel: int, stride: int = 1
+) -> str:
+    """The sum of ``terms``, a ReLU, a depthwise convolution (padded to keep the size) and a pointwise one."""
+    with b.unit(name, "Relu-SepConv"):
+        x = terms[0] if len(terms) == 1 else b.add(Add(), *terms, name=f"{name}.sum")
+        y = b.add(Relu(), x, name=f"{name}.relu")
+        width = b.types[y].shape[1]
+        y = b.conv(y, width, kernel, stride, kernel // 2, groups=width, name=f"{name}.depthwise")
+        return b.conv(y, channels, name=f"{name}.pointwise")
+
+
+def relu(b: GraphBuilder, name: str, x: str) -> str:
+    """A ReLU on its own."""
+    with b.unit(name, "Relu"):
+        return b.add(Relu(), x, name=f"{name}.relu")
+
+
+def max_pool(b: GraphBuilder, name: str, x: str, kernel: int, stride: int, padding: int = 0) -> str:
+    """Max pooling over a square window."""
+    with b.unit(name, "Pool"):
+        return b.add(MaxPool((kernel,) * 2, (stride,) * 2, (padding,) * 4), x, name=f"{name}.max")
+
+
+def average_pool(
+    b: GraphBuilder, name: str, x: str, kernel: int, stride: int, padding: int = 0, count_include_pad: bool = False
+) -> str:
+    """Average pooling over a square window."""
+    op = AveragePool((kernel,) * 2, (stride,) * 2, (padding,) * 4, count_include_pad=count_include_pad)
+    with b.unit(name, "Pool"):
+        return b.add(op, x, name=f"{name}.average")
+
+
+def global_average_pool(b: GraphBuilder, name: str, x: str) -> str:
+    """The mean of each channel, as a 1x1 image."""
+    with b.unit(name, "Pool"):
+        return b.add(GlobalAveragePool(), x, name=f"{name}.average")
+
+
+def join(b: GraphBuilder, name: str, terms: Sequence[str | Sequence[str]]) -> str:
+    """Concatenation of sums along the channels, one unit: a plain concat, a plain add or an identity if so be."""
+    sums = [(term,) if isinstance(term, str) else tuple(term) for term in terms]
+    with b.unit(name, "Concat"):
+        if sums == [sums[0][:1]]:
+            return b.add(Identity(), *sums[0], name=f"{name}.identity")
+        if len(sums) == 1:
+            return b.add(Add(), *sums[0], name=f"{name}.sum")
+        joined = [
+            parts[0] if len(parts) == 1 else b.add(Add(), *parts, name=f"{name}.sum{index}")
+            for index, parts in enumerate(sums)
+        ]
+        return b.add(Concat(1), *joined, name=f"{name}.concat")
+
+
+def add_relu(b: GraphBuilder, name: str, *terms: str) -> str:
+    """The end of a residual block: a sum and a ReLU."""
+    with b.unit(name, "Add-Relu"):
+        return b.add(Relu(), b.add(Add(), *terms, name=f"{name}.sum"), name=f"{name}.relu")
+
+
+def flatten(b: GraphBuilder, name: str, x: str) -> str:
+    """All but the batch as one dimension."""
+    with b.unit(name, "Flatten"):
+        return b.add(Flatten(1), x, name=f"{name}.flatten")
+
+
+def fully_connected(b: GraphBuilder, name: str, x: str, features: int) -> str:
+    """A matrix product with a weight ``[features, inputs]``, and a bias."""
+    with b.unit(name, "Gemm"):
+        weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
+        bias = b.constant(f"{name}.bias", (features,))
+        return b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm")

@@ -1,0 +1,148 @@
+"""Directed acyclic graphs for randomly wired networks: drawn by the Watts-Strogatz model, or read from edge lists.
+
+An undirected random graph becomes acyclic by giving each edge the direction from its lower to its higher node
+(Xie et al., 2019, arXiv:1904.01569, section 3).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from iossim.errors import ModelError, OptionError
+
+
+@dataclass(frozen=True)
+class RandomGraph:
+    """Nodes ``0 .. count - 1`` and edges ``(low, high)``, sorted."""
+
+    count: int
+    edges: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """For each node those with an edge to it, ascending."""
+        return tuple(tuple(low for low, high in self.edges if high == node) for node in range(self.count))
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """For each node those it has an edge to, ascending."""
+        return tuple(tuple(high for low, high in self.edges if low == node) for node in range(self.count))
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return tuple(node for node in range(self.count) if not self.predecessors[node])
+
+    @property
+    def sinks(self) -> tuple[int, ...]:
+        return tuple(node for node in range(self.count) if not self.successors[node])
+
+    def depth_first_order(self) -> tuple[int, ...]:
+        """The topological order of the published networks: reverse finishing order of a depth-first search.
+
+        The search visits sources, and the successors of a node, in ascending order.
+        """
+        finished: list[int] = []
+        seen: set[int] = set()
+        for source in self.sources:
+            seen.add(source)
+            path = [(source, iter(self.successors[source]))]
+            while path:
+                node, rest = path[-1]
+                following = next((after for after in rest if after not in seen), None)
+                if following is None:
+                    finished.append(node)
+                    path.pop()
+                else:
+                    seen.add(following)
+                    path.append((following, iter(self.successors[following])))
+        return tuple(reversed(finished))
+
+
+def watts_strogatz(count: int, neighbours: int, probability: float, seed: str) -> RandomGraph:
+    """A connected small-world graph WS(count, neighbours, probability) (Watts and Strogatz, 1998).
+
+    A ring in which each node knows its ``neighbours`` nearest (half of them on each side); lap by lap, the far end
+    of each edge is moved with ``probability`` to a node chosen evenly among those that are neither the near end nor
+    joined to it. Drawn again from the same stream until it is connected; equal seeds give equal graphs everywhere.
+    """
+    if neighbours % 2 or not 0 < neighbours < count or not 0 <= probability <= 1:
+        raise OptionError(
+            f"no Watts-Strogatz graph WS({count}, {neighbours}, {probability}): neighbours are even and fewer than "
+            "the nodes, the probability is between 0 and 1"
+        )
+    # Only random() is used: its stream for a given seed is the same in every version of Python.
+    stream = random.Random(seed)
+    while True:
+        joined: list[set[int]] = [set() for _ in range(count)]
+        laps = [(node, (node + lap) % count) for lap in range(1, neighbours // 2 + 1) for node in range(count)]
+        for near, far in laps:
+            joined[near].add(far)
+            joined[far].add(near)
+        for near, far in laps:
+            if stream.random() >= probability:
+                continue
+            free = [node for node in range(count) if node != near and node not in joined[near]]
+            if free:
+                new = free[int(stream.random() * len(free))]
+                joined[near].remove(far)
+                joined[far].remove(near)
+                joined[near].add(new)
+                joined[new].add(near)
+        if _is_connected(joined):
+            edges = tuple((low, high) for low in range(count) for high in sorted(joined[low]) if low < high)
+            return RandomGraph(count, edges)
+
+
+def read_edge_list(path: Path) -> RandomGraph:
+    """The graph of a text file: the number of nodes, the number of edges, then an edge (two nodes) a line.
+
+    Raises ModelError that names the file and the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"edge list {path} cannot be read: {error}; give a text file") from None
+    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if len(lines) < 2:
+        raise ModelError(f"edge list {path} has no header: its first two lines are the numbers of nodes and edges")
+    ((count,), (edge_count,)) = (_integers(path, number, words, 1) for number, words in lines[:2])
+    if count < 1:
+        raise ModelError(f"edge list {path}, line {lines[0][0]}: {count} nodes; a graph has at least one")
+    edges: set[tuple[int, int]] = set()
+    for number, words in lines[2:]:
+        first, second = _integers(path, number, words, 2)
+        edge = (min(first, second), max(first, second))
+        if edge[0] < 0 or edge[1] >= count:
+            raise ModelError(f"edge list {path}, line {number}: nodes are numbered 0 to {count - 1}")
+        if first == second or edge in edges:
+            reason = "joins a node to itself" if first == second else "is there twice"
+            raise ModelError(f"edge list {path}, line {number}: edge {first} {second} {reason}; remove it")
+        edges.add(edge)
+    if len(edges) != edge_count:
+        raise ModelError(
+            f"edge list {path}, line {lines[1][0]}: {edge_count} edges are announced, {len(edges)} follow"
+        )
+    return RandomGraph(count, tuple(sorted(edges)))
+
+
+def _integers(path: Path, number: int, words: list[str], count: int) -> list[int]:
+    try:
+        values = [int(word) for word in words]
+    except ValueError:
+        values = []
+    if len(values) != count:
+        expected = "a whole number" if count == 1 else f"{count} whole numbers"
+        raise ModelError(f"edge list {path}, line {number}: {' '.join(words)!r} is not {expected}")
+    return values
+
+
+def _is_connected(joined: list[set[int]]) -> bool:
+    reached, border = {0}, [0]
+    while border:
+        for node in joined[border.pop()] - reached:
+            reached.add(node)
+            border.append(node)
+    return len(reached) == len(joined)

@@ -1,0 +1,78 @@
+"""ResNet 18, 34 and 50 (He et al., 2015, arXiv:1512.03385), as torchvision has them, with batch norm folded.
+
+In a bottleneck the 3x3 convolution has the stride. A block is one residual block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.layers import (
+    add_relu,
+    conv,
+    conv_relu,
+    flatten,
+    fully_connected,
+    global_average_pool,
+    max_pool,
+)
+
+_CLASSES = 1000
+Residual = Callable[[GraphBuilder, str, str, int, int], str]
+
+
+def build(options: BuildOptions, name: str, residual: Residual, depths: tuple[int, ...]) -> Network:
+    b = GraphBuilder(name, options.precision, options.seed)
+    x = b.input("image", options.input_shape)
+    with b.block("stem"):
+        x = conv_relu(b, "conv1", x, 64, 7, stride=2, padding=3)
+        x = max_pool(b, "maxpool", x, 3, stride=2, padding=1)
+    for stage, depth in enumerate(depths):
+        for index in range(depth):
+            stride = 2 if stage > 0 and index == 0 else 1
+            x = residual(b, f"layer{stage + 1}.{index}", x, 64 << stage, stride)
+    with b.block("head"):
+        x = global_average_pool(b, "avgpool", x)
+        x = flatten(b, "flatten", x)
+        x = fully_connected(b, "fc", x, _CLASSES)
+    return b.network([x])
+
+
+def _basic(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
+    """Two 3x3 convolutions of ``width`` channels."""
+    with b.block(name):
+        y = conv_relu(b, f"{name}.conv1", x, width, 3, stride=stride, padding=1)
+        y = conv(b, f"{name}.conv2", y, width, 3, padding=1)
+        return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, width, stride))
+
+
+def _bottleneck(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
+    """A 3x3 convolution of ``width`` channels between two 1x1 ones that narrow and widen."""
+    with b.block(name):
+        y = conv_relu(b, f"{name}.conv1", x, width)
+        y = conv_relu(b, f"{name}.conv2", y, width, 3, stride=stride, padding=1)
+        y = conv(b, f"{name}.conv3", y, 4 * width)
+        return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, 4 * width, stride))
+
+
+def _shortcut(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str:
+    if stride == 1 and b.types[x].shape[1] == channels:
+        return x
+    return conv(b, f"{name}.downsample", x, channels, stride=stride)
+
+
+def _model(layers: int, residual: Residual, depths: tuple[int, ...]) -> ZooModel:
+    name = f"resnet{layers}"
+    whole = partial(build, name=name, residual=residual, depths=depths)
+    return ZooModel(name, f"ResNet-{layers}, batch norm folded, with its classifier", (3, 224, 224), whole)
+
+
+MODELS = (
+    _model(18, _basic, (2, 2, 2, 2)),
+    _model(34, _basic, (3, 4, 6, 3)),
+    _model(50, _bottleneck, (3, 4, 6, 3)),
+)
