@@ -96,6 +96,23 @@ class ScheduleProblem:
         """The mask of all units."""
         return (1 << len(self)) - 1
 
+    def restrict(self, units: Sequence[int]) -> ScheduleProblem:
+        """The problem of some of the units, in ascending order; what they read from the others is there already."""
+        position = {unit: index for index, unit in enumerate(units)}
+        predecessors = [
+            sum(1 << position[before] for before in bits(int(self.predecessors[unit])) if before in position)
+            for unit in units
+        ]
+        return ScheduleProblem(
+            f"{self.name}[{units[0]}:{units[-1] + 1}]",
+            tuple(self.unit_names[unit] for unit in units),
+            np.array(predecessors, dtype=np.uint64),
+            self.merge_class[list(units)],
+            tuple(self.signatures[unit] for unit in units),
+            self.network,
+            tuple(self.units[unit] for unit in units) if self.units else (),
+        )
+
     @cached_property
     def successors(self) -> Masks:
         """``successors[i]``: mask of the units that read unit ``i``'s outputs."""
@@ -103,6 +120,15 @@ class ScheduleProblem:
         for index, mask in enumerate(self.predecessors.tolist()):
             for before in bits(mask):
                 result[before] |= np.uint64(1 << index)
+        return result
+
+    @cached_property
+    def ancestors(self) -> Masks:
+        """``ancestors[i]``: mask of all units that must be done before unit ``i``."""
+        result = self.predecessors.copy()
+        for index, mask in enumerate(self.predecessors.tolist()):
+            for before in bits(mask):
+                result[index] |= result[before]
         return result
 
     @cached_property

@@ -1,0 +1,112 @@
+"""Random prices from a seed: a cost model without a device, for tests and for exercising a search.
+
+Not mere noise: each unit has a time and a share of the machine, a stage takes what its longest group or its total work
+takes, and a seeded factor of at most ``1 + spread`` comes on top, so that the bounds below hold and optima are not trivial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.compiled import jit
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import Masks, ScheduleProblem, bits
+
+
+@dataclass(frozen=True)
+class RandomCostModel:
+    """Unit times are log-normal around 20 us; ``barrier_us`` stands between stages of which one runs several groups."""
+
+    seed: int = 0
+    spread: float = 0.5
+    barrier_us: float = 8.0
+    device: str = "random"
+    precision: str = ""
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return CostModelIdentity("random", self.device, self.precision, "", f"seed={self.seed},spread={self.spread}")
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        problem = batch.problem
+        serial_us, share = self._units(problem)
+        noise_key = np.uint64(_seed(self.seed, problem.key, "noise") % 2**64)
+        work_us = serial_us * share
+        prices: Prices = _price(batch.masks, problem.predecessors, serial_us, work_us, noise_key, self.spread)
+        for index in np.flatnonzero(batch.strategies == Strategy.MERGE):
+            units = bits(int(batch.masks[index]))
+            one_class = len({int(problem.merge_class[unit]) for unit in units}) == 1
+            mergeable = len(units) > 1 and one_class and problem.merge_class[units[0]] >= 0
+            # Merged, the units run as one kernel in between half and all of the time that they take one by one.
+            factor = 0.5 + 0.5 * prices[index] / (1 + prices[index])
+            prices[index] = factor * serial_us[units].sum() if mergeable else np.inf
+        return prices
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.barrier_us if left_concurrent or right_concurrent else 0.0
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds:
+        serial_us, share = self._units(problem)
+        return StageBounds(serial_us, serial_us, (serial_us * share)[:, None])
+
+    def _units(self, problem: ScheduleProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Time alone in us, and share of the machine in (0, 1], of each unit."""
+        drawn = [np.random.default_rng(_seed(self.seed, signature, "unit")) for signature in problem.signatures]
+        serial = np.array([20.0 * float(np.exp(0.7 * generator.standard_normal())) for generator in drawn])
+        share = np.array([float(generator.uniform(0.15, 1.0)) for generator in drawn])
+        return serial, share
+
+
+def create(device: str = "", precision: str = "", engine: str = "", seed: int = 0) -> RandomCostModel:
+    return RandomCostModel(seed=seed, device=device or "random", precision=precision)
+
+
+def _seed(*parts: object) -> int:
+    return int.from_bytes(hashlib.sha256("\0".join(map(str, parts)).encode()).digest()[:16], "little")
+
+
+@jit
+def _price(
+    masks: Masks,
+    predecessors: Masks,
+    serial_us: NDArray[np.float64],
+    work_us: NDArray[np.float64],
+    noise_key: np.uint64,
+    spread: float,
+) -> NDArray[np.float64]:
+    prices = np.empty(len(masks))
+    groups = np.zeros(len(predecessors), dtype=np.uint64)
+    group_us = np.zeros(len(predecessors))
+    for index in range(len(masks)):
+        count = 0
+        total = 0.0
+        for unit in range(len(predecessors)):
+            bit = np.uint64(1) << np.uint64(unit)
+            if masks[index] & bit == 0:
+                continue
+            total += work_us[unit]
+            joined, joined_us, kept = bit, serial_us[unit], 0
+            for g in range(count):
+                if groups[g] & predecessors[unit]:
+                    joined |= groups[g]
+                    joined_us += group_us[g]
+                else:
+                    groups[kept], group_us[kept] = groups[g], group_us[g]
+                    kept += 1
+            groups[kept], group_us[kept] = joined, joined_us
+            count = kept + 1
+        hashed = masks[index] ^ noise_key
+        hashed = (hashed ^ hashed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        hashed = (hashed ^ hashed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        noise = float((hashed ^ hashed >> np.uint64(31)) >> np.uint64(11)) / 2.0**53
+        longest = 0.0
+        for g in range(count):
+            longest = max(longest, group_us[g])
+        # A group alone has no one to contend with, and takes exactly its time.
+        prices[index] = longest if count == 1 else max(longest, total) * (1.0 + spread * noise)
+    return prices

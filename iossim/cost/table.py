@@ -1,0 +1,107 @@
+"""Prices from a table: a user's own measurements, or the numbers of a test.
+
+The file is JSON (schema: :class:`PriceTable`)::
+
+    {"boundary_us": {"single_to_concurrent": 10, "concurrent_to_single": 10, "concurrent_to_concurrent": 10},
+     "stages": [{"units": ["a", "b"], "latency_us": 12.5},
+                {"units": ["a", "c"], "strategy": "merge", "latency_us": 9.0}]}
+
+A stage that is not in the table cannot run; a table that prices every unit alone allows a sequential schedule.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.errors import OptionError
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.schedule import first_problem
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BoundaryPrices(_Value):
+    """What stands between two stages, in us; nothing stands between two single groups unless the table says so."""
+
+    single_to_single: float = Field(0.0, ge=0)
+    single_to_concurrent: float = Field(0.0, ge=0)
+    concurrent_to_single: float = Field(0.0, ge=0)
+    concurrent_to_concurrent: float = Field(0.0, ge=0)
+
+
+class StagePrice(_Value):
+    """The price of one stage: its units by name, in any order."""
+
+    units: list[str] = Field(min_length=1)
+    strategy: Literal["concurrent", "merge"] = "concurrent"
+    latency_us: float = Field(ge=0, allow_inf_nan=False)
+
+
+class PriceTable(_Value):
+    """A table of stage prices."""
+
+    device: str = "table"
+    boundary_us: BoundaryPrices = BoundaryPrices()
+    stages: list[StagePrice]
+
+
+class TableCostModel:
+    """Prices stages by the names of their units."""
+
+    def __init__(self, table: PriceTable) -> None:
+        self.table = table
+
+    @cached_property
+    def _prices(self) -> dict[tuple[str, frozenset[str]], float]:
+        return {(stage.strategy, frozenset(stage.units)): stage.latency_us for stage in self.table.stages}
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return CostModelIdentity("table", self.table.device)
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        names = batch.problem.unit_names
+        return np.array(
+            [
+                self._prices.get((Strategy(strategy).label, frozenset(names[unit] for unit in bits(mask))), np.inf)
+                for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
+            ]
+        )
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        left = "concurrent" if left_concurrent else "single"
+        right = "concurrent" if right_concurrent else "single"
+        return float(getattr(self.table.boundary_us, f"{left}_to_{right}"))
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
+        """A table says nothing about stages that are not in it."""
+        return None
+
+
+def read_table(path: Path) -> TableCostModel:
+    """Raises OptionError naming the file and the field."""
+    try:
+        return TableCostModel(PriceTable.model_validate_json(path.read_text()))
+    except OSError as error:
+        raise OptionError(
+            f"cannot read the price table {path}: {error.strerror}; give an existing JSON file"
+        ) from None
+    except UnicodeDecodeError:
+        raise OptionError(f"the price table {path} is not text; give a JSON file") from None
+    except ValidationError as error:
+        raise OptionError(f"the price table {path} is not valid: {first_problem(error)}") from None
+
+
+def create(device: str = "", precision: str = "", engine: str = "", path: str = "") -> TableCostModel:
+    if not path:
+        raise OptionError("the table cost model needs a file of prices; give --cost-model table:PRICES.json")
+    return read_table(Path(path))

@@ -1,0 +1,100 @@
+"""From planned stages to a schedule: prices recomputed in stage order, and the lower bound that goes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from iossim.cost.model import CostModel, StageBounds
+from iossim.ir.network import Network
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
+from iossim.scheduling.block_search import PlannedStage
+from iossim.scheduling.merges import MergedStages, bounds_with_merges
+from iossim.scheduling.relaxation import bound_ahead
+
+
+def price_blocks(
+    problems: Sequence[ScheduleProblem], plans: Sequence[Sequence[PlannedStage]], cost_model: CostModel
+) -> list[BlockSchedule]:
+    """Stages and boundaries of all blocks in execution order, each with its price."""
+    blocks: list[BlockSchedule] = []
+    before: bool | None = None
+    for problem, plan in zip(problems, plans, strict=True):
+        masks = np.array([planned.mask for planned in plan], dtype=np.uint64)
+        strategies = np.array([planned.strategy for planned in plan], dtype=np.uint8)
+        prices = cost_model.price_stages(StageBatch(problem, masks, strategies)).tolist()
+        stages: list[Stage] = []
+        for planned, price in zip(plan, prices, strict=True):
+            groups = problem.groups(planned.mask) if planned.strategy is Strategy.CONCURRENT else [planned.mask]
+            concurrent = len(groups) > 1
+            boundary_us = 0.0 if before is None else cost_model.price_boundary(before, concurrent)
+            stages.append(
+                Stage(
+                    strategy="merge" if planned.strategy is Strategy.MERGE else "concurrent",
+                    groups=[[problem.unit_names[unit] for unit in bits(group)] for group in groups],
+                    latency_us=price,
+                    boundary_us=boundary_us,
+                )
+            )
+            before = concurrent
+        blocks.append(BlockSchedule(name=problem.name, stages=stages))
+    return blocks
+
+
+def build_schedule(
+    network: Network,
+    problems: Sequence[ScheduleProblem],
+    plans: Sequence[Sequence[PlannedStage]],
+    cost_model: CostModel,
+    scheduler: str,
+    **fields: object,
+) -> Schedule:
+    """A schedule of the network, one plan a block; ``fields`` are further fields of :class:`Schedule`."""
+    blocks = price_blocks(problems, plans, cost_model)
+    identity = cost_model.identity
+    return Schedule(
+        network=network.name,
+        source=ModelReference(
+            model=network.source.model, batch=network.source.batch, options=dict(network.source.options)
+        ),
+        graph_hash=network.graph.hash,
+        device=identity.device,
+        precision=str(network.precision),
+        engine=identity.engine,
+        cost_model=identity.to_json(),
+        scheduler=scheduler,
+        latency_us=total_latency_us(blocks),
+        blocks=blocks,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def total_latency_us(blocks: Sequence[BlockSchedule]) -> float:
+    """Stages and boundaries, added in execution order."""
+    total = 0.0
+    for block in blocks:
+        for stage in block.stages:
+            total += stage.boundary_us
+            total += stage.latency_us
+    return total
+
+
+def lower_bound_us(problem: ScheduleProblem, bounds: StageBounds, merges: MergedStages, concurrent: bool) -> float:
+    """What the block costs at least, in any stages of the strategies allowed.
+
+    The larger of its critical path and its least total work over the capacity of each resource; where no stage runs
+    several groups, the sum of its units.
+    """
+    held = bounds_with_merges(bounds, problem, merges)
+    any_us, one_us = bound_ahead(
+        np.zeros(1, dtype=np.uint64),
+        np.uint64(problem.full),
+        held.serial_us,
+        held.single_us,
+        held.work_us,
+        problem.successors,
+    )
+    return float(min(any_us[0], one_us[0]) if concurrent else one_us[0])

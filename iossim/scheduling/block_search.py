@@ -1,0 +1,302 @@
+"""The best schedule of one block: dynamic programming over its states, with branch and bound where bounds are known.
+
+Forward over the lattice of states: from each state every stage leads to a later state; the cheapest path from nothing
+done to all done is the optimal schedule (IOS thesis, figure 3.3, read from the other end). Stages are priced in batches,
+each distinct one once. With lower bounds from the cost model the search stays exact and leaves most of it out:
+
+1. a narrow beam search gives a schedule, hence an upper bound;
+2. a state is dropped when its cost and the least cost of what is left reach that bound;
+3. a stage is priced only if its own lower bound leaves the path a chance, both to improve the state that it leads to and
+   to end below the upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from iossim.cost.model import CostModel, Prices, StageBounds
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem
+from iossim.scheduling.lattice import Lattice
+from iossim.scheduling.merges import MergedStages, bounds_with_merges
+from iossim.scheduling.options import StageSpace
+from iossim.scheduling.relaxation import (
+    PROPOSAL,
+    Floats,
+    Integers,
+    bound_ahead,
+    enter_prices,
+    find_unpriced,
+    propose,
+    relax,
+    relax_merges,
+)
+
+#: Paths that differ by less than this fraction count as equal: rounding, not scheduling.
+RELATIVE_TOLERANCE = 1e-9
+#: How many states of a level the beam keeps, pass by pass; each pass starts from the bound of the one before.
+BEAM_WIDTHS = (1, 4)
+
+
+#: The bit of what comes before the first stage of a network: no stage at all.
+START = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """Units (a mask of the problem) and how they run."""
+
+    mask: int
+    strategy: Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPath:
+    """A schedule of one block and the sum of its stage prices and of the boundaries before its stages."""
+
+    cost_us: float
+    stages: tuple[PlannedStage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSolution:
+    """The best path for each bit of the last stage (a single group, several groups); None where there is none.
+
+    A path that cannot be part of an optimal schedule of the network, whatever follows the block, may be missing.
+    """
+
+    single: BlockPath | None
+    concurrent: BlockPath | None
+    priced_stages: int
+    complete: bool = True
+
+
+def solve_block(
+    problem: ScheduleProblem,
+    lattice: Lattice,
+    cost_model: CostModel,
+    space: StageSpace,
+    merges: MergedStages,
+    *,
+    concurrent: bool,
+    entry: int,
+    bounds: StageBounds | None,
+    hurry: bool = False,
+) -> BlockSolution:
+    """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
+
+    ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to search without.
+    ``hurry``: one beam pass and no more. A KeyboardInterrupt does the same: the best path found so far is returned,
+    marked as not complete.
+    """
+    search = _Search(problem, lattice, cost_model, space, merges, concurrent, entry, bounds)
+    try:
+        if bounds is not None or hurry:
+            for beam in BEAM_WIDTHS[:1] if hurry else BEAM_WIDTHS:
+                search.run(beam)
+        if not hurry:
+            search.run(None)
+    except KeyboardInterrupt:
+        if not np.isfinite(search.cost[-1]).any():
+            search.run(1)
+        hurry = True
+    return search.solution(complete=not hurry)
+
+
+@dataclass
+class _PriceTable:
+    """Prices of stages by mask: open addressing, sized so that it is at most half full."""
+
+    keys: np.ndarray = field(default_factory=lambda: np.zeros(1 << 12, dtype=np.uint64))
+    prices: Floats = field(default_factory=lambda: np.zeros(1 << 12))
+    used: int = 0
+
+    def reserve(self, more: int) -> None:
+        if 2 * (self.used + more) <= len(self.keys):
+            return
+        size = len(self.keys)
+        while 2 * (self.used + more) > size:
+            size *= 2
+        old_keys, old_prices = self.keys, self.prices
+        self.keys, self.prices = np.zeros(size, dtype=np.uint64), np.zeros(size)
+        present = old_keys != 0
+        enter_prices(old_keys[present], old_prices[present], self.keys, self.prices)
+
+
+class _Search:
+    """The arrays of one block's search; ``run`` sweeps the levels, narrow or whole."""
+
+    def __init__(
+        self,
+        problem: ScheduleProblem,
+        lattice: Lattice,
+        cost_model: CostModel,
+        space: StageSpace,
+        merges: MergedStages,
+        concurrent: bool,
+        entry: int,
+        bounds: StageBounds | None,
+    ) -> None:
+        states, count = len(lattice), len(problem)
+        self.problem, self.lattice, self.cost_model, self.space = problem, lattice, cost_model, space
+        self.merges, self.concurrent = merges, concurrent
+        self.boundary = np.array([[cost_model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
+        self.bounds = bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 1)))
+        # By how much the other bit may be dearer behind a state, whatever follows: a label that costs that much more
+        # than the other bit's is of no use.
+        dearer = self.boundary[::-1] - self.boundary
+        self.tolerance = np.maximum(0.0, dearer.max(axis=1))
+        self.cost = np.full((states, 2), np.inf)
+        self.parent = np.full((states, 2), -1, dtype=np.int32)
+        self.parent_bit = np.zeros((states, 2), dtype=np.int8)
+        self.parent_stage = np.zeros((states, 2), dtype=np.uint64)
+        self.parent_strategy = np.zeros((states, 2), dtype=np.uint8)
+        #: Do all units lead to the last one? Then every stage that holds it is connected, so the last has one group.
+        self.one_sink = int(problem.ancestors[-1]) | 1 << (len(problem) - 1) == problem.full
+        self.entry = entry
+        self.cost[0, 1 if entry == 1 else 0] = 0.0
+        self.ahead = self._ahead()
+        self.table = _PriceTable()
+        self.proposals = np.empty(1 << 15, dtype=PROPOSAL)
+
+    def run(self, beam: int | None) -> None:
+        """Sweep the levels once, keeping the ``beam`` most promising states of each (None: all that may matter)."""
+        for states in self._levels(beam):
+            if len(self.merges.masks):
+                self._relax_merges(states)
+            self._relax_concurrent(states)
+
+    def solution(self, complete: bool) -> BlockSolution:
+        paths = [self._path(bit) if np.isfinite(self.cost[-1, bit]) else None for bit in range(2)]
+        return BlockSolution(paths[0], paths[1], self.table.used + len(self.merges.masks), complete)
+
+    @property
+    def upper_us(self) -> float:
+        """What a path must cost less than to matter: the best so far, or more by what the bit that it ends in is worth."""
+        best = float(self.cost[-1].min())
+        spread = 0.0 if self.one_sink or not self.concurrent else float(self.tolerance.max())
+        return best * (1 - RELATIVE_TOLERANCE) + spread
+
+    def _levels(self, beam: int | None) -> Iterator[Integers]:
+        begins = self.lattice.level_begin
+        for level in range(len(self.problem)):
+            states = np.arange(begins[level], begins[level + 1])
+            promise = (self.cost[states] + self.ahead[states]).min(axis=1)
+            states = states[promise < self.upper_us]
+            if beam is not None and len(states) > beam:
+                promise = promise[promise < self.upper_us]
+                states = np.sort(states[np.argsort(promise, kind="stable")[:beam]])
+            if len(states):
+                yield states
+
+    def _relax_concurrent(self, states: Integers) -> None:
+        position = 0
+        boundary = self._boundary_behind(states)
+        count = len(self.problem)
+        while position < len(states):
+            reached, filled = propose(
+                states,
+                position,
+                self.lattice.addable,
+                self.lattice.child,
+                self.problem.predecessors,
+                self.bounds.serial_us,
+                self.bounds.single_us,
+                self.bounds.work_us,
+                self.cost,
+                self.ahead,
+                boundary,
+                self.tolerance,
+                self.upper_us,
+                self.space.max_group_size or count,
+                self.space.max_groups or count,
+                self.space.single_root,
+                self.concurrent,
+                self.proposals,
+            )
+            if reached == position and not filled:
+                self.proposals = np.empty(2 * len(self.proposals), dtype=PROPOSAL)
+                continue
+            position = reached
+            self._price(filled)
+            relax(
+                self.proposals,
+                filled,
+                self.table.keys,
+                self.table.prices,
+                self.cost,
+                self.parent,
+                self.parent_bit,
+                self.parent_stage,
+                self.parent_strategy,
+            )
+
+    def _boundary_behind(self, states: Integers) -> Floats:
+        """Boundaries behind the states of a level; nothing stands before the first stage of a network."""
+        return np.zeros((2, 2)) if states[0] == 0 and self.entry == START else self.boundary
+
+    def _price(self, filled: int) -> None:
+        table = self.table
+        table.reserve(filled)
+        unpriced = np.empty(filled, dtype=np.uint64)
+        found = find_unpriced(self.proposals, filled, table.keys, table.prices, table.used, unpriced)
+        if found:
+            masks = unpriced[:found]
+            prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
+            enter_prices(masks, prices, table.keys, table.prices)
+            table.used += found
+
+    def _relax_merges(self, states: Integers) -> None:
+        boundary = self._boundary_behind(states)
+        relax_merges(
+            states,
+            self.lattice.addable,
+            self.lattice.child,
+            self.merges.masks,
+            self.merges.prices_us,
+            boundary,
+            self.cost,
+            self.parent,
+            self.parent_bit,
+            self.parent_stage,
+            self.parent_strategy,
+        )
+
+    def _ahead(self) -> Floats:
+        """Lower bounds of what follows each label, ``[states, 2]``.
+
+        Either all that follows runs in stages of one group, or some stage runs several: then at least one boundary of
+        that kind comes on top.
+        """
+        bounds = bounds_with_merges(self.bounds, self.problem, self.merges)
+        any_us, one_us = bound_ahead(
+            self.lattice.masks,
+            np.uint64(self.problem.full),
+            bounds.serial_us,
+            bounds.single_us,
+            bounds.work_us,
+            self.problem.successors,
+        )
+        leaving_us = float(self.boundary[1].min())
+        entering_us = float(self.boundary[0, 1]) + (leaving_us if self.one_sink else 0.0)
+        if not self.concurrent:
+            ahead = np.stack([one_us, one_us], axis=1)
+        else:
+            ahead = np.stack([np.minimum(one_us, any_us + entering_us), any_us + leaving_us], axis=1)
+        ahead[0] = 0.0  # what stands before the first stage depends on the entry; this label is never dropped
+        ahead[-1] = 0.0
+        return ahead
+
+    def _path(self, bit: int) -> BlockPath:
+        stages: list[PlannedStage] = []
+        cost_us = float(self.cost[-1, bit])
+        state = len(self.lattice) - 1
+        while state > 0:
+            stages.append(
+                PlannedStage(int(self.parent_stage[state, bit]), Strategy(int(self.parent_strategy[state, bit])))
+            )
+            state, bit = int(self.parent[state, bit]), int(self.parent_bit[state, bit])
+        return BlockPath(cost_us, tuple(reversed(stages)))

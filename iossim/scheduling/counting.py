@@ -1,0 +1,230 @@
+"""How large the search space of a block is: states, transitions, schedules, distinct stages.
+
+A *transition* is a pair (state, stage); a *schedule* is a path of stages from nothing done to all done; concurrent
+execution only, as the thesis counts (table 3.1). The number of schedules overflows 64 bits early, so it is summed in
+four 64-bit limbs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.compiled import jit
+from iossim.errors import OptionError
+from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.scheduling.lattice import Lattice, build_lattice, count_bits, hash_mask, lowest_bit
+from iossim.scheduling.options import StageSpace
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """Counts of one block. ``states`` leave the empty set out, as the thesis does; ``width`` is its largest antichain."""
+
+    name: str
+    units: int
+    width: int
+    states: int
+    transitions: int
+    schedules: int
+    distinct_stages: int
+
+
+def count_search_space(problem: ScheduleProblem, space: StageSpace, max_states: int = 5_000_000) -> SearchSpace:
+    """Count one block; raises OptionError if it has more than ``max_states`` states."""
+    lattice = build_lattice(problem, max_states)
+    if lattice is None:
+        raise OptionError(
+            f"block {problem.name!r} has more than {max_states:,} states; split it with a smaller --max-block"
+        )
+    limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
+    limbs[-1, 0] = 1
+    transitions, distinct = _count(
+        lattice.addable,
+        lattice.child,
+        problem.predecessors,
+        space.max_group_size or len(problem),
+        space.max_groups or len(problem),
+        space.single_root,
+        limbs,
+    )
+    schedules = sum(int(limb) << (64 * index) for index, limb in enumerate(limbs[0]))
+    return SearchSpace(problem.name, len(problem), width(problem), len(lattice) - 1, transitions, schedules, distinct)
+
+
+def width(problem: ScheduleProblem) -> int:
+    """The most units of which none follows another: by Dilworth's theorem, units minus a maximum matching."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    count = len(problem)
+    ancestors = problem.ancestors.tolist()
+    before = np.array([[ancestors[v] >> u & 1 for v in range(count)] for u in range(count)], dtype=np.int8)
+    return count - int((maximum_bipartite_matching(csr_matrix(before), perm_type="column") >= 0).sum())
+
+
+def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
+    """Whether the block has more than ``limit`` transitions; stops counting there."""
+    return bool(
+        _exceeds(
+            limit,
+            lattice.addable,
+            lattice.child,
+            problem.predecessors,
+            space.max_group_size or len(problem),
+            space.single_root,
+        )
+    )
+
+
+@jit
+def _exceeds(
+    limit: int,
+    addable: Masks,
+    child: NDArray[np.int32],
+    predecessors: Masks,
+    max_group_size: int,
+    single_root: bool,
+) -> bool:
+    """As :func:`_count`, counting stages of any number of groups and nothing else."""
+    count = child.shape[1]
+    at = np.empty(count + 1, dtype=np.int64)
+    choices = np.zeros(count + 1, dtype=np.uint64)
+    groups = np.zeros((count + 1, count + 1), dtype=np.uint64)
+    group_count = np.zeros(count + 1, dtype=np.int64)
+    transitions = 0
+    for state in range(len(addable)):
+        depth = 0
+        at[0], choices[0] = state, addable[state]
+        while depth >= 0:
+            rest = choices[depth]
+            if rest == 0:
+                depth -= 1
+                continue
+            choices[depth] = rest & (rest - np.uint64(1))
+            unit = lowest_bit(rest)
+            bit = np.uint64(1) << np.uint64(unit)
+            joined, kept, merged = join_groups(predecessors[unit], bit, groups, group_count, depth)
+            if count_bits(joined) > max_group_size or (single_root and merged > 1):
+                continue
+            depth += 1
+            at[depth] = child[at[depth - 1], unit]
+            group_count[depth] = kept + 1
+            choices[depth] = addable[at[depth]] & ~((bit << np.uint64(1)) - np.uint64(1))
+            transitions += 1
+            if transitions > limit:
+                return True
+    return False
+
+
+@jit(inline="always")
+def join_groups(
+    predecessors: np.uint64, bit: np.uint64, groups: NDArray[np.uint64], group_count: NDArray[np.int64], depth: int
+) -> tuple[np.uint64, int, int]:
+    """The groups at ``depth + 1`` when a unit is added: those that it reads from become one with it.
+
+    Returns the joined group, how many others there are, and how many were joined.
+    """
+    joined = bit
+    kept = 0
+    merged = 0
+    for g in range(group_count[depth]):
+        group = groups[depth, g]
+        if predecessors & group:
+            joined |= group
+            merged += 1
+        else:
+            groups[depth + 1, kept] = group
+            kept += 1
+    groups[depth + 1, kept] = joined
+    return joined, kept, merged
+
+
+@jit
+def _count(
+    addable: Masks,
+    child: NDArray[np.int32],
+    predecessors: Masks,
+    max_group_size: int,
+    max_groups: int,
+    single_root: bool,
+    limbs: NDArray[np.uint64],
+) -> tuple[int, int]:
+    """Transitions and distinct stages; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
+
+    A stage is grown unit by unit in ascending order, so that each is met once from each state. ``groups[d]`` are the
+    connected components of the stage at depth ``d``; a component only grows as units are added, so one that is too
+    large, or that has two roots where one is allowed, ends the branch.
+    """
+    count = child.shape[1]
+    at = np.empty(count + 1, dtype=np.int64)
+    stage = np.zeros(count + 1, dtype=np.uint64)
+    choices = np.zeros(count + 1, dtype=np.uint64)
+    groups = np.zeros((count + 1, count + 1), dtype=np.uint64)
+    group_count = np.zeros(count + 1, dtype=np.int64)
+    table = np.zeros(1 << 12, dtype=np.uint64)
+    distinct = 0
+    transitions = 0
+    for state in range(len(addable) - 2, -1, -1):
+        depth = 0
+        at[0], choices[0] = state, addable[state]
+        while depth >= 0:
+            rest = choices[depth]
+            if rest == 0:
+                depth -= 1
+                continue
+            choices[depth] = rest & (rest - np.uint64(1))
+            unit = lowest_bit(rest)
+            bit = np.uint64(1) << np.uint64(unit)
+            joined, kept, merged = join_groups(predecessors[unit], bit, groups, group_count, depth)
+            if count_bits(joined) > max_group_size or (single_root and (merged > 1 or kept >= max_groups)):
+                continue
+            depth += 1
+            at[depth] = child[at[depth - 1], unit]
+            stage[depth] = stage[depth - 1] | bit
+            group_count[depth] = kept + 1
+            choices[depth] = addable[at[depth]] & ~((bit << np.uint64(1)) - np.uint64(1))
+            if kept + 1 > max_groups:
+                continue
+            transitions += 1
+            _add(limbs[state], limbs[at[depth]])
+            if 2 * distinct > len(table):
+                table = _grown(table)
+            if _insert(table, stage[depth]):
+                distinct += 1
+    return transitions, distinct
+
+
+@jit
+def _add(total: NDArray[np.uint64], term: NDArray[np.uint64]) -> None:
+    """``total += term``, numbers of several 64-bit limbs, lowest first."""
+    carry = np.uint64(0)
+    for limb in range(len(total)):
+        partial = total[limb] + term[limb]
+        wrapped = partial < term[limb]
+        total[limb] = partial + carry
+        carry = np.uint64(1) if wrapped or total[limb] < partial else np.uint64(0)
+
+
+@jit
+def _insert(table: Masks, key: np.uint64) -> bool:
+    """Add a non-zero key to an open-addressing set whose size is a power of two; False if it was there."""
+    slots = np.uint64(len(table) - 1)
+    slot = hash_mask(key) & slots
+    while table[slot] != 0:
+        if table[slot] == key:
+            return False
+        slot = slot + np.uint64(1) & slots
+    table[slot] = key
+    return True
+
+
+@jit
+def _grown(table: Masks) -> Masks:
+    larger = np.zeros(4 * len(table), dtype=np.uint64)
+    for key in table:
+        if key:
+            _insert(larger, key)
+    return larger

@@ -1,0 +1,272 @@
+"""IOS: the optimal stages of every block by dynamic programming (IOS thesis, chapter 3).
+
+Blocks are solved one by one and joined by the one bit that boundaries depend on: whether the last stage of a block, and
+the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block that
+is too wide to solve is split; one with too many transitions is pruned; the schedule's notes say which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from iossim.cost.model import CostModel
+from iossim.errors import ScheduleError
+from iossim.ir.network import Network
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.assemble import build_schedule, lower_bound_us
+from iossim.scheduling.block_search import START, BlockSolution, PlannedStage, solve_block
+from iossim.scheduling.counting import more_transitions_than
+from iossim.scheduling.lattice import Lattice, build_lattice
+from iossim.scheduling.merges import MergedStages, no_merges, price_merges
+from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.scheduling.scheduler import Progress, ignore, scheduler
+
+#: Blocks of no more states than this are solved without counting their transitions first.
+FEW_STATES = 20_000
+
+
+@scheduler("ios-merge")
+def schedule_merging(network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress) -> Schedule:
+    """The best schedule whose stages are single units and merged convolutions."""
+    return _schedule(network, cost_model, "ios-merge", options, progress, concurrent=False, merge=True)
+
+
+@scheduler("ios-parallel")
+def schedule_parallel(
+    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress
+) -> Schedule:
+    """The best schedule whose stages run groups side by side."""
+    return _schedule(network, cost_model, "ios-parallel", options, progress, concurrent=True, merge=False)
+
+
+@scheduler("ios-both")
+def schedule_both(network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress) -> Schedule:
+    """The best schedule over both strategies."""
+    return _schedule(network, cost_model, "ios-both", options, progress, concurrent=True, merge=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A problem that is solved as a whole: a block, or a run of a block that is too wide. ``units`` are the block's."""
+
+    problem: ScheduleProblem
+    lattice: Lattice
+    units: tuple[int, ...]
+    space: StageSpace
+    merges: MergedStages
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefix:
+    """The best way found to have run all blocks so far, ending in a stage of a given bit."""
+
+    cost_us: float
+    plans: tuple[tuple[PlannedStage, ...], ...] = ()
+
+
+def _schedule(
+    network: Network,
+    cost_model: CostModel,
+    name: str,
+    options: SearchOptions,
+    progress: Progress,
+    *,
+    concurrent: bool,
+    merge: bool,
+) -> Schedule:
+    started = perf_counter()
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    solution = solve(problems, cost_model, options, concurrent=concurrent, merge=merge, progress=progress)
+    return build_schedule(
+        network,
+        problems,
+        solution.plans,
+        cost_model,
+        name,
+        options=options.space.to_json() | {"concurrent": concurrent, "merge": merge},
+        lower_bound_us=solution.lower_bound_us,
+        notes=[*network.notes, *solution.notes],
+        complete=solution.complete,
+        search_s=perf_counter() - started,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The best stages of each block, what they cost together, and what any schedule costs at least.
+
+    ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was interrupted.
+    """
+
+    plans: tuple[tuple[PlannedStage, ...], ...]
+    cost_us: float
+    lower_bound_us: float | None
+    priced_stages: int
+    complete: bool
+    notes: tuple[str, ...]
+
+
+def solve(
+    problems: Sequence[ScheduleProblem],
+    cost_model: CostModel,
+    options: SearchOptions,
+    *,
+    concurrent: bool,
+    merge: bool,
+    progress: Progress = ignore,
+) -> Solution:
+    """The cheapest schedule of blocks that run one after another.
+
+    ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? Raises ScheduleError if the cost
+    model can run no schedule at all.
+    """
+    solver = _Solver(cost_model, options, concurrent, merge)
+    best: dict[int, _Prefix] = {START: _Prefix(0.0)}
+    for done, problem in enumerate(problems, 1):
+        best = solver.extend(best, problem)
+        if not best:
+            raise ScheduleError(
+                f"block {problem.name!r} has no schedule that {solver.cost_model.identity.name!r} can price; "
+                "price at least every unit alone"
+            )
+        progress(done, len(problems))
+    chosen = min(best.values(), key=lambda prefix: prefix.cost_us)
+    return Solution(
+        chosen.plans,
+        chosen.cost_us,
+        solver.lower_bound_us,
+        solver.priced_stages,
+        solver.complete,
+        tuple(solver.notes),
+    )
+
+
+class _Solver:
+    """Solves blocks, each distinct one once, and joins their solutions."""
+
+    def __init__(self, cost_model: CostModel, options: SearchOptions, concurrent: bool, merge: bool) -> None:
+        self.cost_model, self.options = cost_model, options
+        self.concurrent, self.merge = concurrent, merge
+        self.complete = True
+        self.lower_bound_us: float | None = 0.0
+        self.notes: list[str] = []
+        self._parts: dict[str, tuple[list[_Part], list[str]]] = {}
+        self._solutions: dict[tuple[str, int], BlockSolution] = {}
+        self._floors: dict[str, float | None] = {}
+
+    def extend(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
+        """Append a block to the best schedules of all that comes before it."""
+        if problem.key not in self._parts:
+            self._parts[problem.key] = self._prepare(problem)
+        parts, said = self._parts[problem.key]
+        self.notes += [f"block {problem.name}: {sentence}" for sentence in said]
+        self._add_floor(problem, parts)
+        best = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
+        for part in parts:
+            best = self._extend_part(best, part)
+        return best
+
+    @property
+    def priced_stages(self) -> int:
+        """How many distinct stages were priced, over all distinct blocks."""
+        return sum(solution.priced_stages for solution in self._solutions.values())
+
+    def _extend_part(self, best: dict[int, _Prefix], part: _Part) -> dict[int, _Prefix]:
+        reached: dict[int, _Prefix] = {}
+        for entry, prefix in best.items():
+            solution = self._solve(part, entry)
+            for bit, path in enumerate((solution.single, solution.concurrent)):
+                if path is None:
+                    continue
+                cost_us = prefix.cost_us + path.cost_us
+                if bit in reached and reached[bit].cost_us <= cost_us:
+                    continue
+                stages = tuple(PlannedStage(_spread(stage.mask, part.units), stage.strategy) for stage in path.stages)
+                reached[bit] = _Prefix(cost_us, (*prefix.plans[:-1], (*prefix.plans[-1], *stages)))
+        return reached
+
+    def _solve(self, part: _Part, entry: int) -> BlockSolution:
+        key = (part.problem.key, entry)
+        if key not in self._solutions:
+            bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
+            # Once interrupted, the rest is scheduled as well as one quick pass does.
+            self._solutions[key] = solve_block(
+                part.problem,
+                part.lattice,
+                self.cost_model,
+                part.space,
+                part.merges,
+                concurrent=self.concurrent,
+                entry=entry,
+                bounds=bounds,
+                hurry=not self.complete,
+            )
+            self.complete &= self._solutions[key].complete
+        return self._solutions[key]
+
+    def _prepare(self, problem: ScheduleProblem) -> tuple[list[_Part], list[str]]:
+        """Split a block into runs that can be solved, and say what was done to it."""
+        limits, space = self.options.limits, self.options.space
+        said: list[str] = []
+        runs = [tuple(range(len(problem)))]
+        parts: list[_Part] = []
+        while runs:
+            units = runs.pop(0)
+            part = problem if len(units) == len(problem) else problem.restrict(units)
+            lattice = build_lattice(part, limits.max_states)
+            if lattice is None:
+                runs = [units[: len(units) // 2], units[len(units) // 2 :], *runs]
+                continue
+            narrowed = self._narrow(part, lattice, space)
+            if narrowed != space:
+                said.append(
+                    f"more than {limits.max_transitions:,} transitions, pruned to groups of at most "
+                    f"{narrowed.max_group_size} units, {narrowed.max_groups} groups"
+                )
+            merges = (
+                price_merges(part, self.cost_model, narrowed.max_groups or len(part)) if self.merge else no_merges()
+            )
+            parts.append(_Part(part, lattice, units, narrowed, merges))
+        if len(parts) > 1:
+            sizes = ", ".join(str(len(part.units)) for part in parts)
+            said.insert(0, f"more than {limits.max_states:,} states, split into runs of {sizes} units")
+        return parts, said
+
+    def _narrow(self, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> StageSpace:
+        """The space itself, or one pruned until its transitions can be enumerated."""
+        limit = self.options.limits.max_transitions
+        if not self.concurrent or len(lattice) <= FEW_STATES:
+            return space
+        size, groups = space.max_group_size or len(problem), space.max_groups or len(problem)
+        for most in (None, 3, 2, 1):
+            tried = (
+                space if most is None else replace(space, max_group_size=min(size, most), max_groups=min(groups, 8))
+            )
+            if not more_transitions_than(limit, problem, lattice, tried):
+                return tried
+        return tried
+
+    def _add_floor(self, problem: ScheduleProblem, parts: list[_Part]) -> None:
+        if problem.key not in self._floors:
+            self._floors[problem.key] = self._floor(problem, parts)
+        floor = self._floors[problem.key]
+        self.lower_bound_us = None if floor is None or self.lower_bound_us is None else self.lower_bound_us + floor
+
+    def _floor(self, problem: ScheduleProblem, parts: list[_Part]) -> float | None:
+        bounds = self.cost_model.bounds(problem)
+        if bounds is None:
+            return None
+        whole = len(parts) == 1
+        if whole or not self.merge:
+            merges = parts[0].merges if whole else no_merges()
+        else:
+            merges = price_merges(problem, self.cost_model, len(problem))
+        return lower_bound_us(problem, bounds, merges, self.concurrent)
+
+
+def _spread(mask: int, units: tuple[int, ...]) -> int:
+    """A mask over a run of units as a mask over the block's."""
+    return sum(1 << unit for index, unit in enumerate(units) if mask >> index & 1)

@@ -1,0 +1,138 @@
+"""The lattice of order ideals of a block: the states of the IOS dynamic programming.
+
+A *state* is the set ``D`` of units that are done; since a unit follows what it reads, it is an order ideal (down-set).
+A *stage* leads from ``D`` to a larger ideal ``D | T``. The thesis counts the same pairs from the other end: its state
+``S`` is what is still to be scheduled when stages are taken off the end, so ``S = D | T`` and ``T`` is an ending of ``S``.
+
+States are numbered by level (how many units are done), then by mask, so number 0 is the empty set and the last one is
+the whole block. ``child[i, u]`` is the state after unit ``u`` is done too: walking it replaces hashing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.compiled import jit
+from iossim.schedule.problem import Masks, ScheduleProblem
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """States of a problem with ``n`` units.
+
+    ``masks[i]`` (uint64) is state ``i``; ``addable[i]`` the units that can be done next; ``child[i, u]`` (int32,
+    ``[states, n]``) the state that this leads to, -1 where ``u`` cannot be next; ``level_begin[k]`` the first state with
+    ``k`` units done, shape ``[n + 2]``.
+    """
+
+    masks: Masks
+    addable: Masks
+    child: NDArray[np.int32]
+    level_begin: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.masks)
+
+
+def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
+    """All states of the problem, or None if there are more than ``max_states``."""
+    predecessors = problem.predecessors
+    count = len(problem)
+    level: Masks = np.zeros(1, dtype=np.uint64)
+    levels: list[Masks] = []
+    addables: list[Masks] = []
+    total = 0
+    for _ in range(count + 1):
+        total += len(level)
+        if total > max_states:
+            return None
+        addable, successors = _grow(level, predecessors)
+        levels.append(level)
+        addables.append(addable)
+        level = np.unique(successors)
+    masks, addable = np.concatenate(levels), np.concatenate(addables)
+    level_begin = np.concatenate([[0], np.cumsum([len(level) for level in levels])]).astype(np.int64)
+    return Lattice(masks, addable, _children(masks, addable, level_begin, count), level_begin)
+
+
+@jit
+def _grow(level: Masks, predecessors: Masks) -> tuple[Masks, Masks]:
+    """For each ideal of a level the units that can be added, and all ideals that this makes (with repeats)."""
+    count = len(predecessors)
+    addable = np.zeros(len(level), dtype=np.uint64)
+    found = 0
+    for i in range(len(level)):
+        done = level[i]
+        for unit in range(count):
+            bit = np.uint64(1) << np.uint64(unit)
+            if done & bit == 0 and predecessors[unit] & ~done == 0:
+                addable[i] |= bit
+                found += 1
+    successors = np.empty(found, dtype=np.uint64)
+    found = 0
+    for i in range(len(level)):
+        for unit in range(count):
+            bit = np.uint64(1) << np.uint64(unit)
+            if addable[i] & bit:
+                successors[found] = level[i] | bit
+                found += 1
+    return addable, successors
+
+
+@jit
+def _children(masks: Masks, addable: Masks, level_begin: NDArray[np.int64], count: int) -> NDArray[np.int32]:
+    """The transition table; a level's masks are sorted, so a child is found by bisection."""
+    child = np.full((len(masks), count), -1, dtype=np.int32)
+    for level in range(count):
+        begin, end = level_begin[level + 1], level_begin[level + 2]
+        for i in range(level_begin[level], level_begin[level + 1]):
+            for unit in range(count):
+                bit = np.uint64(1) << np.uint64(unit)
+                if addable[i] & bit:
+                    low, high = begin, end
+                    target = masks[i] | bit
+                    while high - low > 1:
+                        middle = (low + high) // 2
+                        if masks[middle] <= target:
+                            low = middle
+                        else:
+                            high = middle
+                    child[i, unit] = low
+    return child
+
+
+def _de_bruijn() -> NDArray[np.int64]:
+    table = np.zeros(64, dtype=np.int64)
+    for bit in range(64):
+        table[((1 << bit) * 0x03F79D71B4CB0A89 & (1 << 64) - 1) >> 58] = bit
+    return table
+
+
+_DE_BRUIJN = _de_bruijn()
+
+
+@jit(inline="always")
+def lowest_bit(mask: np.uint64) -> int:
+    """Index of the lowest set bit of a non-zero mask (de Bruijn multiplication)."""
+    isolated = mask & (~mask + np.uint64(1))
+    return int(_DE_BRUIJN[(isolated * np.uint64(0x03F79D71B4CB0A89)) >> np.uint64(58)])
+
+
+@jit(inline="always")
+def count_bits(mask: np.uint64) -> int:
+    """Number of set bits."""
+    mask = mask - (mask >> np.uint64(1) & np.uint64(0x5555555555555555))
+    mask = (mask & np.uint64(0x3333333333333333)) + (mask >> np.uint64(2) & np.uint64(0x3333333333333333))
+    mask = mask + (mask >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return int(mask * np.uint64(0x0101010101010101) >> np.uint64(56))
+
+
+@jit(inline="always")
+def hash_mask(mask: np.uint64) -> np.uint64:
+    """A well-mixed hash of a mask, to be cut to its low bits (the finaliser of splitmix64)."""
+    mask = (mask ^ mask >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    mask = (mask ^ mask >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return mask ^ mask >> np.uint64(31)

@@ -1,0 +1,65 @@
+"""What a search may form: the space of stages, and the pruning of the thesis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from iossim.errors import OptionError, did_you_mean
+
+StageDefinition = Literal["general", "paper"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpace:
+    """The stages that a search may form.
+
+    ``general``: any ending of the state, its groups being the connected components, as Algorithm 1 says. ``paper``:
+    every group is one root together with all its descendants in the state, as the published table counts; so each
+    connected component has one root. The general space holds every stage of the paper's.
+
+    ``max_group_size`` (r) and ``max_groups`` (s) prune as in section 3.4; None does not prune.
+    """
+
+    definition: StageDefinition = "general"
+    max_group_size: int | None = None
+    max_groups: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.definition not in get_args(StageDefinition):
+            raise OptionError(
+                f"--stages {self.definition!r} is not a definition of stages; "
+                f"{did_you_mean(self.definition, get_args(StageDefinition))}"
+            )
+        for name, value in (("--max-group-size", self.max_group_size), ("--max-groups", self.max_groups)):
+            if value is not None and value < 1:
+                raise OptionError(f"{name} {value} leaves no stage to form; give 1 or more, or leave it out")
+
+    @property
+    def single_root(self) -> bool:
+        return self.definition == "paper"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stages": self.definition,
+            "max_group_size": self.max_group_size,
+            "max_groups": self.max_groups,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How wide a block may be before it is split (states) or pruned (transitions) to be solved at all."""
+
+    max_states: int = 400_000
+    max_transitions: int = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Options of every scheduler; each takes what concerns it."""
+
+    space: StageSpace = field(default_factory=StageSpace)
+    limits: SearchLimits = field(default_factory=SearchLimits)
+    #: Use lower bounds to leave out what cannot be in an optimal schedule; False relaxes every transition.
+    bounded: bool = True

@@ -1,0 +1,77 @@
+"""What a scheduler is, and which there are: a module of this package that registers a function under a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Protocol
+
+import iossim.scheduling
+from iossim.cost.model import CostModel
+from iossim.errors import OptionError, did_you_mean
+from iossim.ir.network import Network
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.options import SearchOptions
+
+
+class Progress(Protocol):
+    """Told after each block: how many are scheduled, and how many there are."""
+
+    def __call__(self, done: int, total: int) -> None: ...
+
+
+def ignore(done: int, total: int) -> None:
+    """The progress of somebody who does not look."""
+
+
+class Scheduler(Protocol):
+    """Schedules a network on a cost model."""
+
+    def __call__(
+        self, network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress
+    ) -> Schedule: ...
+
+
+_SCHEDULERS: dict[str, Scheduler] = {}
+
+
+def scheduler(name: str) -> Callable[[Scheduler], Scheduler]:
+    """Register a scheduler under ``name``."""
+
+    def register(function: Scheduler) -> Scheduler:
+        _SCHEDULERS[name] = function
+        return function
+
+    return register
+
+
+def scheduler_names() -> tuple[str, ...]:
+    """All schedulers, the plain ones first."""
+    for module in sorted(module.name for module in iter_modules(iossim.scheduling.__path__)):
+        import_module(f"iossim.scheduling.{module}")
+    plain = ("sequential", "greedy")
+    return (
+        *(name for name in plain if name in _SCHEDULERS),
+        *(n for n in sorted(_SCHEDULERS, key=_order) if n not in plain),
+    )
+
+
+def schedule(
+    network: Network,
+    cost_model: CostModel,
+    name: str,
+    options: SearchOptions | None = None,
+    progress: Progress = ignore,
+) -> Schedule:
+    """Schedule a network; raises OptionError for an unknown scheduler."""
+    names = scheduler_names()
+    if name not in names:
+        raise OptionError(f"--scheduler {name!r} is not known; {did_you_mean(name, names)}")
+    return _SCHEDULERS[name](network, cost_model, options or SearchOptions(), progress)
+
+
+def _order(name: str) -> tuple[int, str]:
+    # ios-merge, ios-parallel, ios-both: from the fewest strategies to the most, as figure 4.1 of the thesis.
+    known = ("ios-merge", "ios-parallel", "ios-both")
+    return (known.index(name) if name in known else len(known), name)

@@ -1,0 +1,41 @@
+"""One unit after another, in topological order: what frameworks do, and what every speed-up is measured against."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from iossim.cost.model import CostModel
+from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.assemble import build_schedule, lower_bound_us
+from iossim.scheduling.block_search import PlannedStage
+from iossim.scheduling.merges import no_merges
+from iossim.scheduling.options import SearchOptions
+from iossim.scheduling.scheduler import Progress, scheduler
+
+
+@scheduler("sequential")
+def schedule_sequentially(
+    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress
+) -> Schedule:
+    """Every unit is a stage."""
+    started = perf_counter()
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    plans = [[PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))] for problem in problems]
+    floors = [
+        lower_bound_us(problem, bounds, no_merges(), concurrent=False)
+        for problem in problems
+        if (bounds := cost_model.bounds(problem)) is not None
+    ]
+    return build_schedule(
+        network,
+        problems,
+        plans,
+        cost_model,
+        "sequential",
+        lower_bound_us=sum(floors) if len(floors) == len(problems) else None,
+        notes=list(network.notes),
+        search_s=perf_counter() - started,
+    )

@@ -1,0 +1,114 @@
+"""Every schedule of a small block, by definition: the oracle of the search."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from iossim.cost.model import CostModelIdentity, Prices
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem
+from iossim.scheduling.options import StageSpace
+
+
+@dataclass(frozen=True)
+class ScrambledTable:
+    """A table with an independent random price for every stage: no structure, no bounds."""
+
+    seed: int
+    boundaries_us: tuple[float, float, float, float] = (0.0, 6.0, 6.0, 6.0)
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return CostModelIdentity("scrambled", version=str(self.seed))
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        return np.array(
+            [
+                self.price(batch.problem, mask, Strategy(strategy))
+                for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
+            ]
+        )
+
+    def price(self, problem: ScheduleProblem, mask: int, strategy: Strategy) -> float:
+        digest = hashlib.sha256(f"{self.seed} {problem.key} {mask} {int(strategy)}".encode()).digest()
+        # Larger stages cost more, or one stage of everything would always win.
+        return int.from_bytes(digest[:6], "little") / 2**48 * 30 * mask.bit_count() ** 0.7
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.boundaries_us[2 * left_concurrent + right_concurrent]
+
+    def bounds(self, problem: ScheduleProblem) -> None:
+        return None
+
+
+def components(units: frozenset[int], edges: set[tuple[int, int]]) -> list[frozenset[int]]:
+    """Connected components of the graph that the edges induce on the units."""
+    rest, found = set(units), []
+    while rest:
+        component, grown = set(), {min(rest)}
+        while grown:
+            component |= grown
+            grown = {v for u, w in edges for a, v in ((u, w), (w, u)) if a in component and v in units} - component
+        found.append(frozenset(component))
+        rest -= component
+    return found
+
+
+def stages_of(
+    todo: frozenset[int],
+    edges: set[tuple[int, int]],
+    merge_class: list[int],
+    space: StageSpace,
+    concurrent: bool,
+    merge: bool,
+) -> Iterator[tuple[frozenset[int], Strategy, bool]]:
+    """All endings of ``todo`` that may be its last stage, with their strategy and whether they run several groups."""
+    most_groups = space.max_groups or len(todo)
+    for size in range(1, len(todo) + 1):
+        for chosen in combinations(sorted(todo), size):
+            ending = frozenset(chosen)
+            if any(u in ending and v in todo - ending for u, v in edges):
+                continue
+            groups = components(ending, edges)
+            roots = [[v for v in group if not any((u, v) in edges for u in group)] for group in groups]
+            allowed = (
+                len(groups) <= most_groups
+                and all(len(group) <= (space.max_group_size or len(todo)) for group in groups)
+                and (not space.single_root or all(len(root) == 1 for root in roots))
+            )
+            if allowed and (concurrent or size == 1):
+                yield ending, Strategy.CONCURRENT, len(groups) > 1
+            classes = {merge_class[unit] for unit in ending}
+            if merge and 2 <= size <= most_groups and len(classes) == 1 and classes != {-1}:
+                yield ending, Strategy.MERGE, False
+
+
+def cheapest(
+    problem: ScheduleProblem,
+    cost_model: ScrambledTable,
+    space: StageSpace,
+    concurrent: bool,
+    merge: bool,
+) -> float:
+    """The least cost over all schedules, each enumerated stage by stage from the last one backwards."""
+    edges = {(u, v) for v in range(len(problem)) for u in range(v) if int(problem.predecessors[v]) >> u & 1}
+    merge_class = problem.merge_class.tolist()
+
+    def schedules(todo: frozenset[int], behind: bool | None) -> float:
+        if not todo:
+            return 0.0
+        best = float("inf")
+        for ending, strategy, several in stages_of(todo, edges, merge_class, space, concurrent, merge):
+            mask = np.array([sum(1 << unit for unit in ending)], dtype=np.uint64)
+            batch = StageBatch(problem, mask, np.array([strategy], dtype=np.uint8))
+            price = float(cost_model.price_stages(batch)[0])
+            after = 0.0 if behind is None else cost_model.price_boundary(several, behind)
+            best = min(best, schedules(todo - ending, several) + price + after)
+        return best
+
+    return schedules(frozenset(range(len(problem))), None)
