@@ -1,0 +1,45 @@
+"""One scheduler's result beside the others': what the comparison table and picture show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iossim.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    """A scheduler's latency, what it is worth, and what bounds it; ``published_us`` is a measured figure, if known."""
+
+    scheduler: str
+    latency_us: float
+    speedup: float
+    stages: int
+    streams: int
+    search_s: float
+    lower_bound_us: float | None = None
+    published_us: float | None = None
+
+    @staticmethod
+    def of_schedule(schedule: Schedule, sequential_us: float, published_us: float | None = None) -> ComparisonRow:
+        """``sequential_us`` is the latency of running the units one by one, which speed-ups are against."""
+        return ComparisonRow(
+            schedule.scheduler,
+            schedule.latency_us,
+            sequential_us / schedule.latency_us,
+            len(schedule.stages),
+            schedule.streams,
+            schedule.search_s,
+            schedule.lower_bound_us,
+            published_us,
+        )
+
+    @property
+    def gap_percent(self) -> float | None:
+        """How far the latency is above the lower bound; None without a bound."""
+        return 100 * (self.latency_us / self.lower_bound_us - 1) if self.lower_bound_us else None
+
+    @property
+    def error_percent(self) -> float | None:
+        """How far the latency is from the published one, with its sign; None where none is known."""
+        return 100 * (self.latency_us / self.published_us - 1) if self.published_us else None

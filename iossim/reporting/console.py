@@ -1,0 +1,166 @@
+"""Tables for the terminal: numbers to the right, units in the headers, legible at 80 columns and without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from iossim.reporting.comparison import ComparisonRow
+from iossim.schedule.schedule import Schedule
+
+Cell = str | int | float | bool | None
+
+#: A dash stands for what is not known.
+ABSENT = "-"
+#: The last part of a column's name, where it is a unit, goes to the second line of the header.
+_UNITS = {
+    "us": "us",
+    "ms": "ms",
+    "s": "s",
+    "percent": "%",
+    "x": "x",
+    "ghz": "GHz",
+    "mhz": "MHz",
+    "gbps": "GB/s",
+    "bytes": "bytes",
+    "kib": "KiB",
+    "mib": "MiB",
+    "gib": "GiB",
+    "gmacs": "GMACs",
+    "tflops": "TFLOP/s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: ``key`` names the cell of each row, and by its ending the unit.
+
+    ``digits`` are the decimals of floats; ``wraps`` lets long text go on in the next line.
+    """
+
+    key: str
+    title: str = ""
+    digits: int = 2
+    wraps: bool = False
+
+    @property
+    def header(self) -> str:
+        """Title, and the unit below it."""
+        stem, _, unit = self.key.rpartition("_")
+        known = stem and unit in _UNITS
+        title = self.title or (stem if known else self.key).replace("_", " ")
+        return f"{title}\n{_UNITS[unit]}" if known else title
+
+
+def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Sequence[Column] = ()) -> Table:
+    """A table with a row for each record; by default a column for each key of the first one.
+
+    A column is aligned to the right if all it holds are numbers. A column that holds nothing is left out.
+    """
+    table = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=0,
+        header_style="bold",
+    )
+    chosen = columns or [Column(key) for key in (rows[0] if rows else {})]
+    kept = [column for column in chosen if not rows or any(row.get(column.key) is not None for row in rows)]
+    for column in kept:
+        words = any(isinstance(row.get(column.key), str) for row in rows)
+        table.add_column(
+            Text(column.header),
+            justify="left" if words else "right",
+            overflow="fold",
+            no_wrap=words and not column.wraps,
+            vertical="top",
+        )
+    for row in rows:
+        table.add_row(*(Text(spelled(row.get(column.key), column.digits)) for column in kept))
+    return table
+
+
+def spelled(value: Cell, digits: int = 2) -> str:
+    """A cell as text: thousands apart, counts beyond twelve digits as powers of ten."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) < 10**12 else f"{value:.3e}"
+    if isinstance(value, float):
+        return f"{value:,.{digits}f}" if abs(value) < 1e12 else f"{value:.3e}"
+    return value
+
+
+def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
+    """Schedulers side by side. Bounds and published figures appear where at least one is known."""
+    columns = [
+        Column("scheduler"),
+        Column("latency_ms", digits=3),
+        Column("speedup_x", "speed-up"),
+        Column("stages"),
+        Column("streams"),
+        Column("search_s"),
+        Column("bound_ms", digits=3),
+        Column("gap_percent", digits=1),
+        Column("published_ms"),
+        Column("error_percent", digits=1),
+    ]
+    return records_table(title, [_comparison_record(row) for row in rows], columns)
+
+
+def _comparison_record(row: ComparisonRow) -> dict[str, Cell]:
+    return {
+        "scheduler": row.scheduler,
+        "latency_ms": row.latency_us / 1000,
+        "speedup_x": row.speedup,
+        "stages": row.stages,
+        "streams": row.streams,
+        "search_s": row.search_s,
+        "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1000,
+        "gap_percent": row.gap_percent,
+        "published_ms": None if row.published_us is None else row.published_us / 1000,
+        "error_percent": row.error_percent,
+    }
+
+
+def schedule_table(schedule: Schedule) -> Table:
+    """A schedule stage by stage: what runs side by side (a line a group), and what it costs."""
+    rows: list[dict[str, Cell]] = []
+    number = 0
+    for block in schedule.blocks:
+        for index, stage in enumerate(block.stages):
+            rows.append(
+                {
+                    "stage": number,
+                    "block": "" if index else block.name,
+                    "boundary_us": stage.boundary_us,
+                    "latency_us": stage.latency_us,
+                    "groups": "\n".join(_group_line(group, stage.strategy) for group in stage.groups),
+                }
+            )
+            number += 1
+    columns = [
+        Column("stage"),
+        Column("block"),
+        Column("boundary_us", "before", digits=1),
+        Column("latency_us", digits=1),
+        Column("groups", "groups (one a line, > in order)", wraps=True),
+    ]
+    title = (
+        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}, "
+        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
+    )
+    return records_table(title, rows, columns)
+
+
+def _group_line(group: Sequence[str], strategy: str) -> str:
+    return "merge: " + " + ".join(group) if strategy == "merge" else " > ".join(group)

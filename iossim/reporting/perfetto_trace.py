@@ -1,0 +1,115 @@
+"""A timeline in the Chrome trace event format, which ui.perfetto.dev and chrome://tracing open.
+
+One process, with a track (a "thread") for the stages and one for each stream. Every kernel is a complete event
+(``ph: "X"``) with its start ``ts`` and duration ``dur`` in microseconds, to the nanosecond, as the format has it
+("Trace Event Format", Duv & Nelson, 2016).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from iossim.execution.timeline import Span
+from iossim.ir.merging import merged_convolution
+from iossim.ir.network import Network
+from iossim.reporting.stage_extent import StageExtent, stage_extents
+from iossim.schedule.schedule import Schedule, Stage
+
+PROCESS = 1
+STAGES_TRACK = 1
+_FIRST_STREAM_TRACK = 2
+
+
+def perfetto_trace(network: Network, schedule: Schedule, spans: Sequence[Span]) -> str:
+    """The trace as JSON text; equal arguments give equal text."""
+    streams = sorted({span.stream for span in spans})
+    tracks = {STAGES_TRACK: "stages", **{_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in streams}}
+    title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
+    events = [_metadata("process_name", {"name": title})]
+    for order, (track, name) in enumerate(tracks.items()):
+        events.append(_metadata("thread_name", {"name": name}, track))
+        events.append(_metadata("thread_sort_index", {"sort_index": order}, track))
+    events += [_stage_event(schedule, extent) for extent in stage_extents(schedule, spans)]
+    for span in sorted(spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
+        events.append(_kernel_event(network, schedule.stages[span.stage], span))
+    document = {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "network": schedule.network,
+            "graph_hash": schedule.graph_hash,
+            "device": schedule.device,
+            "precision": schedule.precision,
+            "engine": schedule.engine,
+            "scheduler": schedule.scheduler,
+            "latency_us": schedule.latency_us,
+        },
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _metadata(name: str, arguments: dict[str, Any], track: int | None = None) -> dict[str, Any]:
+    where = {"pid": PROCESS} if track is None else {"pid": PROCESS, "tid": track}
+    return {"ph": "M", "name": name, **where, "args": arguments}
+
+
+def _complete(
+    name: str, category: str, track: int, start_us: float, end_us: float, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    # Both ends are rounded before their difference is taken, so that neighbours meet and never overlap.
+    start_ns, end_ns = round(start_us * 1000), round(end_us * 1000)
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": category,
+        "pid": PROCESS,
+        "tid": track,
+        "ts": start_ns / 1000,
+        "dur": (end_ns - start_ns) / 1000,
+        "args": arguments,
+    }
+
+
+def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
+    stage = extent.stage
+    groups = f"{len(stage.groups)} group{'s' if len(stage.groups) > 1 else ''}"
+    what = f"merge of {len(stage.units)}" if stage.strategy == "merge" else groups
+    arguments = {
+        "block": extent.block,
+        "strategy": stage.strategy,
+        "groups": [" > ".join(group) for group in stage.groups],
+        "latency_us": stage.latency_us,
+        "boundary_us": stage.boundary_us,
+    }
+    return _complete(
+        f"stage {extent.number} ({what})", "stage", STAGES_TRACK, extent.start_us, extent.end_us, arguments
+    )
+
+
+def _kernel_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
+    members = stage.units if stage.strategy == "merge" else [span.unit]
+    arguments = {"unit": span.unit, "kernel": span.name, "stage": span.stage, **_work(network, members)}
+    return _complete(span.unit, "kernel", _FIRST_STREAM_TRACK + span.stream, span.start_us, span.end_us, arguments)
+
+
+def _work(network: Network, members: Sequence[str]) -> dict[str, Any]:
+    """Kind, shapes and arithmetic of a unit, or of the one convolution that merged units run as."""
+    graph, indices = network.graph, [network.unit_index[name] for name in members]
+    units = [network.units[index] for index in indices]
+    if len(units) > 1:
+        merged = merged_convolution(network, indices)
+        kind, outputs = f"merged {units[0].kind}", [merged.output]
+        operands = [graph.types[merged.input], merged.weight]
+        flops = merged.op.work(operands, outputs).flops
+    else:
+        kind, outputs = units[0].kind, [graph.types[value] for value in units[0].outputs]
+        flops = sum(graph.work(node).flops for node in network.unit_nodes(units[0]))
+    inputs = [graph.types[value] for value in units[0].inputs]
+    return {
+        "kind": kind,
+        "inputs": [str(value) for value in inputs],
+        "outputs": [str(value) for value in outputs],
+        "flops": flops,
+    }
