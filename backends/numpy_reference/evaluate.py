@@ -1,0 +1,44 @@
+"""Evaluates a graph op by op, in order: what the graph means, against which everything else is checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from iossim.errors import GraphError
+from iossim.ir.graph import Graph
+from iossim.ir.op import Array
+
+
+def evaluate_graph(
+    graph: Graph, inputs: Mapping[str, Array], values: Sequence[str] | None = None
+) -> dict[str, Array]:
+    """The arrays of ``values`` (the graph's outputs, if not given) by name, from arrays for its inputs.
+
+    Weights are loaded when they are read and not kept; other values are dropped after their last reader. Raises
+    GraphError where ``inputs`` or ``values`` are not the graph's.
+    """
+    wanted = graph.outputs if values is None else tuple(values)
+    for name in wanted:
+        if name not in graph.types:
+            raise GraphError(f"the graph has no value {name!r}")
+    known: dict[str, Array] = {}
+    for name in graph.inputs:
+        if name not in inputs:
+            raise GraphError(f"no array for input {name!r}; give one of {graph.types[name]}")
+        array, expected = inputs[name], graph.types[name]
+        if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
+            raise GraphError(
+                f"input {name!r} is {array.dtype}[{'x'.join(map(str, array.shape))}]; give an array of {expected}"
+            )
+        known[name] = array
+    readers_left = Counter(name for node in graph.nodes for name in set(node.inputs))
+    readers_left.update(wanted)
+    for node in graph.nodes:
+        arrays = [known[name] if name in known else graph.constants[name].load() for name in node.inputs]
+        known.update(zip(node.outputs, node.op.evaluate(arrays), strict=True))
+        readers_left.subtract(set(node.inputs))
+        for name in (*node.inputs, *node.outputs):
+            if not readers_left[name]:
+                known.pop(name, None)
+    return {name: known[name] if name in known else graph.constants[name].load() for name in wanted}

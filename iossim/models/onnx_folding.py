@@ -1,0 +1,121 @@
+"""What of an ONNX model is known at import: constants, shapes, and the arithmetic on them.
+
+Exporters spell static shapes as Shape, Gather, Concat, Reshape. Whatever reads only small known arrays is computed
+once, by ONNX's own reference implementation, so that operators which iossim does not know fold as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, NodeProto, TensorProto, helper
+
+from iossim.errors import GraphError, ModelError
+from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.op import Array
+from iossim.ir.types import TensorType
+from iossim.models.onnx_constants import FilledConstant, tensor_constant
+from iossim.models.onnx_file import is_standard
+
+#: Elements of all inputs together up to which a node is folded at import; weights are left to the folding pass.
+LARGEST_FOLDED = 4096
+
+#: Equal inputs need not give equal outputs.
+_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Folds the nodes of one model: its file (which begins every message), operator set and IR version."""
+
+    path: Path
+    opset: int
+    ir_version: int
+
+    def known_outputs(
+        self,
+        node: NodeProto,
+        where: str,
+        types: Mapping[str, TensorType],
+        constants: Mapping[str, Constant],
+    ) -> list[Constant] | None:
+        """The outputs of a node that do not depend on what the network is given; None for any other node."""
+        if not can_fold(node):
+            return None
+        if node.op_type == "Constant":
+            return [_constant(node, self.path.parent, where)]
+        inputs = [name for name in node.input if name]
+        if node.op_type in ("Shape", "Size"):
+            return [ArrayConstant(_shape(node, types[inputs[0]]))]
+        small = sum(types[name].elements for name in inputs) <= LARGEST_FOLDED
+        if not inputs or not small or any(name not in constants for name in inputs):
+            return None
+        arrays = [constants[name].load() for name in inputs]
+        if node.op_type == "ConstantOfShape":
+            return [_filled(node, arrays[0], where)]
+        try:
+            return [ArrayConstant(np.asarray(array)) for array in self._compute(node, inputs, arrays, where)]
+        except GraphError as error:
+            raise ModelError(f"{where}: {error}") from None
+
+    def _compute(self, node: NodeProto, names: Sequence[str], arrays: Sequence[Array], where: str) -> list[Array]:
+        from onnx.reference import ReferenceEvaluator  # most models of today need none of it
+
+        feeds = dict(zip(names, arrays, strict=True))
+        graph = helper.make_graph(
+            [node],
+            "folded",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+                for name, array in feeds.items()
+            ],
+            [helper.make_empty_tensor_value_info(name) for name in node.output if name],
+        )
+        imports = [helper.make_opsetid("", self.opset)]
+        model = helper.make_model(graph, opset_imports=imports, ir_version=self.ir_version)
+        try:
+            return list(ReferenceEvaluator(model).run(None, feeds))
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ModelError(f"{where} has known inputs, but cannot be computed: {reason}") from None
+
+
+def can_fold(node: NodeProto) -> bool:
+    """Whether the node is a standard operator whose outputs follow from its inputs alone."""
+    nested = any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute)
+    return is_standard(node.domain) and node.op_type not in _RANDOM and not nested and onnx.defs.has(node.op_type)
+
+
+def _shape(node: NodeProto, value: TensorType) -> Array:
+    """ONNX ``Size``, or ``Shape``: all dimensions, or from opset 15 on those from ``start`` to ``end``."""
+    if node.op_type == "Size":
+        return np.array(value.elements, dtype=np.int64)
+    ends = {attribute.name: attribute.i for attribute in node.attribute}
+    return np.array(value.shape[ends.get("start") : ends.get("end")], dtype=np.int64)
+
+
+def _filled(node: NodeProto, shape: Array, where: str) -> Constant:
+    """ONNX ``ConstantOfShape``: zeros in fp32 if it does not say."""
+    tensor = node.attribute[0].t if node.attribute else helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
+    fill = tensor_constant(tensor, Path(), where)
+    if fill.type.elements != 1:
+        raise ModelError(f"{where} fills with {fill.type} instead of one number; the file is damaged")
+    return FilledConstant(TensorType(tuple(int(size) for size in shape), fill.type.dtype), fill.load().item())
+
+
+def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
+    """ONNX ``Constant``, which has an attribute for each way to spell one."""
+    if len(node.attribute) != 1:
+        raise ModelError(f"{where} holds no value; the file is damaged")
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        return tensor_constant(attribute.t, folder, where)
+    if attribute.name in ("value_float", "value_floats"):
+        return ArrayConstant(np.array(helper.get_attribute_value(attribute), dtype=np.float32))
+    if attribute.name in ("value_int", "value_ints"):
+        return ArrayConstant(np.array(helper.get_attribute_value(attribute), dtype=np.int64))
+    raise ModelError(f"{where} is given as {attribute.name}, which iossim does not know; store it as a tensor")

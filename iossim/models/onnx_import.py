@@ -1,0 +1,221 @@
+"""ONNX files as graphs: static shapes, lazy weights, shape arithmetic folded away.
+
+Operators are read by the op classes of :mod:`iossim.ir.ops`; this module binds the inputs, walks the nodes, and says
+clearly what cannot be read. Value names are the file's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, NodeProto, helper
+
+from iossim.errors import GraphError, ModelError
+from iossim.ir.constants import Constant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Array, OnnxNode, Op
+from iossim.ir.types import TensorType
+from iossim.models.onnx_constants import tensor_constant
+from iossim.models.onnx_file import is_standard, read_model, standard_opset
+from iossim.models.onnx_folding import Folder, can_fold
+from iossim.models.onnx_inputs import Shape, bind_inputs, declared_inputs
+from iossim.models.onnx_rebatching import Rebatching
+
+
+def import_onnx(
+    path: Path,
+    *,
+    batch: int | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+    dimensions: Mapping[str, int] | None = None,
+) -> Graph:
+    """The graph of an ONNX file.
+
+    ``batch`` binds the leading dimension of the inputs, also one that the file fixes: then every value must carry the
+    batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``shapes`` binds whole inputs by name,
+    ``dimensions`` the named dimensions that the file leaves open.
+
+    Raises ModelError for a file that cannot be read, a dimension left open, or operators that iossim does not know
+    (all of them at once); OptionError for a binding that fits nothing in the file.
+    """
+    model = read_model(path)
+    bound = bind_inputs(declared_inputs(model.graph, path), path, batch, shapes or {}, dimensions or {})
+    rebatching = None
+    if bound.declared is not None and bound.declared_batch is not None and batch is not None:
+        declared = _Importer(model, path, bound.declared).graph()
+        rebatching = Rebatching(declared, bound.declared_batch, batch)
+    return _Importer(model, path, bound.types, rebatching).graph()
+
+
+class _Arrays(Mapping[str, Array]):
+    """The arrays of constants, loaded when asked for."""
+
+    def __init__(self, constants: Mapping[str, Constant]) -> None:
+        self._constants = constants
+
+    def __getitem__(self, name: str) -> Array:
+        return self._constants[name].load()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._constants)
+
+    def __len__(self) -> int:
+        return len(self._constants)
+
+
+class _Importer:
+    """One walk over the nodes of a model, with the types and constants known so far."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        path: Path,
+        inputs: Mapping[str, TensorType],
+        rebatching: Rebatching | None = None,
+    ) -> None:
+        self._proto = model.graph
+        self._path = path
+        self._inputs = inputs
+        self._rebatching = rebatching
+        self._opset = standard_opset(model)
+        self._folder = Folder(path, self._opset, model.ir_version)
+        self._checker = onnx.checker.C.CheckerContext()
+        self._checker.ir_version = model.ir_version
+        self._checker.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
+        self._outputs = [value.name for value in model.graph.output]
+        self._readers = Counter(name for node in model.graph.node for name in node.input)
+        self._readers.update(self._outputs)
+        self._types: dict[str, TensorType] = dict(inputs)
+        #: Values that depend on what the network is given; weights that are reshaped first do not.
+        self._varying: set[str] = set(inputs)
+        self._constants: dict[str, Constant] = {}
+        self._nodes: list[Node] = []
+        #: Values of unknown type, since they come from an operator that iossim does not know.
+        self._unknown_values: set[str] = set()
+        #: Operators that iossim does not know: type, then the names of their nodes.
+        self._unknown_ops: dict[str, list[str]] = {}
+
+    def graph(self) -> Graph:
+        for tensor in self._proto.initializer:
+            if self._readers[tensor.name]:
+                where = f"{self._path}: weight {tensor.name!r}"
+                self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, where))
+        for tensor in self._proto.sparse_initializer:
+            if self._readers[tensor.values.name]:
+                raise ModelError(f"{self._path}: weight {tensor.values.name!r} is sparse; store it as a dense tensor")
+        for index, node in enumerate(self._proto.node):
+            self._read(node, node.name or f"{node.op_type}_{index}")
+        self._refuse_unknown()
+        try:
+            return Graph.create(self._inputs, self._outputs, _named_apart(self._nodes), self._constants)
+        except GraphError as error:
+            raise ModelError(f"{self._path}: {error}") from None
+
+    def _read(self, node: NodeProto, name: str) -> None:
+        """Take in one node: as constants if its outputs are known now, else as an op."""
+        where = f"{self._path}: {node.op_type} {name!r}"
+        op_class = Op.onnx_registry.get(node.op_type) if is_standard(node.domain) else None
+        inputs = [value for value in node.input if value]
+        if self._unknown_values.intersection(inputs):
+            # It may be shape arithmetic that would have folded: only what surely would not is unknown too.
+            if op_class is None and not can_fold(node):
+                self._note_unknown(node, name)
+            self._unknown_values.update(node.output)
+            return
+        for value in inputs:
+            if value not in self._types:
+                raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
+        known = self._folder.known_outputs(node, where, self._types, self._constants)
+        if known is not None:
+            for value, constant in zip(node.output, known, strict=False):
+                self._add_constant(value, constant)
+        elif op_class is not None:
+            self._add_op(op_class, node, name, where)
+        else:
+            self._note_unknown(node, name)
+
+    def _add_constant(self, name: str, constant: Constant) -> None:
+        self._constants[name] = constant
+        self._types[name] = constant.type
+
+    def _add_op(self, op_class: type[Op], node: NodeProto, name: str, where: str) -> None:
+        try:
+            onnx.checker.check_node(node, self._checker)
+        except onnx.checker.ValidationError as error:
+            raise ModelError(f"{where} is not valid: {str(error).splitlines()[0]}") from None
+        varying = not self._varying.isdisjoint(node.input)
+        rebatching = self._rebatching if varying else None
+        adapted = rebatching.adapted(node.output[0]) if rebatching else None
+        try:
+            op, data = (adapted.op, adapted.inputs) if adapted else op_class.from_onnx(self._view(node, name))
+            made = op.infer([self._types[value] for value in data])
+        except GraphError as error:
+            raise ModelError(f"{where}: {error}") from None
+        except ModelError as error:
+            raise ModelError(f"{self._path}: {error}") from None
+        for value in node.output[len(made) :]:
+            if value and self._readers[value]:
+                raise ModelError(f"{where}: its output {value!r} is read, but iossim computes the first output only")
+        outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(node.output[: len(made)]))
+        for value, value_type in zip(outputs, made, strict=True):
+            if any(size < 1 for size in value_type.shape):
+                raise ModelError(f"{where} would make an empty tensor {value_type}; its input is too small for it")
+            if rebatching and not rebatching.keeps_batch(op, value, value_type):
+                raise ModelError(
+                    f"{where} does not keep the batch in front, so that batch {rebatching.before} of the file "
+                    f"cannot become {rebatching.after}; export the model for the batch that you want"
+                )
+            self._types[value] = value_type
+        self._varying.update(outputs if varying else ())
+        self._nodes.append(Node(name, op, data, outputs))
+
+    def _view(self, node: NodeProto, name: str) -> OnnxNode:
+        return OnnxNode(
+            node.op_type,
+            name,
+            tuple(node.input),
+            tuple(node.output),
+            {attribute.name: _value(attribute) for attribute in node.attribute},
+            self._types,
+            _Arrays(self._constants),
+            self._opset,
+        )
+
+    def _note_unknown(self, node: NodeProto, name: str) -> None:
+        op_type = node.op_type if is_standard(node.domain) else f"{node.domain}.{node.op_type}"
+        self._unknown_ops.setdefault(op_type, []).append(name)
+        self._unknown_values.update(node.output)
+
+    def _refuse_unknown(self) -> None:
+        if not self._unknown_ops:
+            return
+        listed = ", ".join(
+            f"{op_type} ({names[0]!r}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
+            for op_type, names in sorted(self._unknown_ops.items())
+        )
+        known = ", ".join(sorted(Op.onnx_registry))
+        raise ModelError(f"{self._path} has operators that iossim does not know: {listed}; known: {known}")
+
+
+def _named_apart(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes, each with a name of its own: ONNX lets names repeat."""
+    taken: set[str] = set()
+    result = []
+    for node in nodes:
+        name, count = node.name, 1
+        while name in taken:
+            count += 1
+            name = f"{node.name}_{count}"
+        taken.add(name)
+        result.append(replace(node, name=name))
+    return result
+
+
+def _value(attribute: AttributeProto) -> Any:
+    value = helper.get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else value
