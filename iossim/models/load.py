@@ -1,0 +1,177 @@
+"""Load a model: a network of the zoo by name, or an ONNX file, as a network that is ready to be scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from iossim.errors import ModelError, OptionError, did_you_mean
+from iossim.ir.network import Block, ModelSource, Network
+from iossim.ir.types import Precision
+from iossim.models.catalogue import BuildOptions, ZooModel, zoo_model, zoo_models
+from iossim.passes.blocks import check_max_block, cut_blocks, split_blocks
+from iossim.passes.unit_fusion import MODEL, unit_policy, with_units
+from iossim.schedule.problem import MAX_UNITS
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def load(
+    model: str | Path,
+    *,
+    batch: int | None = None,
+    dtype: str = Precision.FP32,
+    shapes: Shapes | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    graphs: str | Path | None = None,
+    units: str = MODEL,
+    max_block: int = MAX_UNITS,
+    seed: int = 0,
+) -> Network:
+    """The network of a zoo name or an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file).
+
+    ``batch`` is the number of images; by default one, or what ``shapes`` or an ONNX file say. ``dtype`` names a
+    :class:`~iossim.ir.types.Precision`. ``shapes`` gives whole shapes of graph inputs by name, batch included;
+    ``dimensions`` binds symbolic dimensions of an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``.
+    ``units`` names a unit policy (:mod:`iossim.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
+    ``seed`` is that of the zoo's weights and random graphs.
+
+    Raises ModelError, OptionError or GraphError.
+    """
+    if batch is not None and batch < 1:
+        raise OptionError(f"batch {batch} is not possible: give 1 or more")
+    check_max_block(max_block)
+    precision = _precision(dtype)
+    unit_policy(units)  # an unknown one is an error before anything is read
+    shapes, dimensions = dict(shapes or {}), dict(dimensions or {})
+    path = _onnx_path(model)
+    if path is None:
+        zoo = _zoo_model(str(model))
+        if dimensions:
+            raise OptionError(f"model {zoo.name!r} has no symbolic dimensions to bind; leave them out")
+        network = _from_zoo(zoo, batch, precision, shapes, graphs, seed)
+        network = split_blocks(with_units(network, units), max_block)
+    else:
+        if graphs is not None:
+            raise OptionError(f"graphs {str(graphs)!r} are for models of the zoo that are made from them, not {path}")
+        network = _from_onnx(path, batch, precision, shapes, dimensions, units)
+        network = cut_blocks(network, max_block)
+    options = {
+        **({"dtype": str(precision)} if precision is not Precision.FP32 else {}),
+        **({"graphs": str(graphs)} if graphs is not None else {}),
+        **({"units": units} if units != MODEL else {}),
+        **({"max_block": str(max_block)} if max_block != MAX_UNITS else {}),
+        **({"seed": str(seed)} if seed else {}),
+        **{f"shape.{name}": "x".join(map(str, shape)) for name, shape in sorted(shapes.items())},
+        **{f"dimension.{name}": str(size) for name, size in sorted(dimensions.items())},
+    }
+    bound = network.graph.types[network.graph.inputs[0]].shape if network.graph.inputs else ()
+    source = ModelSource(str(model), batch or (bound[0] if bound else 1), tuple(options.items()))
+    return replace(network, source=source)
+
+
+def load_source(source: ModelSource) -> Network:
+    """Load a network again from where it came from; raises ModelError for options that :func:`load` did not write."""
+    options = dict(source.options)
+    shapes: dict[str, tuple[int, ...]] = {}
+    dimensions: dict[str, int] = {}
+    for name in list(options):
+        kind, dot, of = name.partition(".")
+        if dot and kind == "shape":
+            shapes[of] = tuple(_integer(name, size) for size in options.pop(name).split("x"))
+        elif dot and kind == "dimension":
+            dimensions[of] = _integer(name, options.pop(name))
+    known = {"dtype", "graphs", "units", "max_block", "seed"}
+    for name in options:
+        if name not in known:
+            raise ModelError(f"model {source.model!r}: unknown option {name!r}; {did_you_mean(name, known)}")
+    return load(
+        source.model,
+        batch=source.batch,
+        dtype=options.get("dtype", Precision.FP32),
+        shapes=shapes,
+        dimensions=dimensions,
+        graphs=options.get("graphs"),
+        units=options.get("units", MODEL),
+        max_block=_integer("max_block", options.get("max_block", str(MAX_UNITS))),
+        seed=_integer("seed", options.get("seed", "0")),
+    )
+
+
+def _from_zoo(
+    model: ZooModel,
+    batch: int | None,
+    precision: Precision,
+    shapes: Mapping[str, Sequence[int]],
+    graphs: str | Path | None,
+    seed: int,
+) -> Network:
+    if graphs is not None and not model.takes_graphs:
+        takers = ", ".join(other.name for other in zoo_models() if other.takes_graphs)
+        raise OptionError(f"model {model.name!r} is not made from graphs; only these are: {takers}")
+    shape = (batch or 1, *model.input_shape)
+    for name, given in shapes.items():
+        if name != "image":
+            raise OptionError(f"model {model.name!r} has no input {name!r}; its input is 'image'")
+        if len(given) != len(shape) or min(given) < 1 or (batch is not None and given[0] != batch):
+            whole = "x".join(map(str, given))
+            raise OptionError(
+                f"shape {whole} of input {name!r} is not possible: give batch x channels x height x width, each at "
+                "least 1, and no other batch besides"
+            )
+        shape = (given[0], given[1], given[2], given[3])
+    folder = Path(graphs) if graphs is not None else None
+    return model.build(BuildOptions(shape, precision, folder, seed))
+
+
+def _from_onnx(
+    path: Path,
+    batch: int | None,
+    precision: Precision,
+    shapes: Mapping[str, Sequence[int]],
+    dimensions: Mapping[str, int],
+    units: str,
+) -> Network:
+    """All units in one block, still to be cut."""
+    from iossim.passes.pipeline import canonicalise
+    from iossim.passes.retype import retype
+
+    from iossim.models.onnx_import import import_onnx  # onnx takes long to import
+
+    graph = canonicalise(import_onnx(path, batch=batch, shapes=shapes, dimensions=dimensions))
+    graph = retype(graph, precision)
+    if not graph.nodes:
+        raise ModelError(f"model {path} computes nothing: no op is left once its constants are folded")
+    fused = unit_policy(units)(graph)
+    return Network(path.stem, graph, fused, (Block("all", tuple(range(len(fused)))),), precision)
+
+
+def _onnx_path(model: str | Path) -> Path | None:
+    """The file that ``model`` names, or None where it is a name of the zoo."""
+    if not isinstance(model, Path) and not model.lower().endswith(".onnx") and not Path(model).is_file():
+        return None
+    path = Path(model)
+    if not path.is_file():
+        reason = "is a folder" if path.is_dir() else "does not exist"
+        raise ModelError(f"model file {str(path)!r} {reason}; give an ONNX file, or a model of the zoo by name")
+    return path
+
+
+def _zoo_model(name: str) -> ZooModel:
+    if "/" in name or "\\" in name or "." in name:
+        raise ModelError(f"model file {name!r} does not exist; give an ONNX file, or a model of the zoo by name")
+    return zoo_model(name)
+
+
+def _precision(dtype: str) -> Precision:
+    if dtype not in set(Precision):
+        raise OptionError(f"unknown dtype {dtype!r}; {did_you_mean(str(dtype), Precision)}")
+    return Precision(dtype)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ModelError(f"option {name!r} is {text!r}, which is not a whole number") from None
