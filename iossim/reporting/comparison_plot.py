@@ -1,0 +1,101 @@
+"""Schedulers side by side as a picture: a bar of latency each, its lower bound, and the published figure if known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from iossim.reporting.comparison import ComparisonRow
+from iossim.reporting.figures import PALETTE, REST, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BAR_INCHES = 0.34
+_HEADER_INCHES, _AXIS_INCHES, _LEGEND_INCHES = 0.55, 0.75, 0.35
+_WIDTH_INCHES, _LEFT_INCHES, _RIGHT_INCHES = 8.0, 1.25, 0.35
+
+
+def comparison_figure(title: str, panels: Mapping[str, Sequence[ComparisonRow]]) -> Figure:
+    """Draw one panel for each entry (a network, say), its schedulers from top to bottom.
+
+    The best scheduler of a panel stands out; bars are labelled with the latency and the speed-up.
+    """
+    bars = sum(len(rows) for rows in panels.values())
+    height = _HEADER_INCHES + _LEGEND_INCHES + bars * _BAR_INCHES + len(panels) * _AXIS_INCHES
+    figure = new_figure(_WIDTH_INCHES, height)
+    figure.text(0.25 / _WIDTH_INCHES, 1 - 0.15 / height, title, fontsize=12, fontweight="bold", va="top")
+    top = height - _HEADER_INCHES
+    for name, rows in panels.items():
+        tall = len(rows) * _BAR_INCHES
+        top -= 0.3
+        plot_inches = _WIDTH_INCHES - _LEFT_INCHES - _RIGHT_INCHES
+        axes = figure.add_axes(
+            (_LEFT_INCHES / _WIDTH_INCHES, (top - tall) / height, plot_inches / _WIDTH_INCHES, tall / height)
+        )
+        _draw_panel(axes, name, rows)
+        top -= tall + _AXIS_INCHES - 0.3
+    _draw_legend(figure, [row for rows in panels.values() for row in rows], height)
+    return figure
+
+
+def _draw_panel(axes: Axes, name: str, rows: Sequence[ComparisonRow]) -> None:
+    best = min(row.latency_us for row in rows)
+    longest_us = max(max(row.latency_us, row.published_us or 0.0) for row in rows)
+    for lane, row in enumerate(rows):
+        latency_ms = row.latency_us / 1000
+        colour = PALETTE[0] if row.latency_us == best else REST
+        axes.barh(lane, latency_ms, height=0.66, color=colour, zorder=2)
+        if row.lower_bound_us is not None:
+            axes.vlines(row.lower_bound_us / 1000, lane - 0.33, lane + 0.33, color="black", linewidth=1.6, zorder=3)
+        if row.published_us is not None:
+            axes.plot(
+                row.published_us / 1000, lane, marker="D", markersize=6, color=PALETTE[1], zorder=4,
+                markeredgecolor="black", markeredgewidth=0.7,
+            )  # fmt: skip
+        # Behind whatever is drawn furthest to the right.
+        right_ms = max(latency_ms, (row.published_us or 0.0) / 1000)
+        axes.annotate(
+            f"{latency_ms:.3f} ms  {row.speedup:.2f}x", (right_ms, lane), (7, 0), textcoords="offset points",
+            va="center", fontsize=8, color="#222222",
+        )  # fmt: skip
+    axes.set_title(name, loc="left", fontsize=10, fontweight="bold", pad=4)
+    axes.set_xlim(0, longest_us / 1000 * 1.24)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), [row.scheduler for row in rows], fontsize=9)
+    axes.set_xlabel("latency, ms", fontsize=8, labelpad=1)
+    axes.tick_params(axis="x", labelsize=8, colors="#444444")
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#e2e2e2", linewidth=0.7, zorder=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#888888")
+
+
+def _draw_legend(figure: Figure, rows: Sequence[ComparisonRow], height: float) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Patch | Line2D] = [Patch(color=PALETTE[0], label="best"), Patch(color=REST, label="others")]
+    if any(row.lower_bound_us is not None for row in rows):
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color="black",
+                marker="|",
+                markersize=11,
+                markeredgewidth=1.6,
+                linestyle="",
+                label="lower bound",
+            )
+        )
+    if any(row.published_us is not None for row in rows):
+        handles.append(
+            Line2D([], [], color=PALETTE[1], marker="D", markeredgecolor="black", markeredgewidth=0.7, linestyle="", label="published")
+        )  # fmt: skip
+    figure.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0.2 / _WIDTH_INCHES, 0.08 / height), ncols=len(handles),
+        fontsize=8, frameon=False, borderaxespad=0, handlelength=1.2,
+    )  # fmt: skip

@@ -1,0 +1,237 @@
+"""The timeline as a picture: a lane for each stream, a bar for each kernel, a band for each stage.
+
+Time runs to the right and, for a long schedule, goes on in the next row, like text, so that kernels stay visible. All
+rows have the same scale. Grey gaps between the bands are what stands between stages: launches and synchronisation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from iossim.execution.timeline import Span
+from iossim.ir.network import Network
+from iossim.reporting.figures import DARK, PALETTE, REST, new_figure
+from iossim.reporting.stage_extent import StageExtent, stage_extents
+from iossim.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_WIDTH_INCHES = 15.0
+_LEFT_INCHES, _RIGHT_INCHES = 0.85, 0.25
+_LANE_INCHES = 0.26
+_HEADER_INCHES, _LEGEND_INCHES, _AXIS_INCHES = 0.95, 0.2, 0.62
+#: Rows are added until each has about this many stages.
+_STAGES_PER_ROW = 18
+_MAXIMUM_ROWS = 8
+_LABEL_POINTS = (6.5, 5.5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The stages drawn in one row, which begins at ``start_us``."""
+
+    start_us: float
+    extents: list[StageExtent]
+
+
+def timeline_figure(
+    network: Network, schedule: Schedule, spans: Sequence[Span], sequential_us: float | None = None
+) -> Figure:
+    """Draw a schedule's timeline; ``sequential_us``, if known, is the latency that its speed-up is against."""
+    extents = stage_extents(schedule, spans)
+    rows = _rows(extents)
+    row_us = max((row.extents[-1].end_us - row.start_us for row in rows), default=1.0) * 1.005
+    lanes = max((span.stream for span in spans), default=0) + 1
+    row_inches = lanes * _LANE_INCHES + _AXIS_INCHES
+    height = _HEADER_INCHES + max(1, len(rows)) * row_inches + _LEGEND_INCHES
+    figure = new_figure(_WIDTH_INCHES, height)
+    colours = _colours(network, schedule, spans)
+    for number, row in enumerate(rows):
+        bottom = height - _HEADER_INCHES - (number + 1) * row_inches + _AXIS_INCHES - 0.2
+        plot_inches = _WIDTH_INCHES - _LEFT_INCHES - _RIGHT_INCHES
+        axes = figure.add_axes(
+            (
+                _LEFT_INCHES / _WIDTH_INCHES,
+                bottom / height,
+                plot_inches / _WIDTH_INCHES,
+                lanes * _LANE_INCHES / height,
+            )
+        )
+        points_per_us = plot_inches * 72 / row_us
+        _draw_lanes(axes, lanes, row.start_us, row_us)
+        _draw_stages(axes, row, lanes, points_per_us)
+        members = {extent.number for extent in row.extents}
+        _draw_kernels(axes, network, schedule, [s for s in spans if s.stage in members], colours, points_per_us)
+    _draw_title(figure, schedule, sequential_us, height)
+    _draw_legend(figure, colours, schedule, height)
+    return figure
+
+
+def _rows(extents: Sequence[StageExtent]) -> list[_Row]:
+    """Stages dealt to rows of about equal time, each a whole number of stages."""
+    if not extents:
+        return []
+    start_us, end_us = extents[0].start_us, extents[-1].end_us
+    count = min(_MAXIMUM_ROWS, math.ceil(len(extents) / _STAGES_PER_ROW))
+    target_us = (end_us - start_us) / count
+    rows: list[_Row] = []
+    for extent in extents:
+        middle_us = (extent.start_us + extent.end_us) / 2
+        if not rows or (middle_us - start_us > target_us * len(rows) and len(rows) < count):
+            rows.append(_Row(extent.start_us, []))
+        rows[-1].extents.append(extent)
+    return rows
+
+
+def _kind(network: Network, schedule: Schedule, span: Span) -> str:
+    stage = schedule.stages[span.stage]
+    name = stage.units[0] if stage.strategy == "merge" else span.unit
+    return network.units[network.unit_index[name]].kind
+
+
+def _colours(network: Network, schedule: Schedule, spans: Sequence[Span]) -> dict[str, str]:
+    """Colours go to the kinds that take the most time; the last ones share grey."""
+    total_us: dict[str, float] = {}
+    for span in spans:
+        kind = _kind(network, schedule, span)
+        total_us[kind] = total_us.get(kind, 0.0) + span.end_us - span.start_us
+    kinds = sorted(total_us, key=lambda kind: (-total_us[kind], kind))
+    return {kind: PALETTE[index] if index < len(PALETTE) else REST for index, kind in enumerate(kinds)}
+
+
+def _draw_lanes(axes: Axes, lanes: int, start_us: float, row_us: float) -> None:
+    scale, unit = (1000.0, "ms") if start_us + row_us >= 10_000 else (1.0, "us")
+    axes.set_xlim(start_us, start_us + row_us)
+    axes.set_ylim(lanes - 0.5, -0.5)
+    axes.set_yticks(range(lanes), [f"stream {lane}" for lane in range(lanes)], fontsize=7.5)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / scale:g} {unit}")
+    axes.tick_params(axis="x", labelsize=7.5, length=2.5, pad=1.5, colors="#444444")
+    axes.tick_params(axis="y", length=0)
+    axes.set_facecolor("white")
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#888888")
+
+
+def _draw_stages(axes: Axes, row: _Row, lanes: int, points_per_us: float) -> None:
+    """Bands and numbers of the stages, grey gaps between them, and the name of each block where it begins."""
+    top, bottom = -0.5, lanes - 0.5
+    for left, right in zip(row.extents, row.extents[1:], strict=False):
+        axes.axvspan(left.end_us, right.start_us, color="#c4c4c4", linewidth=0, zorder=0)
+    label_end_us = -math.inf
+    for extent in row.extents:
+        shade = "#f6f6f6" if extent.number % 2 else "#eaeef2"
+        axes.axvspan(extent.start_us, extent.end_us, color=shade, linewidth=0, zorder=0)
+        text = str(extent.number)
+        if _text_points(text, 6) < (extent.end_us - extent.start_us) * points_per_us:
+            middle = (extent.start_us + extent.end_us) / 2
+            axes.annotate(
+                text, (middle, top), (0, 1.5), textcoords="offset points", ha="center", va="bottom", fontsize=6,
+                color="#555555",
+            )  # fmt: skip
+    for block, group in groupby(row.extents, key=lambda extent: extent.block):
+        start_us = next(iter(group)).start_us
+        axes.vlines(start_us, top, bottom, color="#333333", linewidth=0.8, zorder=1)
+        if start_us > label_end_us:
+            axes.annotate(
+                block, (start_us, top), (0, 9.5), textcoords="offset points", ha="left", va="bottom", fontsize=7,
+                fontweight="bold", color="#333333", annotation_clip=False,
+            )  # fmt: skip
+            label_end_us = start_us + (_text_points(block, 7) * 1.12 + 6) / points_per_us
+
+
+def _draw_kernels(
+    axes: Axes,
+    network: Network,
+    schedule: Schedule,
+    spans: Sequence[Span],
+    colours: Mapping[str, str],
+    points_per_us: float,
+) -> None:
+    """A bar a kernel; the unit's name once over all its kernels, if it fits there."""
+    ordered = sorted(spans, key=lambda span: (span.stream, span.start_us))
+    for (stream, stage, unit), group in groupby(ordered, key=lambda span: (span.stream, span.stage, span.unit)):
+        kernels = list(group)
+        members = schedule.stages[stage].units if schedule.stages[stage].strategy == "merge" else [unit]
+        hatch = "///" if len(members) > 1 else None
+        colour = colours[_kind(network, schedule, kernels[0])]
+        start_us, end_us = kernels[0].start_us, kernels[-1].end_us
+        for kernel in kernels:
+            axes.barh(
+                stream, kernel.end_us - kernel.start_us, left=kernel.start_us, height=0.8, color=colour, zorder=2,
+                edgecolor="#ffffff90", linewidth=0.4, hatch=hatch,
+            )  # fmt: skip
+        axes.vlines(end_us, stream - 0.4, stream + 0.4, color="white", linewidth=1, zorder=3)
+        label, font_points = _label(members, (end_us - start_us) * points_per_us - 3)
+        if label:
+            box = {"facecolor": colour, "edgecolor": "none", "pad": 1.2} if hatch else None
+            axes.text(
+                (start_us + end_us) / 2, stream, label, ha="center", va="center_baseline", fontsize=font_points,
+                color="white" if colour in DARK else "black", zorder=4, bbox=box,
+            )  # fmt: skip
+
+
+def _label(units: Sequence[str], points: float) -> tuple[str, float]:
+    """The longest name of the units and the largest font that fit in ``points``; nothing where none does.
+
+    The first parts of a name, which mostly repeat the block's, go first.
+    """
+    last_parts = [unit.replace("/", ".").rsplit(".", maxsplit=1)[-1] for unit in units]
+    candidates = [" + ".join(units), " + ".join(last_parts)]
+    if len(units) > 1:
+        candidates.append(f"{len(units)} merged")
+    for candidate in candidates:
+        for font_points in _LABEL_POINTS:
+            if _text_points(candidate, font_points) <= points:
+                return candidate, font_points
+    return "", _LABEL_POINTS[-1]
+
+
+def _text_points(text: str, font_points: float) -> float:
+    """Width of a line of text, by the mean advance of matplotlib's default sans-serif font."""
+    return len(text) * font_points * 0.57
+
+
+def _draw_title(figure: Figure, schedule: Schedule, sequential_us: float | None, height: float) -> None:
+    first = f"{schedule.network} on {schedule.device}"
+    facts = [
+        f"batch {schedule.source.batch}",
+        schedule.precision,
+        f"{schedule.engine} engine",
+        schedule.scheduler,
+        f"{len(schedule.stages)} stages",
+        f"{schedule.streams} stream{'s' if schedule.streams != 1 else ''}",
+    ]
+    second = f"{schedule.latency_us / 1000:.3f} ms"
+    if sequential_us:
+        second += f", speed-up {sequential_us / schedule.latency_us:.2f}x over sequential"
+    if schedule.lower_bound_us and schedule.gap is not None:
+        second += f", lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {100 * schedule.gap:.1f} %)"
+    left = _LEFT_INCHES / _WIDTH_INCHES
+    figure.text(left, 1 - 0.16 / height, first, fontsize=13, fontweight="bold", va="top")
+    figure.text(
+        left, 1 - 0.44 / height, f"{second}   ·   {'  ·  '.join(facts)}", fontsize=9, va="top", color="#333333"
+    )
+
+
+def _draw_legend(figure: Figure, colours: Mapping[str, str], schedule: Schedule, height: float) -> None:
+    from matplotlib.patches import Patch
+
+    shown = {kind: colour for kind, colour in colours.items() if colour != REST}
+    handles = [Patch(facecolor=colour, label=kind) for kind, colour in shown.items()]
+    if len(shown) < len(colours):
+        handles.append(Patch(facecolor=REST, label="other"))
+    if any(stage.strategy == "merge" for stage in schedule.stages):
+        handles.append(Patch(facecolor="white", edgecolor="#555555", hatch="////", label="merged stage"))
+    handles.append(Patch(facecolor="#eaeef2", edgecolor="#bbbbbb", label="stage"))
+    handles.append(Patch(facecolor="#c4c4c4", label="between stages"))
+    figure.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(_LEFT_INCHES / _WIDTH_INCHES - 0.006, 0.06 / height),
+        ncols=len(handles), fontsize=8, frameon=False, handlelength=1.3, columnspacing=1.6, borderaxespad=0,
+    )  # fmt: skip
