@@ -1,0 +1,210 @@
+"""The simulator as a cost model: prices from the kernel and stage models, bounds, and timelines.
+
+Two engines. The *paper* engine gives each group a stream, issues kernels one by one, and synchronises the device
+between two stages unless both have a single group. The *graph* engine replays one CUDA graph: nothing is issued while
+it runs, each node costs a little, and a stage of several groups is forked into and joined from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice, price_unit
+from iossim.backends.simulator.stage_model import price_masks, stage_spans
+
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError, ScheduleError, did_you_mean
+from iossim.execution.timeline import Span
+from iossim.ir.network import Block, Network
+from iossim.ir.types import Precision
+from iossim.lowering.unit import lower_merged, lower_unit
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.schedule import Schedule
+
+Engine = Literal["paper", "graph"]
+ENGINES: tuple[str, ...] = get_args(Engine)
+VERSION = "1"
+
+#: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
+_ROUNDING = 1e-9
+
+
+def create(device: DeviceProfile, precision: Precision, engine: str, **options: object) -> SimulatorCostModel:
+    """The simulator for a device; it takes no options of its own."""
+    if options:
+        raise OptionError(f"cost model 'simulator' takes no option {sorted(options)[0]!r}; leave it out")
+    if engine == "paper" or engine == "graph":
+        return SimulatorCostModel(device, precision, engine)
+    raise OptionError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
+
+
+class SimulatorCostModel:
+    """Prices stages on ``profile``; equal units are lowered and priced once, in whatever network they come."""
+
+    def __init__(self, profile: DeviceProfile, precision: Precision, engine: Engine = "paper") -> None:
+        self.profile = profile
+        self.precision = precision
+        self.engine: Engine = engine
+        costs = profile.engine
+        self._kernels = KernelModel(profile, costs.graph_node_us if engine == "graph" else 0.0)
+        # A graph was issued before it runs: its kernels cost the host nothing.
+        issues = engine == "paper"
+        self._library_call_us = costs.library_call_us if issues else 0.0
+        self._bare_launch_us = costs.bare_launch_us if issues else 0.0
+        self._units: dict[str, UnitPrice] = {}
+        self._problems: dict[str, PreparedProblem] = {}
+        self._merged: dict[tuple[str, int], UnitPrice | None] = {}
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return CostModelIdentity("simulator", self.profile.name, str(self.precision), self.engine, VERSION)
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge."""
+        problem = batch.problem
+        prepared = self.prepare(problem)
+        prices = np.empty(len(batch), dtype=np.float64)
+        merges = np.flatnonzero(batch.strategies == Strategy.MERGE)
+        if len(merges) < len(batch):
+            price_masks(
+                np.ascontiguousarray(batch.masks, dtype=np.uint64),
+                problem.predecessors,
+                prepared.kernel_begin,
+                prepared.alone_us,
+                prepared.issue_demand,
+                prepared.dram_demand,
+                prepared.host_us,
+                prepared.single_us,
+                self.profile.parameters.crowding,
+                prices,
+            )
+        for index in merges.tolist():
+            merged = self._merged_unit(problem, int(batch.masks[index]))
+            prices[index] = np.inf if merged is None else merged.single_us
+        return prices
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        """Microseconds between two neighbouring stages: nothing between two of a single group each."""
+        costs = self.profile.engine
+        if self.engine == "paper":
+            return costs.synchronise_us if left_concurrent or right_concurrent else 0.0
+        return (costs.join_us if left_concurrent else 0.0) + (costs.fork_us if right_concurrent else 0.0)
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds:
+        """Bounds by the fluid's own rules; resources are host issue, issue capacity and DRAM."""
+        prepared = self.prepare(problem)
+        work = np.stack(
+            [
+                prepared.per_unit(prepared.host_us),
+                prepared.per_unit(prepared.alone_us * prepared.issue_demand),
+                prepared.per_unit(prepared.alone_us * prepared.dram_demand),
+            ],
+            axis=1,
+        )
+        keep = 1.0 - _ROUNDING
+        return StageBounds(prepared.per_unit(prepared.alone_us) * keep, prepared.single_us * keep, work * keep)
+
+    def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
+        """When each kernel of a schedule runs; its last end is the schedule's latency, boundaries included."""
+        spans: list[Span] = []
+        now = 0.0
+        number = 0
+        left: bool | None = None
+        for block in schedule.blocks:
+            for stage in block.stages:
+                if left is not None:
+                    now += self.price_boundary(left, stage.concurrent)
+                left = stage.concurrent
+                units = sorted(network.unit_index[name] for name in stage.units)
+                merge = stage.strategy == Strategy.MERGE.label
+                duration_us, found = self._stage_spans(network, units, merge, number)
+                spans += [
+                    Span(span.name, span.unit, number, span.stream, now + span.start_us, now + span.end_us)
+                    for span in found
+                ]
+                now += duration_us
+                number += 1
+        return tuple(spans)
+
+    def prepare(self, problem: ScheduleProblem) -> PreparedProblem:
+        """The problem's kernels, laid out once for each distinct problem."""
+        prepared = self._problems.get(problem.key)
+        if prepared is None:
+            network = _network(problem)
+            units = [
+                self._unit(network, unit, signature)
+                for unit, signature in zip(problem.units, problem.signatures, strict=True)
+            ]
+            prepared = self._problems[problem.key] = PreparedProblem.of(units)
+        return prepared
+
+    def _unit(self, network: Network, unit: int, signature: str) -> UnitPrice:
+        price = self._units.get(signature)
+        if price is None:
+            steps = lower_unit(network, network.units[unit])
+            price = price_unit(self._kernels, steps, self._library_call_us, self._bare_launch_us)
+            self._units[signature] = price
+        return price
+
+    def _merged_unit(self, problem: ScheduleProblem, mask: int) -> UnitPrice | None:
+        """The stacked convolution of the units in ``mask``, None where they do not merge."""
+        key = (problem.key, mask)
+        if key not in self._merged:
+            units = [problem.units[index] for index in bits(mask)]
+            self._merged[key] = self._lower_merged(_network(problem), units)
+        return self._merged[key]
+
+    def _lower_merged(self, network: Network, units: Sequence[int]) -> UnitPrice | None:
+        try:
+            steps = lower_merged(network, units)
+        except ScheduleError:
+            return None
+        return price_unit(self._kernels, steps, self._library_call_us, self._bare_launch_us)
+
+    def _stage_spans(
+        self, network: Network, units: Sequence[int], merge: bool, number: int
+    ) -> tuple[float, list[Span]]:
+        """Price and spans of one stage, from its own start."""
+        if merge:
+            merged = self._lower_merged(network, units)
+            if merged is None:
+                names = ", ".join(network.units[unit].name for unit in units)
+                raise ScheduleError(f"stage {number}: units {names} do not merge; run them concurrently")
+            label = "+".join(network.units[unit].name for unit in units)
+            prepared = PreparedProblem.of([merged])
+            labels, mask, predecessors = [label], 1, np.zeros(1, dtype=np.uint64)
+        else:
+            problem = ScheduleProblem.of_block(network, Block(f"stage {number}", tuple(units)))
+            prepared = self.prepare(problem)
+            labels, mask, predecessors = list(problem.unit_names), problem.full, problem.predecessors
+        table = np.zeros((len(prepared.alone_us), 3), dtype=np.float64)
+        duration_us = stage_spans(
+            np.uint64(mask),
+            predecessors,
+            prepared.kernel_begin,
+            prepared.alone_us,
+            prepared.issue_demand,
+            prepared.dram_demand,
+            prepared.host_us,
+            prepared.single_us,
+            self.profile.parameters.crowding,
+            table,
+        )
+        begin = prepared.kernel_begin.tolist()
+        spans = [
+            Span(name, label, number, int(table[kernel, 0]), float(table[kernel, 1]), float(table[kernel, 2]))
+            for unit, label in enumerate(labels)
+            for kernel, name in zip(range(begin[unit], begin[unit + 1]), prepared.units[unit].names, strict=True)
+        ]
+        return duration_us, sorted(spans, key=lambda span: (span.stream, span.start_us))
+
+
+def _network(problem: ScheduleProblem) -> Network:
+    if problem.network is None:
+        raise ScheduleError(f"problem {problem.name!r} has no network; the simulator prices units of a network")
+    return problem.network

@@ -1,0 +1,1 @@
+"""The algorithms that a convolution may run as, a file each."""

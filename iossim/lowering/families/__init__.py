@@ -1,0 +1,7 @@
+"""How each family of ops is lowered, a file each. Importing this package registers them all."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in sorted(module.name for module in iter_modules(__path__)):
+    import_module(f"{__name__}.{_module}")

@@ -1,0 +1,23 @@
+"""Convolutions: the candidates of every algorithm that applies."""
+
+from __future__ import annotations
+
+from iossim.ir.ops.conv import Conv
+from iossim.lowering.convolution.depthwise import depthwise
+from iossim.lowering.convolution.fft import fft
+from iossim.lowering.convolution.implicit_gemm import implicit_gemm
+from iossim.lowering.convolution.shape import ConvolutionShape
+from iossim.lowering.convolution.winograd import winograd
+from iossim.lowering.kernel import Candidate
+from iossim.lowering.step import Step, lowers
+
+
+@lowers("conv", has_epilogue=True)
+def convolution(step: Step) -> list[Candidate]:
+    """Depthwise, Winograd, FFT and implicit GEMM, in this order; the fastest is chosen later."""
+    assert isinstance(step.op, Conv)
+    shape = ConvolutionShape.of(
+        step.op, step.operands[0].type, step.operands[1].type, step.outputs[0], step.flops, step.precision
+    )
+    # cuDNN has a kernel of its own for depthwise convolution, and its grouped products are far slower there.
+    return list(depthwise(shape)) or [*winograd(shape), *fft(shape), *implicit_gemm(shape)]

@@ -1,0 +1,51 @@
+"""Dense layers and matrix products: cuBLAS."""
+
+from __future__ import annotations
+
+import math
+
+from iossim.ir.ops.gemm import Gemm
+from iossim.lowering.kernel import Candidate, WorkClass
+from iossim.lowering.matrix_product import (
+    TILE_32X32,
+    TILE_32X128,
+    TILE_64X64,
+    TILE_64X128,
+    TILE_128X32,
+    TILE_128X64,
+    TILE_128X128,
+    Product,
+    split_products,
+)
+from iossim.lowering.step import Step, lowers
+
+_TILES = (TILE_128X128, TILE_128X64, TILE_64X128, TILE_64X64, TILE_128X32, TILE_32X128, TILE_32X32)
+
+
+@lowers("gemm", "matmul", has_epilogue=True)
+def matrix_product(step: Step) -> list[Candidate]:
+    """Every tile and split; leading dimensions of a stacked product are one batched launch."""
+    y = step.outputs[0]
+    first = step.operands[0].type
+    trans_a = isinstance(step.op, Gemm) and step.op.trans_a
+    inner = first.shape[-2] if trans_a and len(first.shape) > 1 else first.shape[-1]
+    columns = y.shape[-1] if y.shape else 1
+    rows = y.shape[-2] if len(y.shape) > 1 else 1
+    count = math.prod(y.shape[:-2])
+    product = Product(
+        rows,
+        columns,
+        inner,
+        step.activation_bytes,
+        step.weight_bytes,
+        step.bytes_written,
+        y.dtype.bytes,
+        step.precision,
+        count,
+    )
+    extra = max(0, step.flops - 2 * y.elements * inner)
+    return [
+        Candidate(kernels[0].name, kernels, kernels[1].activation_bytes if len(kernels) > 1 else 0)
+        for tile in _TILES
+        for kernels in split_products(product, tile, WorkClass.GEMM, extra)
+    ]

@@ -1,0 +1,74 @@
+"""Ops that read and write in order: element-wise chains, copies, reductions. The engine's own kernels, not a library's."""
+
+from __future__ import annotations
+
+from iossim.lowering.kernel import Candidate
+from iossim.lowering.matrix_product import stream_kernel
+from iossim.lowering.step import Role, Step, lowers
+
+
+def _stream(step: Step, name: str) -> list[Candidate]:
+    kernel = stream_kernel(
+        name,
+        sum(output.elements for output in step.outputs),
+        step.flops,
+        activation_bytes=step.activation_bytes,
+        weight_bytes=step.weight_bytes,
+        bytes_written=step.bytes_written,
+    )
+    return [Candidate(name, (kernel,), is_library_call=False)]
+
+
+@lowers("add", "mul", "batch_norm", role=Role.ELEMENTWISE)
+def elementwise(step: Step) -> list[Candidate]:
+    """A chain of element-wise ops, whatever their number, as one kernel."""
+    return _stream(step, "elementwise")
+
+
+@lowers("relu", "clip", "sigmoid", role=Role.ACTIVATION)
+def activation(step: Step) -> list[Candidate]:
+    """An activation that no product before it takes into its epilogue."""
+    return _stream(step, "elementwise")
+
+
+@lowers("concat", role=Role.CONCAT)
+def concat_term(step: Step) -> list[Candidate]:
+    """One term of a concat, written to its place: a copy, or the chain that makes the term."""
+    return _stream(step, "copy" if len(step.operands) == 1 and not step.flops else "elementwise")
+
+
+@lowers("slice", "split", "transpose")
+def copy(step: Step) -> list[Candidate]:
+    """A copy; one launch for each output."""
+    parts = [
+        stream_kernel(
+            "copy", output.elements, 0, activation_bytes=output.bytes, bytes_written=output.bytes
+        )
+        for output in step.outputs
+    ]  # fmt: skip
+    return [Candidate("copy", tuple(parts), is_library_call=False)]
+
+
+@lowers("identity", "reshape", "flatten", role=Role.VIEW)
+def view(step: Step) -> list[Candidate]:
+    """The same bytes. Only a unit that is nothing but an identity is lowered at all, to a copy."""
+    return _stream(step, "copy")
+
+
+@lowers("softmax")
+def softmax(step: Step) -> list[Candidate]:
+    """Maximum, sum and division in one library call that passes over its input three times."""
+    kernel = stream_kernel(
+        "softmax",
+        step.outputs[0].elements,
+        step.flops,
+        activation_bytes=3 * step.activation_bytes,
+        bytes_written=step.bytes_written,
+    )
+    return [Candidate("softmax", (kernel,))]
+
+
+@lowers("")
+def unknown(step: Step) -> list[Candidate]:
+    """An op kind that no family registered: one kernel that reads its inputs and writes its outputs."""
+    return _stream(step, step.op.kind)

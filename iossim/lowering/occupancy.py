@@ -1,0 +1,55 @@
+"""Occupancy: how many blocks of a kernel one SM holds at a time.
+
+The rules are those of NVIDIA's CUDA Occupancy Calculator: threads and block slots, registers allocated to warps in
+units, shared memory allocated to blocks in units.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from iossim.devices.compute_capability import WARP_THREADS, MultiprocessorLimits
+from iossim.lowering.kernel import ceil_div
+
+
+@cache
+def resident_blocks(
+    limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
+) -> int:
+    """Blocks resident on one SM; 0 where not even one fits."""
+    if threads_per_block > limits.max_threads_per_block or registers_per_thread > limits.max_registers_per_thread:
+        return 0
+    warps = ceil_div(threads_per_block, WARP_THREADS)
+    by_warps = min(limits.max_warps, limits.max_threads // WARP_THREADS) // warps
+    return min(
+        by_warps,
+        limits.max_blocks,
+        _by_registers(limits, warps, registers_per_thread),
+        _by_shared_memory(limits, shared_bytes_per_block),
+    )
+
+
+def occupancy(
+    limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
+) -> float:
+    """Resident warps over the most that an SM holds."""
+    blocks = resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block)
+    return blocks * ceil_div(threads_per_block, WARP_THREADS) / limits.max_warps
+
+
+def _by_registers(limits: MultiprocessorLimits, warps: int, registers_per_thread: int) -> int:
+    if registers_per_thread == 0:
+        return limits.max_blocks
+    unit = limits.register_granularity
+    per_warp = ceil_div(registers_per_thread * WARP_THREADS, unit) * unit
+    granularity = limits.warp_granularity
+    warps_that_fit = limits.registers // per_warp // granularity * granularity
+    return warps_that_fit // warps
+
+
+def _by_shared_memory(limits: MultiprocessorLimits, shared_bytes_per_block: int) -> int:
+    if shared_bytes_per_block > limits.shared_bytes_per_block:
+        return 0
+    unit = limits.shared_granularity_bytes
+    needed = ceil_div(shared_bytes_per_block + limits.reserved_shared_bytes_per_block, unit) * unit
+    return limits.shared_bytes // needed if needed else limits.max_blocks
