@@ -7,7 +7,7 @@ clearly what cannot be read. Value names are the file's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from iossim.ir.types import TensorType
 from iossim.models.onnx_constants import tensor_constant
 from iossim.models.onnx_file import is_standard, read_model, standard_opset
 from iossim.models.onnx_folding import Folder, can_fold
-from iossim.models.onnx_inputs import Shape, bind_inputs, declared_inputs
+from iossim.models.onnx_inputs import bind_inputs, declared_inputs
 from iossim.models.onnx_rebatching import Rebatching
 
 
@@ -31,7 +31,7 @@ def import_onnx(
     path: Path,
     *,
     batch: int | None = None,
-    shapes: Mapping[str, Shape] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     dimensions: Mapping[str, int] | None = None,
 ) -> Graph:
     """The graph of an ONNX file.
@@ -44,7 +44,8 @@ def import_onnx(
     (all of them at once); OptionError for a binding that fits nothing in the file.
     """
     model = read_model(path)
-    bound = bind_inputs(declared_inputs(model.graph, path), path, batch, shapes or {}, dimensions or {})
+    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    bound = bind_inputs(declared_inputs(model.graph, path), path, batch, given, dimensions or {})
     rebatching = None
     if bound.declared is not None and bound.declared_batch is not None and batch is not None:
         declared = _Importer(model, path, bound.declared).graph()

@@ -66,7 +66,7 @@ def bind_inputs(
     bound = {value.name: _bind(value, path, batch, shapes.get(value.name), sizes) for value in inputs}
     batches = {value.batch for value in free if value.batch is not None}
     fixed = [size for size in batches if isinstance(size, int)]
-    if batch is None or len(fixed) < len(batches) or batches <= {batch}:
+    if batch is None or not free or len(fixed) < len(batches) or batch == free[0].batch:
         return BoundInputs(bound)
     if len(fixed) > 1:
         listed = ", ".join(f"{value.name} {value.spelled()}" for value in free)
@@ -98,7 +98,7 @@ def _check(
         declared = by_name[name].dimensions
         if any(size < 1 for size in shape) or (declared is not None and len(declared) != len(shape)):
             raise OptionError(f"shape {spelled} does not fit input {name!r} of {path}: {by_name[name].spelled()}")
-        if batch is not None and shape and shape[0] != batch:
+        if batch is not None and name == inputs[0].name and shape and shape[0] != batch:
             raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
     named = {size for value in inputs for size in value.dimensions or () if isinstance(size, str)} - {"?"}
     for name, size in dimensions.items():

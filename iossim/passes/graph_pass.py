@@ -1,0 +1,28 @@
+"""What a pass is: graph to graph, its fields its options, its invariant stated and tested."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from iossim.ir.constants import Constant
+from iossim.ir.graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class GraphPass(ABC):
+    """Base of all passes, which are frozen dataclasses whose fields are their options.
+
+    Unless a pass says otherwise, the graph that it returns has the same inputs, and computes the same outputs under
+    the same names; nodes that it leaves alone keep their names, values and order.
+    """
+
+    @abstractmethod
+    def apply(self, graph: Graph) -> Graph:
+        """The graph, rewritten; ``graph`` itself if there is nothing to do."""
+
+
+def with_nodes(graph: Graph, nodes: Iterable[Node], constants: Mapping[str, Constant]) -> Graph:
+    """A graph of other nodes and constants between the same inputs and outputs."""
+    return Graph.create({name: graph.types[name] for name in graph.inputs}, graph.outputs, nodes, constants)

@@ -1,0 +1,60 @@
+"""Retyping: every floating-point value of a graph in another storage type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iossim.errors import GraphError
+from iossim.ir.constants import Constant
+from iossim.ir.graph import Graph
+from iossim.ir.op import Array
+from iossim.ir.types import DType, Precision, TensorType
+from iossim.passes.graph_pass import GraphPass
+
+
+@dataclass(frozen=True, eq=False)
+class RetypedConstant(Constant):
+    """A constant rounded to another element type, whenever it is loaded."""
+
+    type: TensorType
+    source: Constant
+
+    def load(self) -> Array:
+        if not self.type.dtype.is_floating:
+            raise GraphError(
+                f"weights in {self.type.dtype} need scales that the model does not have: "
+                f"a graph retyped to {self.type.dtype} can be scheduled and priced, not executed"
+            )
+        return self.source.load().astype(self.type.dtype.numpy, copy=False)
+
+
+@dataclass(frozen=True)
+class Retype(GraphPass):
+    """Stores floating-point inputs, weights and with them everything computed as ``dtype``; integers stay.
+
+    For the 16-bit types the graph computes the same up to rounding. For int8 it says how many bytes move and which
+    arithmetic runs, which is what pricing needs; its weights do not load, since quantisation scales are not modelled.
+
+    Invariant: ops, edges and names are unchanged.
+    """
+
+    dtype: DType
+
+    def apply(self, graph: Graph) -> Graph:
+        constants: dict[str, Constant] = {}
+        for name, constant in graph.constants.items():
+            retyped = self._retyped(constant.type)
+            constants[name] = constant if retyped == constant.type else RetypedConstant(retyped, constant)
+        inputs = {name: self._retyped(graph.types[name]) for name in graph.inputs}
+        return Graph.create(inputs, graph.outputs, graph.nodes, constants)
+
+    def _retyped(self, value: TensorType) -> TensorType:
+        return TensorType(value.shape, self.dtype) if value.dtype.is_floating else value
+
+
+def retype(graph: Graph, precision: Precision) -> Graph:
+    """The graph stored as a precision stores it; the graph itself if it is."""
+    types = (graph.types[name] for name in (*graph.inputs, *graph.constants))
+    if all(value.dtype == precision.storage for value in types if value.dtype.is_floating):
+        return graph
+    return Retype(precision.storage).apply(graph)
