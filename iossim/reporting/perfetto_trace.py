@@ -14,6 +14,7 @@ from typing import Any
 from iossim.execution.timeline import Span
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
+from iossim.ir.types import TensorType
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule, Stage
 
@@ -101,8 +102,9 @@ def _work(network: Network, members: Sequence[str]) -> dict[str, Any]:
     if len(units) > 1:
         merged = merged_convolution(network, indices)
         kind, outputs = f"merged {units[0].kind}", [merged.output]
-        operands = [graph.types[merged.input], merged.weight]
-        flops = merged.op.work(operands, outputs).flops
+        bias = [TensorType(merged.weight.shape[:1], merged.weight.dtype)] if merged.has_bias else []
+        flops = merged.op.flops([graph.types[merged.input], merged.weight, *bias], outputs)
+        flops += sum(graph.work(node).flops for unit in units for node in network.unit_nodes(unit)[1:])
     else:
         kind, outputs = units[0].kind, [graph.types[value] for value in units[0].outputs]
         flops = sum(graph.work(node).flops for node in network.unit_nodes(units[0]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from iossim.execution.timeline import Span
@@ -122,7 +122,7 @@ def _draw_lanes(axes: Axes, lanes: int, start_us: float, row_us: float) -> None:
 def _draw_stages(axes: Axes, row: _Row, lanes: int, points_per_us: float) -> None:
     """Bands and numbers of the stages, grey gaps between them, and the name of each block where it begins."""
     top, bottom = -0.5, lanes - 0.5
-    for left, right in zip(row.extents, row.extents[1:], strict=False):
+    for left, right in pairwise(row.extents):
         axes.axvspan(left.end_us, right.start_us, color="#c4c4c4", linewidth=0, zorder=0)
     label_end_us = -math.inf
     for extent in row.extents:
@@ -182,8 +182,8 @@ def _label(units: Sequence[str], points: float) -> tuple[str, float]:
 
     The first parts of a name, which mostly repeat the block's, go first.
     """
-    last_parts = [unit.replace("/", ".").rsplit(".", maxsplit=1)[-1] for unit in units]
-    candidates = [" + ".join(units), " + ".join(last_parts)]
+    parts = [unit.replace("/", ".").split(".") for unit in units]
+    candidates = [" + ".join(".".join(names[start:]) for names in parts) for start in (0, -2, -1)]
     if len(units) > 1:
         candidates.append(f"{len(units)} merged")
     for candidate in candidates:

@@ -1,0 +1,130 @@
+"""The pictures: all kernels drawn, labels only where they fit, the same bytes each time, in each format."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_timelines import fake_timeline
+from random_networks import random_network, random_schedule, sequential_schedule
+
+from iossim.errors import OptionError
+from iossim.ir.network import Network
+from iossim.reporting.comparison import ComparisonRow
+from iossim.reporting.comparison_plot import comparison_figure
+from iossim.reporting.figures import save_figure
+from iossim.reporting.timeline_plot import timeline_figure
+from iossim.schedule.schedule import Schedule
+
+pytest.importorskip("matplotlib")
+from matplotlib.patches import Rectangle
+
+
+@pytest.fixture
+def network() -> Network:
+    return random_network(5, blocks=12, units=9)
+
+
+@pytest.fixture
+def schedule(network: Network) -> Schedule:
+    return random_schedule(network, 2)
+
+
+def test_a_bar_for_each_kernel_over_several_rows(network: Network, schedule: Schedule) -> None:
+    spans = fake_timeline(network, schedule, kernels=2)
+    figure = timeline_figure(network, schedule, spans)
+    bars = [
+        (patch.get_x(), patch.get_width())
+        for axes in figure.axes
+        for container in axes.containers
+        for patch in container
+        if isinstance(patch, Rectangle)
+    ]
+    assert len(figure.axes) > 1
+    assert sorted(bars) == pytest.approx(sorted((span.start_us, span.end_us - span.start_us) for span in spans))
+    for axes in figure.axes:
+        left, right = axes.get_xlim()
+        for container in axes.containers:
+            assert all(left <= p.get_x() and p.get_x() + p.get_width() <= right for p in container)
+
+
+def test_labels_stay_inside_their_bars(network: Network, schedule: Schedule) -> None:
+    figure = timeline_figure(network, schedule, fake_timeline(network, schedule))
+    figure.canvas.draw()
+    renderer: Any = figure.canvas
+    labels = 0
+    for axes in figure.axes:
+        bars = [bar.get_window_extent() for container in axes.containers for bar in container]
+        for text in axes.texts:
+            if text.get_text() and "center" in text.get_va():
+                extent = text.get_window_extent(renderer.get_renderer())
+                assert any(bar.x0 - 1 <= extent.x0 and extent.x1 <= bar.x1 + 1 for bar in bars)
+                labels += 1
+    assert labels > 10
+
+
+def test_the_title_names_network_device_latency_and_speed_up(network: Network, schedule: Schedule) -> None:
+    priced = schedule.model_copy(update={"latency_us": 2000.0, "lower_bound_us": 1600.0})
+    figure = timeline_figure(network, priced, fake_timeline(network, schedule), sequential_us=3000.0)
+    first, second = (text.get_text() for text in figure.texts)
+    assert first == "random5 on test-device"
+    assert second.startswith("2.000 ms, speed-up 1.50x over sequential, lower bound 1.600 ms (gap 25.0 %)")
+    assert "batch 1  ·  fp32  ·  paper engine  ·  random" in second
+
+
+def test_a_timeline_of_one_stage_and_one_of_nothing(network: Network) -> None:
+    schedule = sequential_schedule(network)
+    timeline_figure(network, schedule, fake_timeline(network, schedule)[:1])
+    timeline_figure(network, schedule, [])
+
+
+@pytest.mark.parametrize(("ending", "magic"), [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_the_same_figure_gives_the_same_file(
+    tmp_path: Path, network: Network, schedule: Schedule, ending: str, magic: bytes
+) -> None:
+    paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
+    for path in paths:
+        save_figure(timeline_figure(network, schedule, fake_timeline(network, schedule)), path)
+    assert paths[0].read_bytes().startswith(magic)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_unknown_format(tmp_path: Path, network: Network, schedule: Schedule) -> None:
+    figure = timeline_figure(network, schedule, fake_timeline(network, schedule))
+    with pytest.raises(OptionError, match=r"cannot draw 'a.bmp': a picture is one of .svg, .png, .pdf"):
+        save_figure(figure, tmp_path / "a.bmp")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib(network: Network, schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **others: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest, **others)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(OptionError, match=r"pictures need matplotlib, .* pip install 'iossim\[report\]'"):
+        timeline_figure(network, schedule, [])
+
+
+def test_the_comparison_draws_every_scheduler_bound_and_published_figure() -> None:
+    rows = [
+        ComparisonRow("sequential", 6000.0, 1.0, 10, 1, 0.0, 3000.0, 7000.0),
+        ComparisonRow("ios-both", 4000.0, 1.5, 5, 3, 0.1, 3500.0),
+    ]
+    figure = comparison_figure("title", {"one": rows, "two": rows[:1]})
+    one, two = figure.axes
+    assert [bar.get_width() for bar in one.containers[0]] + [bar.get_width() for bar in one.containers[1]] == [
+        6.0,
+        4.0,
+    ]
+    assert [text.get_text() for text in one.texts] == ["6.000 ms  1.00x", "4.000 ms  1.50x"]
+    assert [line.get_xdata() for line in one.lines] == [[7.0]]
+    assert len(one.collections) == 2
+    assert [len(axes.get_yticks()) for axes in (one, two)] == [2, 1]
+    assert [text.get_text() for text in figure.legends[0].texts] == ["best", "others", "lower bound", "published"]
