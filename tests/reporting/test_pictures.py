@@ -6,6 +6,7 @@ import builtins
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_timelines import fake_timeline
 from random_networks import random_network, random_schedule, sequential_schedule
@@ -43,7 +44,8 @@ def test_a_bar_for_each_kernel_over_several_rows(network: Network, schedule: Sch
         if isinstance(patch, Rectangle)
     ]
     assert len(figure.axes) > 1
-    assert sorted(bars) == pytest.approx(sorted((span.start_us, span.end_us - span.start_us) for span in spans))
+    expected = [(span.start_us, span.end_us - span.start_us) for span in spans]
+    np.testing.assert_allclose(sorted(bars), sorted(expected))
     for axes in figure.axes:
         left, right = axes.get_xlim()
         for container in axes.containers:
@@ -58,7 +60,7 @@ def test_labels_stay_inside_their_bars(network: Network, schedule: Schedule) -> 
     for axes in figure.axes:
         bars = [bar.get_window_extent() for container in axes.containers for bar in container]
         for text in axes.texts:
-            if text.get_text() and "center" in text.get_va():
+            if text.get_text() and "center" in text.get_verticalalignment():
                 extent = text.get_window_extent(renderer.get_renderer())
                 assert any(bar.x0 - 1 <= extent.x0 and extent.x1 <= bar.x1 + 1 for bar in bars)
                 labels += 1
