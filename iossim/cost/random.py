@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
+
+if TYPE_CHECKING:
+    from iossim.devices.profile import DeviceProfile
+    from iossim.ir.types import Precision
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,13 @@ class RandomCostModel:
         return serial, share
 
 
-def create(device: str = "", precision: str = "", engine: str = "", seed: int = 0) -> RandomCostModel:
-    return RandomCostModel(seed=seed, device=device or "random", precision=precision)
+def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> RandomCostModel:
+    """``argument`` is the seed; the device lends its name alone."""
+    if argument and not argument.isdecimal():
+        raise OptionError(f"--cost-model random:{argument}: the seed is not a whole number; give random:7, say")
+    return RandomCostModel(
+        seed=int(argument or 0), device=device.name if device else "random", precision=str(precision)
+    )
 
 
 def _seed(*parts: object) -> int:

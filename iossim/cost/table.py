@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,6 +23,10 @@ from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import first_problem
+
+if TYPE_CHECKING:
+    from iossim.devices.profile import DeviceProfile
+    from iossim.ir.types import Precision
 
 
 class _Value(BaseModel):
@@ -101,7 +105,8 @@ def read_table(path: Path) -> TableCostModel:
         raise OptionError(f"the price table {path} is not valid: {first_problem(error)}") from None
 
 
-def create(device: str = "", precision: str = "", engine: str = "", path: str = "") -> TableCostModel:
-    if not path:
+def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> TableCostModel:
+    """``argument`` is the path of the table; the table knows its own device."""
+    if not argument:
         raise OptionError("the table cost model needs a file of prices; give --cost-model table:PRICES.json")
-    return read_table(Path(path))
+    return read_table(Path(argument))

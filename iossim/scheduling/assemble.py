@@ -72,6 +72,26 @@ def build_schedule(
     )
 
 
+def reprice(schedule: Schedule, network: Network, cost_model: CostModel) -> Schedule:
+    """The same stages priced by another cost model; the schedule must fit the network."""
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    plans: list[list[PlannedStage]] = []
+    for problem, block in zip(problems, schedule.blocks, strict=True):
+        position = {name: index for index, name in enumerate(problem.unit_names)}
+        plans.append(
+            [
+                PlannedStage(
+                    sum(1 << position[unit] for unit in stage.units),
+                    Strategy.MERGE if stage.strategy == "merge" else Strategy.CONCURRENT,
+                )
+                for stage in block.stages
+            ]
+        )
+    return build_schedule(
+        network, problems, plans, cost_model, schedule.scheduler, options=schedule.options, notes=list(schedule.notes)
+    )
+
+
 def total_latency_us(blocks: Sequence[BlockSchedule]) -> float:
     """Stages and boundaries, added in execution order."""
     total = 0.0

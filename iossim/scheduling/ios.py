@@ -126,7 +126,12 @@ def solve(
     solver = _Solver(cost_model, options, concurrent, merge)
     best: dict[int, _Prefix] = {START: _Prefix(0.0)}
     for done, problem in enumerate(problems, 1):
-        best = solver.extend(best, problem)
+        try:
+            best = solver.extend(best, problem)
+        except KeyboardInterrupt:
+            # From here on every block gets one quick pass, so that there is a whole schedule to show.
+            solver.complete = False
+            best = solver.extend(best, problem)
         if not best:
             raise ScheduleError(
                 f"block {problem.name!r} has no schedule that {solver.cost_model.identity.name!r} can price; "

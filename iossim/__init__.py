@@ -1,0 +1,59 @@
+"""iossim: inter-operator scheduling of neural networks, priced by a GPU simulator or by measurement.
+
+The same as the command line, in Python::
+
+    network = iossim.load("inception_v3", batch=1)
+    comparison = iossim.compare(network, "v100-sxm2")
+    schedule = iossim.optimize(network, "v100-sxm2", scheduler="ios-both")
+    elsewhere = iossim.simulate(schedule, "t4")
+
+Names are loaded when first used, so that importing iossim costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from iossim._version import __version__
+
+if TYPE_CHECKING:
+    from iossim.api import Comparison, compare, cost_model, optimize, simulate
+    from iossim.devices.load import device
+    from iossim.errors import IossimError
+    from iossim.ir.network import Network
+    from iossim.models.load import load
+    from iossim.schedule.schedule import Schedule
+
+_HOMES = {
+    "Comparison": "iossim.api",
+    "compare": "iossim.api",
+    "cost_model": "iossim.api",
+    "optimize": "iossim.api",
+    "simulate": "iossim.api",
+    "device": "iossim.devices.load",
+    "IossimError": "iossim.errors",
+    "Network": "iossim.ir.network",
+    "load": "iossim.models.load",
+    "Schedule": "iossim.schedule.schedule",
+}
+
+__all__ = [
+    "Comparison",
+    "IossimError",
+    "Network",
+    "Schedule",
+    "__version__",
+    "compare",
+    "cost_model",
+    "device",
+    "load",
+    "optimize",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'iossim' has no attribute {name!r}")

@@ -1,0 +1,199 @@
+"""What the command line does, as typed functions: compare, optimize, simulate.
+
+Networks and devices may be given as values or by name. Every function raises a subclass of
+:class:`iossim.errors.IossimError` for a mistake in what it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iossim.cost.create import create_cost_model
+from iossim.cost.model import CostModel
+from iossim.devices.load import device as load_device
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError, ScheduleError, did_you_mean
+from iossim.ir.network import ModelSource, Network
+from iossim.ir.types import Precision
+from iossim.models.load import load, load_source
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.assemble import reprice
+from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.scheduling.scheduler import Progress, ignore, schedule, scheduler_names
+from iossim.study.published import published_latency_us
+
+#: How a schedule is run: as the engine of the IOS paper does, or captured as one CUDA graph.
+ENGINES = ("paper", "graph")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Schedules of one network on one device, each by another scheduler, in the order asked for."""
+
+    network: Network
+    device: str
+    engine: str
+    cost_model: dict[str, str]
+    schedules: tuple[Schedule, ...]
+
+    def __getitem__(self, scheduler: str) -> Schedule:
+        for found in self.schedules:
+            if found.scheduler == scheduler:
+                return found
+        raise KeyError(scheduler)
+
+    @property
+    def batch(self) -> int:
+        return self.network.source.batch
+
+    @property
+    def baseline_us(self) -> float:
+        """What speed-ups are against: the sequential schedule, or the slowest where it was not asked for."""
+        latencies = {found.scheduler: found.latency_us for found in self.schedules}
+        return latencies.get("sequential", max(latencies.values()))
+
+    def published_us(self, scheduler: str) -> float | None:
+        """The measured latency that is published for this point, where one is known."""
+        if self.engine != "paper" or self.network.precision is not Precision.FP32:
+            return None
+        return published_latency_us(self.network.source.model, self.device, self.batch, scheduler)
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as JSON values; latencies in us."""
+        return {
+            "model": self.network.name,
+            "device": self.device,
+            "batch": self.batch,
+            "dtype": str(self.network.precision),
+            "engine": self.engine,
+            "cost_model": self.cost_model,
+            "schedules": [
+                {
+                    "scheduler": found.scheduler,
+                    "latency_us": found.latency_us,
+                    "speedup": self.baseline_us / found.latency_us,
+                    "stages": len(found.stages),
+                    "streams": found.streams,
+                    "search_s": found.search_s,
+                    "lower_bound_us": found.lower_bound_us,
+                    "published_us": self.published_us(found.scheduler),
+                    "complete": found.complete,
+                    "notes": found.notes,
+                }
+                for found in self.schedules
+            ],
+        }
+
+
+def cost_model(
+    spec: str = "simulator",
+    device: DeviceProfile | str | None = None,
+    precision: Precision | str = Precision.FP32,
+    engine: str = "paper",
+) -> CostModel:
+    """A cost model by name (``simulator``, ``random:SEED``, ``table:FILE``) for a device, precision and engine."""
+    if engine not in ENGINES:
+        raise OptionError(f"--engine {engine!r} is not known; {did_you_mean(engine, ENGINES)}")
+    profile = load_device(device) if isinstance(device, str) else device
+    return create_cost_model(spec, profile, Precision(precision), engine)
+
+
+def search_options(
+    stages: str = "general", max_group_size: int | None = None, max_groups: int | None = None
+) -> SearchOptions:
+    """Options of the search: definition of stages, and the pruning r (``max_group_size``) and s (``max_groups``)."""
+    return SearchOptions(StageSpace(stages, max_group_size, max_groups))  # type: ignore[arg-type]
+
+
+def compare(
+    model: Network | str,
+    device: DeviceProfile | str | None,
+    *,
+    schedulers: Sequence[str] | None = None,
+    engine: str = "paper",
+    cost_model: str | CostModel = "simulator",
+    options: SearchOptions | None = None,
+    progress: Callable[[str], Progress] = lambda scheduler: ignore,
+) -> Comparison:
+    """Schedule a network by several schedulers (default: all), side by side.
+
+    ``progress`` makes for each scheduler what is told of its progress. An interrupted search ends the comparison with
+    the best schedule so far.
+    """
+    network = load(model) if isinstance(model, str) else model
+    prices = _cost_model(cost_model, device, network, engine)
+    found: list[Schedule] = []
+    for name in schedulers or scheduler_names():
+        found.append(schedule(network, prices, name, options, progress(name)))
+        if not found[-1].complete:
+            break
+    identity = prices.identity
+    return Comparison(network, identity.device, engine, identity.to_json(), tuple(found))
+
+
+def optimize(
+    model: Network | str,
+    device: DeviceProfile | str | None,
+    *,
+    scheduler: str = "ios-both",
+    engine: str = "paper",
+    cost_model: str | CostModel = "simulator",
+    options: SearchOptions | None = None,
+    progress: Progress = ignore,
+) -> Schedule:
+    """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS."""
+    network = load(model) if isinstance(model, str) else model
+    return schedule(network, _cost_model(cost_model, device, network, engine), scheduler, options, progress)
+
+
+def simulate(
+    saved: Schedule | str | Path,
+    device: DeviceProfile | str | None = None,
+    *,
+    network: Network | None = None,
+    engine: str | None = None,
+    cost_model: str | CostModel = "simulator",
+) -> Schedule:
+    """Price a saved schedule, stage by stage: on another device, or on its own where none is given.
+
+    The network is loaded as the schedule says, unless given. Raises ScheduleError if the schedule does not fit it.
+    """
+    read = saved if isinstance(saved, Schedule) else Schedule.read(Path(saved))
+    if network is None:
+        source = ModelSource(read.source.model, read.source.batch, tuple(read.source.options.items()))
+        network = load_source(source)
+    fit(read, network)
+    prices = _cost_model(cost_model, device or read.device, network, engine or read.engine or "paper")
+    repriced = reprice(read, network, prices)
+    if repriced.latency_us == float("inf"):
+        raise ScheduleError(f"the schedule has a stage that {prices.identity.name!r} cannot price")
+    return repriced
+
+
+def summary(found: Schedule) -> str:
+    """A schedule in a few words: latency, stages, how far from the bound, what was noted."""
+    merged = sum(stage.strategy == "merge" for stage in found.stages)
+    several = sum(stage.concurrent for stage in found.stages)
+    lines = [
+        f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages: {several} run several groups "
+        f"(at most {found.streams}), {merged} merge convolutions"
+    ]
+    if found.lower_bound_us is not None and found.gap is not None:
+        lines.append(
+            f"no schedule takes less than {found.lower_bound_us / 1e3:.3f} ms ({100 * found.gap:.1f}% below)"
+        )
+    if not found.complete:
+        lines.append("interrupted: the best schedule found so far")
+    return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
+
+
+def _cost_model(
+    given: str | CostModel, device: DeviceProfile | str | None, network: Network, engine: str
+) -> CostModel:
+    if not isinstance(given, str):
+        return given
+    return cost_model(given, device, network.precision, engine)

@@ -1,0 +1,78 @@
+"""The command line: one file a command, found by looking; one clear line and exit code 2 for a user's mistake."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Annotated
+
+import typer
+
+import iossim.cli
+from iossim._version import __version__
+from iossim.errors import IossimError
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+#: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
+_ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def build_app() -> typer.Typer:
+    """The typer application with the commands of all modules of ``iossim.cli`` that have a ``register``."""
+    app = typer.Typer(
+        name="iossim",
+        help="Find, price and explain inter-operator schedules of neural networks, with or without a GPU.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback(invoke_without_command=True)
+    def _root(
+        version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    ) -> None:
+        if version:
+            typer.echo(f"iossim {__version__}")
+            raise typer.Exit
+
+    for name in sorted(module.name for module in iter_modules(iossim.cli.__path__)):
+        module = import_module(f"iossim.cli.{name}")
+        if hasattr(module, "register"):
+            module.register(app)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        result = build_app()(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except IossimError as error:
+        return _fail(str(error))
+    except _ParserError as error:
+        return _fail(_one_line(error))
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (a pager, head): nothing to tell it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _fail(line: str) -> int:
+    print(f"error: {' '.join(line.split())}", file=sys.stderr)
+    return USAGE_ERROR
+
+
+def _one_line(error: Exception) -> str:
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "iossim"
+    return f"{message or 'no command given'} (see '{path} --help')"

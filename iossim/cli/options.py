@@ -1,0 +1,57 @@
+"""The options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A network of the zoo (see 'iossim models list') or an ONNX file.")
+]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", "-d", metavar="NAME", help="A device (see 'iossim devices list') or a profile.yaml."),
+]
+Batch = Annotated[
+    int | None, typer.Option("--batch", "-b", metavar="N", help="Batch size; by default 1, or an ONNX file's own.")
+]
+DataType = Annotated[str, typer.Option("--dtype", metavar="TYPE", help="fp32, tf32, fp16, bf16 or int8.")]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an ONNX file's input; may be repeated."),
+]
+Graphs = Annotated[
+    Path | None,
+    typer.Option("--graphs", metavar="DIR", help="Folder of edge lists for randwire, instead of its own graphs."),
+]
+Units = Annotated[
+    str, typer.Option("--units", metavar="POLICY", help="How ops fuse into schedule units: model, fused, none ...")
+]
+MaxBlock = Annotated[int, typer.Option("--max-block", metavar="N", help="Split blocks of more than N units.")]
+Engine = Annotated[
+    str,
+    typer.Option("--engine", metavar="NAME", help="paper: streams with syncs between stages; graph: one CUDA graph."),
+]
+CostModelName = Annotated[
+    str,
+    typer.Option("--cost-model", metavar="NAME", help="simulator, table:PRICES.json or random:SEED."),
+]
+Stages = Annotated[
+    str, typer.Option("--stages", metavar="DEFINITION", help="Stages that may be formed: general or paper.")
+]
+MaxGroupSize = Annotated[
+    int | None, typer.Option("--max-group-size", "-r", metavar="N", help="Prune: units in a group (r of the paper).")
+]
+MaxGroups = Annotated[
+    int | None, typer.Option("--max-groups", "-s", metavar="N", help="Prune: groups in a stage (s of the paper).")
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write files into this folder.")]
+Trace = Annotated[
+    bool | None, typer.Option("--trace/--no-trace", help="Write a trace for Perfetto (default with --out).")
+]
+Plot = Annotated[
+    bool | None, typer.Option("--plot/--no-plot", help="Write pictures (default with --out; needs iossim[report]).")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to standard output.")]

@@ -1,0 +1,80 @@
+"""The files that optimize and compare write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iossim.errors import OptionError
+
+if TYPE_CHECKING:
+    from iossim.cost.model import CostModel
+    from iossim.execution.timeline import Span
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import Schedule
+
+Writer = Callable[[Path], None]
+
+
+def check_outputs(out: Path | None, trace: bool | None, plot: bool | None) -> None:
+    """Refuse what cannot be written before the search starts."""
+    from iossim.reporting.output_folder import check_writable
+
+    if out is None and (trace or plot):
+        raise OptionError(f"{'--trace' if trace else '--plot'} needs a folder to write to; give --out DIR")
+    if out is not None:
+        check_writable(out)
+    if plot and find_spec("matplotlib") is None:
+        raise OptionError("--plot needs matplotlib, which is not installed; pip install 'iossim[report]'")
+
+
+def wants_plot(plot: bool | None) -> bool:
+    """Pictures are drawn unless refused, where matplotlib is installed."""
+    return find_spec("matplotlib") is not None if plot is None else plot
+
+
+def schedule_files(
+    network: Network,
+    schedule: Schedule,
+    cost_model: CostModel,
+    trace: bool | None,
+    plot: bool | None,
+    sequential_us: float | None,
+) -> dict[str, Writer]:
+    """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's picture."""
+    from iossim.reporting.dot import dot
+    from iossim.schedule.schedule import write_atomically
+
+    files: dict[str, Writer] = {
+        "schedule.json": schedule.save,
+        "graph.dot": lambda path: write_atomically(path, dot(network, schedule)),
+    }
+    spans = _timeline(network, schedule, cost_model, required=bool(trace or plot))
+    if spans is None:
+        return files
+    if trace is not False:
+        from iossim.reporting.perfetto_trace import perfetto_trace
+
+        files["trace.json"] = lambda path: write_atomically(path, perfetto_trace(network, schedule, spans))
+    if wants_plot(plot):
+        from iossim.reporting.figures import save_figure
+        from iossim.reporting.timeline_plot import timeline_figure
+
+        figure = timeline_figure(network, schedule, spans, sequential_us)
+        files["timeline.svg"] = lambda path: save_figure(figure, path)
+        files["timeline.png"] = lambda path: save_figure(figure, path)
+    return files
+
+
+def _timeline(network: Network, schedule: Schedule, cost_model: CostModel, required: bool) -> Sequence[Span] | None:
+    timeline = getattr(cost_model, "timeline", None)
+    if timeline is None:
+        if required:
+            raise OptionError(
+                f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out --trace and --plot"
+            )
+        return None
+    spans: Sequence[Span] = timeline(network, schedule)
+    return spans

@@ -1,0 +1,68 @@
+"""``iossim search-space``: how many schedules there are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.loading import load_network, progress_bar
+
+CountedStages = Annotated[
+    str, typer.Option("--stages", metavar="DEFINITION", help="Stages that are counted: general or paper.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("search-space", help="Count states, transitions, stages and schedules, block by block.")(search_space)
+
+
+def search_space(
+    model: options.Model,
+    stages: CountedStages = "general",
+    graphs: options.Graphs = None,
+    max_group_size: options.MaxGroupSize = None,
+    max_groups: options.MaxGroups = None,
+    batch: options.Batch = None,
+    shape: options.Shape = None,
+    units: options.Units = "model",
+    max_block: options.MaxBlock = 64,
+    as_json: options.Json = False,
+) -> None:
+    """Count the search space of concurrent execution, by default unpruned."""
+    from iossim.api import search_options
+    from iossim.schedule.problem import ScheduleProblem
+    from iossim.scheduling.counting import SearchSpace, count_search_space
+
+    space = search_options(stages, max_group_size, max_groups).space
+    network = load_network(model, batch, "fp32", shape, graphs, units, max_block)
+    counted: dict[bytes, SearchSpace] = {}
+    blocks: list[dict[str, str | int]] = []
+    with progress_bar("counting", quiet=as_json) as progress:
+        for done, block in enumerate(network.blocks, 1):
+            problem = ScheduleProblem.of_block(network, block)
+            edges = problem.predecessors.tobytes()
+            if edges not in counted:
+                counted[edges] = count_search_space(problem, space)
+            blocks.append(asdict(counted[edges]) | {"name": block.name})
+            progress(done, len(network.blocks))
+    summed = ("units", "states", "transitions", "distinct_stages")
+    totals: dict[str, str | int] = {key: sum(int(block[key]) for block in blocks) for key in summed}
+    if as_json:
+        typer.echo(
+            json.dumps({"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals}, indent=1)
+        )
+        return
+    from rich.console import Console
+
+    from iossim.reporting.console import records_table
+
+    title = f"{network.name}, {space.definition} stages, " + (
+        f"groups of at most {space.max_group_size or 'any'} units, at most {space.max_groups or 'any'} groups"
+        if space.max_group_size or space.max_groups
+        else "unpruned"
+    )
+    Console().print(records_table(title, [*blocks, {"name": "total", **totals}]))

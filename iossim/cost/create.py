@@ -1,0 +1,46 @@
+"""Find a cost model by name: ``iossim.cost.NAME`` or ``iossim.backends.NAME.cost_model``, each with a ``create``.
+
+A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+import iossim.backends
+import iossim.cost
+from iossim.errors import OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from iossim.cost.model import CostModel
+    from iossim.devices.profile import DeviceProfile
+    from iossim.ir.types import Precision
+
+#: The modules of ``iossim.cost`` that are no cost models of their own.
+_NOT_MODELS = ("create", "model", "memo")
+
+
+def cost_model_names() -> list[str]:
+    """The cost models that can be asked for by name."""
+    plain = [module.name for module in iter_modules(iossim.cost.__path__) if module.name not in _NOT_MODELS]
+    backends = [
+        module.name
+        for module in iter_modules(iossim.backends.__path__)
+        if find_spec(f"iossim.backends.{module.name}.cost_model")
+    ]
+    return sorted([*plain, *backends])
+
+
+def create_cost_model(spec: str, device: DeviceProfile | None, precision: Precision, engine: str) -> CostModel:
+    """The cost model that ``spec`` names, for a device; raises OptionError where it is not known or lacks something."""
+    name, _, argument = spec.partition(":")
+    names = cost_model_names()
+    if name not in names:
+        raise OptionError(f"--cost-model {name!r} is not known; {did_you_mean(name, names)}")
+    home = f"iossim.cost.{name}"
+    module = import_module(home if find_spec(home) else f"iossim.backends.{name}.cost_model")
+    model: CostModel = module.create(device, precision, engine, argument)
+    return model
