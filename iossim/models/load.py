@@ -14,15 +14,13 @@ from iossim.passes.blocks import check_max_block, cut_blocks, split_blocks
 from iossim.passes.unit_fusion import MODEL, unit_policy, with_units
 from iossim.schedule.problem import MAX_UNITS
 
-Shapes = Mapping[str, Sequence[int]]
-
 
 def load(
     model: str | Path,
     *,
     batch: int | None = None,
     dtype: str = Precision.FP32,
-    shapes: Shapes | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     dimensions: Mapping[str, int] | None = None,
     graphs: str | Path | None = None,
     units: str = MODEL,
@@ -44,18 +42,19 @@ def load(
     check_max_block(max_block)
     precision = _precision(dtype)
     unit_policy(units)  # an unknown one is an error before anything is read
-    shapes, dimensions = dict(shapes or {}), dict(dimensions or {})
+    whole_shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    dimensions = dict(dimensions or {})
     path = _onnx_path(model)
     if path is None:
         zoo = _zoo_model(str(model))
         if dimensions:
             raise OptionError(f"model {zoo.name!r} has no symbolic dimensions to bind; leave them out")
-        network = _from_zoo(zoo, batch, precision, shapes, graphs, seed)
+        network = _from_zoo(zoo, batch, precision, whole_shapes, graphs, seed)
         network = split_blocks(with_units(network, units), max_block)
     else:
         if graphs is not None:
             raise OptionError(f"graphs {str(graphs)!r} are for models of the zoo that are made from them, not {path}")
-        network = _from_onnx(path, batch, precision, shapes, dimensions, units)
+        network = _from_onnx(path, batch, precision, whole_shapes, dimensions, units)
         network = cut_blocks(network, max_block)
     options = {
         **({"dtype": str(precision)} if precision is not Precision.FP32 else {}),
@@ -63,7 +62,7 @@ def load(
         **({"units": units} if units != MODEL else {}),
         **({"max_block": str(max_block)} if max_block != MAX_UNITS else {}),
         **({"seed": str(seed)} if seed else {}),
-        **{f"shape.{name}": "x".join(map(str, shape)) for name, shape in sorted(shapes.items())},
+        **{f"shape.{name}": "x".join(map(str, shape)) for name, shape in sorted(whole_shapes.items())},
         **{f"dimension.{name}": str(size) for name, size in sorted(dimensions.items())},
     }
     bound = network.graph.types[network.graph.inputs[0]].shape if network.graph.inputs else ()
@@ -103,7 +102,7 @@ def _from_zoo(
     model: ZooModel,
     batch: int | None,
     precision: Precision,
-    shapes: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, tuple[int, ...]],
     graphs: str | Path | None,
     seed: int,
 ) -> Network:
@@ -129,15 +128,14 @@ def _from_onnx(
     path: Path,
     batch: int | None,
     precision: Precision,
-    shapes: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, tuple[int, ...]],
     dimensions: Mapping[str, int],
     units: str,
 ) -> Network:
     """All units in one block, still to be cut."""
+    from iossim.models.onnx_import import import_onnx  # onnx takes long to import
     from iossim.passes.pipeline import canonicalise
     from iossim.passes.retype import retype
-
-    from iossim.models.onnx_import import import_onnx  # onnx takes long to import
 
     graph = canonicalise(import_onnx(path, batch=batch, shapes=shapes, dimensions=dimensions))
     graph = retype(graph, precision)
@@ -165,8 +163,9 @@ def _zoo_model(name: str) -> ZooModel:
 
 
 def _precision(dtype: str) -> Precision:
-    if dtype not in set(Precision):
-        raise OptionError(f"unknown dtype {dtype!r}; {did_you_mean(str(dtype), Precision)}")
+    known = [precision.value for precision in Precision]
+    if dtype not in known:
+        raise OptionError(f"unknown dtype {dtype!r}; {did_you_mean(dtype, known)}")
     return Precision(dtype)
 
 

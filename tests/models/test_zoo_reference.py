@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,6 @@ REFERENCES = {
     "squeezenet": "squeezenet",
     "nasnet_a": "nasnet_a_large",
     "randwire": "randwire_large",
-}
-#: In millions: convolutions alone, and with bias, adds, activations and pooling as the published code counts.
-MACS = {
-    "inception_v3": (5.71, 5.79),
-    "randwire": (7.82, 8.07),
-    "nasnet_a": (22.18, 23.12),
-    "squeezenet": (1.19, 1.23),
 }
 
 
@@ -64,11 +58,13 @@ def reference_op(op: dict[str, Any], position: dict[str, int], channels: dict[st
                 assert (begin, end) == (0, channels[producer])
         return [[position[producer] for producer, _, _ in term] for term in inputs]
 
-    result = {key: value for key, value in op.items() if key not in ("name", "nodes")} | {"inputs": terms(op["inputs"])}
+    result = {key: value for key, value in op.items() if key not in ("name", "nodes")} | {
+        "inputs": terms(op["inputs"])
+    }
     if op["type"] == "sequential":
         parts = [{k: v for k, v in node.items() if k not in ("name", "inputs")} for node in op["nodes"]]
         assert op["nodes"][0]["inputs"] == op["inputs"]
-        for before, after in zip(op["nodes"], op["nodes"][1:], strict=False):
+        for before, after in pairwise(op["nodes"]):
             assert after["inputs"] == [[[before["name"], 0, before["output_shape"][0]]]]
         result["nodes"] = parts
     return result
@@ -120,7 +116,7 @@ def unit_as_reference(network: Network, unit: Unit) -> dict[str, Any]:
         terms = [summed(value) for value in values]
         return result | {"type": "identity", "inputs": terms}
     result["inputs"] = [summed(main[0].inputs[0])]
-    for before, after in zip(main, main[1:], strict=False):
+    for before, after in pairwise(main):
         assert after.inputs[0] == before.outputs[0]
     if unit.kind in ("Conv", "Conv-Relu"):
         assert kinds == [Conv, Relu][: len(unit.kind.split("-"))]
@@ -170,9 +166,7 @@ def test_units_and_blocks_equal_the_reference(shared: Path, name: str) -> None:
     for unit, op in zip(network.units, ops, strict=True):
         assert unit_as_reference(network, unit) == reference_op(op, position, channels), unit.name
     assert [list(block.units) for block in network.blocks] == [[position[op["name"]] for op in b] for b in blocks]
-    assert [network.unit_of_value[value] for value in network.graph.outputs] == [
-        position[data["blocks"][-1]["exit"]]
-    ]
+    assert [network.unit_of_value[value] for value in network.graph.outputs] == [position[data["blocks"][-1]["exit"]]]
 
 
 @pytest.mark.parametrize("name", ["inception_v3", "squeezenet", "randwire"])

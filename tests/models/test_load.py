@@ -1,0 +1,125 @@
+"""Loading by name or file: what is told apart, what is refused, and what is enough to load again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iossim.errors import IossimError, ModelError, OptionError
+from iossim.ir.network import ModelSource, Network
+from iossim.models.load import load, load_source
+
+
+def same(one: Network, other: Network) -> bool:
+    return (
+        one.graph.hash == other.graph.hash
+        and one.units == other.units
+        and one.blocks == other.blocks
+        and one.precision == other.precision
+        and one.source == other.source
+        and one.notes == other.notes
+    )
+
+
+@pytest.fixture
+def graphs(tmp_path: Path) -> Path:
+    """Four small edge lists: chains of 2, 3, 4 and 5 nodes."""
+    folder = tmp_path / "graphs"
+    folder.mkdir()
+    for count in range(2, 6):
+        edges = [f"{node} {node + 1}" for node in range(count - 1)]
+        (folder / f"chain-{count}.txt").write_text("\n".join([str(count), str(count - 1), *edges]))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model": "squeezenet"},
+        {"model": "resnet18", "batch": 3, "dtype": "fp16"},
+        {"model": "inception_v3", "units": "none", "max_block": 10},
+        {"model": "randwire", "seed": 4},
+        {"model": "resnet18", "shapes": {"image": (2, 3, 64, 96)}},
+    ],
+)
+def test_a_source_loads_the_same_network_again(options: dict[str, Any]) -> None:
+    network = load(**options)
+    assert network.source.model == options["model"]
+    assert same(load_source(network.source), network)
+
+
+def test_a_source_keeps_the_folder_of_graphs(graphs: Path) -> None:
+    network = load("randwire", graphs=graphs)
+    assert [len(block.units) for block in network.blocks] == [1, 3, 4, 5, 6, 3]
+    assert dict(network.source.options) == {"graphs": str(graphs)}
+    assert same(load_source(network.source), network)
+
+
+def test_a_source_states_only_what_is_not_default() -> None:
+    assert load("squeezenet").source == ModelSource("squeezenet", 1)
+    source = load("squeezenet", batch=2, dtype="tf32", units="fused", max_block=5, seed=3).source
+    assert source.batch == 2
+    assert dict(source.options) == {"dtype": "tf32", "units": "fused", "max_block": "5", "seed": "3"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "squeezenett"}, "unknown model 'squeezenett'; did you mean 'squeezenet'"),
+        ({"model": "nothing.onnx"}, "model file 'nothing.onnx' does not exist"),
+        ({"model": "some/where"}, "model file 'some/where' does not exist"),
+        ({"model": Path("squeezenet")}, "model file 'squeezenet' does not exist"),
+        ({"model": "squeezenet", "batch": 0}, "batch 0"),
+        ({"model": "squeezenet", "dtype": "fp61"}, "unknown dtype 'fp61'; did you mean 'fp16'"),
+        ({"model": "squeezenet", "units": "conv_relu"}, "unknown unit policy 'conv_relu'; did you mean 'conv-relu'"),
+        ({"model": "squeezenet", "max_block": 65}, "at most 65 units"),
+        ({"model": "squeezenet", "max_block": 0}, "at most 0 units"),
+        ({"model": "squeezenet", "graphs": "x"}, "is not made from graphs; only these are: randwire"),
+        ({"model": "squeezenet", "dimensions": {"N": 2}}, "no symbolic dimensions"),
+        ({"model": "squeezenet", "shapes": {"x": (1, 3, 8, 8)}}, "its input is 'image'"),
+        ({"model": "squeezenet", "shapes": {"image": (3, 224, 224)}}, "shape 3x224x224"),
+        ({"model": "squeezenet", "batch": 2, "shapes": {"image": (1, 3, 224, 224)}}, "no other batch"),
+        ({"model": "squeezenet", "shapes": {"image": (1, 3, 8, 8)}}, "too small for its kernel"),
+        ({"model": "randwire", "graphs": "missing"}, "no folder 'missing' of edge lists"),
+    ],
+)
+def test_mistakes_are_one_line_that_names_them(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(IossimError) as caught:
+        load(**options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_is_no_model_file(tmp_path: Path) -> None:
+    folder = tmp_path / "model.onnx"
+    folder.mkdir()
+    with pytest.raises(ModelError, match="is a folder"):
+        load(folder)
+
+
+def test_a_folder_of_graphs_has_one_for_each_stage(graphs: Path) -> None:
+    (graphs / "chain-6.txt").write_text("1\n0\n")
+    with pytest.raises(ModelError, match=r"5 edge lists .* needs 4"):
+        load("randwire", graphs=graphs)
+
+
+def test_a_bad_edge_list_is_named(graphs: Path) -> None:
+    (graphs / "chain-3.txt").write_text("3\n1\n0 9\n")
+    with pytest.raises(ModelError, match=r"chain-3\.txt, line 3"):
+        load("randwire", graphs=graphs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((("colour", "red"),), "unknown option 'colour'"),
+        ((("seed", "one"),), "'seed' is 'one'"),
+        ((("shape.image", "1x3xwide"),), "'shape.image' is 'wide'"),
+        ((("dtype", "fp23"),), "unknown dtype 'fp23'"),
+    ],
+)
+def test_a_source_that_was_tampered_with(options: tuple[tuple[str, str], ...], message: str) -> None:
+    with pytest.raises((ModelError, OptionError), match=message):
+        load_source(ModelSource("squeezenet", 1, options))
