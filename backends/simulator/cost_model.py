@@ -34,13 +34,15 @@ VERSION = "1"
 _ROUNDING = 1e-9
 
 
-def create(device: DeviceProfile, precision: Precision, engine: str, **options: object) -> SimulatorCostModel:
-    """The simulator for a device; it takes no options of its own."""
-    if options:
-        raise OptionError(f"cost model 'simulator' takes no option {sorted(options)[0]!r}; leave it out")
-    if engine == "paper" or engine == "graph":
-        return SimulatorCostModel(device, precision, engine)
-    raise OptionError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
+def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> SimulatorCostModel:
+    """The simulator of a device under ``paper`` or ``graph``; it takes no argument of its own."""
+    if argument:
+        raise OptionError(f"--cost-model simulator:{argument}: the simulator takes no argument; leave it out")
+    if device is None:
+        raise OptionError("--cost-model simulator needs a device; give --device")
+    if engine not in ENGINES:
+        raise OptionError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
+    return SimulatorCostModel(device, precision, engine)  # type: ignore[arg-type]
 
 
 class SimulatorCostModel:
@@ -51,7 +53,7 @@ class SimulatorCostModel:
         self.precision = precision
         self.engine: Engine = engine
         costs = profile.engine
-        self._kernels = KernelModel(profile, costs.graph_node_us if engine == "graph" else 0.0)
+        self._kernels = KernelModel(profile, costs.graph_node_us if engine == "graph" else None)
         # A graph was issued before it runs: its kernels cost the host nothing.
         issues = engine == "paper"
         self._library_call_us = costs.library_call_us if issues else 0.0

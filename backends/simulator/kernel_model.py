@@ -44,14 +44,14 @@ class KernelPrice:
 
 
 class KernelModel:
-    """Prices kernels on one device. ``node_us`` is added to each: what a CUDA graph spends on a node."""
+    """Prices kernels on one device; ``gap_us`` stands in for the profile's gap between kernels of a stream."""
 
-    def __init__(self, profile: DeviceProfile, node_us: float = 0.0) -> None:
+    def __init__(self, profile: DeviceProfile, gap_us: float | None = None) -> None:
         parameters = profile.parameters
         self.profile = profile
         self._limits = profile.limits
         self._sms = profile.sm_count
-        self._gap_us = parameters.kernel_gap_us + node_us
+        self._gap_us = parameters.kernel_gap_us if gap_us is None else gap_us
         self._hiding_warps = parameters.latency_hiding_warps
         self._prologue_us = parameters.block_prologue_us
         self._resident_bytes = parameters.l2_resident_fraction * profile.datasheet.l2_bytes.value

@@ -78,9 +78,22 @@ def stage_spans(
 
 @jit
 def _price(
-    mask, predecessors, kernel_begin, alone_us, issue_demand, dram_demand, host_us, single_us,
-    crowding, groups, group_begin, order, issued_us, spans,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+    mask: np.uint64,
+    predecessors: Masks,
+    kernel_begin: Integers,
+    alone_us: Floats,
+    issue_demand: Floats,
+    dram_demand: Floats,
+    host_us: Floats,
+    single_us: Floats,
+    crowding: float,
+    groups: Masks,
+    group_begin: Integers,
+    order: Integers,
+    issued_us: Floats,
+    spans: Floats,
+) -> float:
+    """The price of one stage; ``groups``, ``group_begin``, ``order`` and ``issued_us`` are room to work in."""
     count = _find_groups(mask, predecessors, groups)
     if count <= 1:
         return _single_group(mask, kernel_begin, alone_us, single_us, spans)
@@ -106,8 +119,16 @@ def _price(
 
 @jit
 def _share(
-    count, group_begin, order, issued_us, alone_us, issue_demand, dram_demand, crowding, spans
-):  # type: ignore[no-untyped-def]  # fmt: skip
+    count: int,
+    group_begin: Integers,
+    order: Integers,
+    issued_us: Floats,
+    alone_us: Floats,
+    issue_demand: Floats,
+    dram_demand: Floats,
+    crowding: float,
+    spans: Floats,
+) -> float:
     """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done."""
     position = np.empty(count, dtype=np.int64)
     remaining = np.empty(count, dtype=np.float64)
@@ -165,7 +186,9 @@ def _share(
 
 
 @jit
-def _single_group(mask, kernel_begin, alone_us, single_us, spans):  # type: ignore[no-untyped-def]
+def _single_group(
+    mask: np.uint64, kernel_begin: Integers, alone_us: Floats, single_us: Floats, spans: Floats
+) -> float:
     """The units of a chain one after another; a unit waits for the host before its kernels run."""
     now = 0.0
     while mask:
@@ -186,7 +209,7 @@ def _single_group(mask, kernel_begin, alone_us, single_us, spans):  # type: igno
 
 
 @jit
-def _find_groups(mask, predecessors, groups):  # type: ignore[no-untyped-def]
+def _find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
     """The connected components of ``mask``, lowest unit first, into ``groups``; returns how many.
 
     Written as :meth:`iossim.schedule.problem.ScheduleProblem.groups`; components stay sorted because a joined one
@@ -220,11 +243,12 @@ def _find_groups(mask, predecessors, groups):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _lowest_bit(mask):  # type: ignore[no-untyped-def]
+def _lowest_bit(mask: np.uint64) -> int:
     """Index of the lowest set bit of a mask that is not zero."""
     # Multiplying the isolated bit by a de Bruijn sequence puts its index in the top six bits.
     isolated = mask & (~mask + np.uint64(1))
-    return _DE_BRUIJN_INDEX[np.int64((isolated * np.uint64(0x022FDD63CC95386D)) >> np.uint64(58))]
+    index: int = _DE_BRUIJN_INDEX[np.int64((isolated * np.uint64(0x022FDD63CC95386D)) >> np.uint64(58))]
+    return index
 
 
 def _de_bruijn_index() -> Integers:

@@ -81,7 +81,7 @@ class EngineOverheads(_Value):
     event_us: float = Field(ge=0)
     #: Device-wide synchronisation, with the bubble until the next kernel runs.
     synchronise_us: float = Field(ge=0)
-    #: A kernel node in a CUDA graph.
+    #: From the end of a node of a CUDA graph to the start of the next, in place of ``kernel_gap_us``.
     graph_node_us: float = Field(ge=0)
     #: One node followed by several in a CUDA graph.
     fork_us: float = Field(ge=0)
@@ -90,21 +90,21 @@ class EngineOverheads(_Value):
 
 
 _VOLTA = ModelParameters(
-    gemm_efficiency=0.9,
-    implicit_gemm_efficiency=0.8,
-    winograd_fused_efficiency=0.7,
-    winograd_gemm_efficiency=0.8,
-    small_tile_factor=0.5,
+    gemm_efficiency=0.87,
+    implicit_gemm_efficiency=0.78,
+    winograd_fused_efficiency=0.525,
+    winograd_gemm_efficiency=0.7,
+    small_tile_factor=0.21,
     depthwise_efficiency=0.1,
     vector_efficiency=0.5,
     reduced_precision_efficiency=0.6,
-    latency_hiding_warps=8.0,
-    block_prologue_us=1.0,
-    dram_efficiency=0.85,
+    latency_hiding_warps=2.4,
+    block_prologue_us=4.8,
+    dram_efficiency=0.93,
     window_memory_factor=0.5,
-    l2_bytes_per_clock_per_sm=32.0,
-    l2_resident_fraction=0.5,
-    kernel_gap_us=2.0,
+    l2_bytes_per_clock_per_sm=49.0,
+    l2_resident_fraction=0.93,
+    kernel_gap_us=1.8,
     sustained_gflops_per_watt=1000.0,
     crowding=0.03,
 )
@@ -118,7 +118,7 @@ ENGINE_OVERHEADS = EngineOverheads(
     bare_launch_us=5.5,
     event_us=1.5,
     synchronise_us=10.0,
-    graph_node_us=0.5,
+    graph_node_us=1.5,
     fork_us=1.5,
     join_us=1.5,
 )
