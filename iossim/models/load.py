@@ -14,6 +14,9 @@ from iossim.passes.blocks import check_max_block, cut_blocks, split_blocks
 from iossim.passes.unit_fusion import MODEL, unit_policy, with_units
 from iossim.schedule.problem import MAX_UNITS
 
+#: The option of a source that says: inputs as the file declares them, since they have no common batch.
+_BATCH, _DECLARED = "batch", "declared"
+
 
 def load(
     model: str | Path,
@@ -65,8 +68,12 @@ def load(
         **{f"shape.{name}": "x".join(map(str, shape)) for name, shape in sorted(whole_shapes.items())},
         **{f"dimension.{name}": str(size) for name, size in sorted(dimensions.items())},
     }
-    bound = network.graph.types[network.graph.inputs[0]].shape if network.graph.inputs else ()
-    source = ModelSource(str(model), batch or (bound[0] if bound else 1), tuple(options.items()))
+    leading = {network.graph.types[name].shape[:1] for name in network.graph.inputs}
+    if batch is None and len(leading) == 1 and leading != {()}:
+        ((batch,),) = leading
+    if batch is None:
+        options[_BATCH] = _DECLARED
+    source = ModelSource(str(model), batch or 1, tuple(options.items()))
     return replace(network, source=source)
 
 
@@ -81,13 +88,13 @@ def load_source(source: ModelSource) -> Network:
             shapes[of] = tuple(_integer(name, size) for size in options.pop(name).split("x"))
         elif dot and kind == "dimension":
             dimensions[of] = _integer(name, options.pop(name))
-    known = {"dtype", "graphs", "units", "max_block", "seed"}
+    known = {"dtype", "graphs", "units", "max_block", "seed", _BATCH}
     for name in options:
         if name not in known:
             raise ModelError(f"model {source.model!r}: unknown option {name!r}; {did_you_mean(name, known)}")
     return load(
         source.model,
-        batch=source.batch,
+        batch=None if options.get(_BATCH) == _DECLARED else source.batch,
         dtype=options.get("dtype", Precision.FP32),
         shapes=shapes,
         dimensions=dimensions,
