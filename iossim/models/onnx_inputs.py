@@ -66,7 +66,7 @@ def bind_inputs(
     bound = {value.name: _bind(value, path, batch, shapes.get(value.name), sizes) for value in inputs}
     batches = {value.batch for value in free if value.batch is not None}
     fixed = [size for size in batches if isinstance(size, int)]
-    if batch is None or not free or len(fixed) < len(batches) or batch == free[0].batch:
+    if batch is None or not fixed or len(fixed) < len(batches) or batch == free[0].batch:
         return BoundInputs(bound)
     if len(fixed) > 1:
         listed = ", ".join(f"{value.name} {value.spelled()}" for value in free)
