@@ -7,6 +7,7 @@ rows have the same scale. Grey gaps between the bands are what stands between st
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -26,8 +27,8 @@ _WIDTH_INCHES = 15.0
 _LEFT_INCHES, _RIGHT_INCHES = 0.85, 0.25
 _LANE_INCHES = 0.26
 _HEADER_INCHES, _LEGEND_INCHES, _AXIS_INCHES = 0.95, 0.2, 0.62
-#: Rows are added until each has about this many stages.
-_STAGES_PER_ROW = 18
+#: Rows are added until each has at most about this many stages, and kernels in its fullest lane.
+_STAGES_PER_ROW, _KERNELS_PER_ROW = 18, 60
 _MAXIMUM_ROWS = 8
 _LABEL_POINTS = (6.5, 5.5)
 
@@ -45,7 +46,8 @@ def timeline_figure(
 ) -> Figure:
     """Draw a schedule's timeline; ``sequential_us``, if known, is the latency that its speed-up is against."""
     extents = stage_extents(schedule, spans)
-    rows = _rows(extents)
+    fullest = max(Counter(span.stream for span in spans).values(), default=0)
+    rows = _rows(extents, max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(fullest / _KERNELS_PER_ROW)))
     row_us = max((row.extents[-1].end_us - row.start_us for row in rows), default=1.0) * 1.005
     lanes = max((span.stream for span in spans), default=0) + 1
     row_inches = lanes * _LANE_INCHES + _AXIS_INCHES
@@ -64,7 +66,7 @@ def timeline_figure(
             )
         )
         points_per_us = plot_inches * 72 / row_us
-        _draw_lanes(axes, lanes, row.start_us, row_us)
+        _draw_lanes(axes, lanes, row.start_us, row_us, in_ms=extents[-1].end_us >= 10_000)
         _draw_stages(axes, row, lanes, points_per_us)
         members = {extent.number for extent in row.extents}
         _draw_kernels(axes, network, schedule, [s for s in spans if s.stage in members], colours, points_per_us)
@@ -73,12 +75,12 @@ def timeline_figure(
     return figure
 
 
-def _rows(extents: Sequence[StageExtent]) -> list[_Row]:
-    """Stages dealt to rows of about equal time, each a whole number of stages."""
+def _rows(extents: Sequence[StageExtent], wanted: int) -> list[_Row]:
+    """Stages dealt to about ``wanted`` rows of about equal time, each a whole number of stages."""
     if not extents:
         return []
     start_us, end_us = extents[0].start_us, extents[-1].end_us
-    count = min(_MAXIMUM_ROWS, math.ceil(len(extents) / _STAGES_PER_ROW))
+    count = min(_MAXIMUM_ROWS, wanted)
     target_us = (end_us - start_us) / count
     rows: list[_Row] = []
     for extent in extents:
@@ -105,8 +107,8 @@ def _colours(network: Network, schedule: Schedule, spans: Sequence[Span]) -> dic
     return {kind: PALETTE[index] if index < len(PALETTE) else REST for index, kind in enumerate(kinds)}
 
 
-def _draw_lanes(axes: Axes, lanes: int, start_us: float, row_us: float) -> None:
-    scale, unit = (1000.0, "ms") if start_us + row_us >= 10_000 else (1.0, "us")
+def _draw_lanes(axes: Axes, lanes: int, start_us: float, row_us: float, in_ms: bool) -> None:
+    scale, unit = (1000.0, "ms") if in_ms else (1.0, "us")
     axes.set_xlim(start_us, start_us + row_us)
     axes.set_ylim(lanes - 0.5, -0.5)
     axes.set_yticks(range(lanes), [f"stream {lane}" for lane in range(lanes)], fontsize=7.5)
@@ -195,7 +197,7 @@ def _label(units: Sequence[str], points: float) -> tuple[str, float]:
 
 def _text_points(text: str, font_points: float) -> float:
     """Width of a line of text, by the mean advance of matplotlib's default sans-serif font."""
-    return len(text) * font_points * 0.57
+    return len(text) * font_points * 0.6
 
 
 def _draw_title(figure: Figure, schedule: Schedule, sequential_us: float | None, height: float) -> None:
