@@ -132,6 +132,11 @@ class ScheduleProblem:
         return result
 
     @cached_property
+    def one_sink(self) -> bool:
+        """Whether all units lead to the last one: then a stage that holds it is connected, so the last has one group."""
+        return int(self.ancestors[-1]) | 1 << (len(self) - 1) == self.full
+
+    @cached_property
     def key(self) -> str:
         """Equal for blocks with the same units in the same places: they have the same schedules and prices."""
         parts = [self.predecessors.tobytes().hex(), self.merge_class.tobytes().hex(), *self.signatures]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iossim.cost.model import CostModel, StageBounds
+from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -102,12 +102,33 @@ def total_latency_us(blocks: Sequence[BlockSchedule]) -> float:
     return total
 
 
-def lower_bound_us(problem: ScheduleProblem, bounds: StageBounds, merges: MergedStages, concurrent: bool) -> float:
-    """What the block costs at least, in any stages of the strategies allowed.
+def network_lower_bound_us(
+    problems: Sequence[ScheduleProblem], merges: Sequence[MergedStages], cost_model: CostModel, concurrent: bool
+) -> float | None:
+    """What any schedule of the blocks costs at least, with the strategies allowed; None where no bounds are known.
 
-    The larger of its critical path and its least total work over the capacity of each resource; where no stage runs
-    several groups, the sum of its units.
+    For each block the larger of its critical path and its least total work over the capacity of each resource, and the
+    boundaries around one stage of several groups; or, if that is less, the sum of its units run one by one, without any.
     """
+    total_us = 0.0
+    known: dict[tuple[str, bool], float | None] = {}
+    for index, (problem, merged) in enumerate(zip(problems, merges, strict=True)):
+        key = problem.key, index == 0
+        if key not in known:
+            known[key] = _block_lower_bound_us(problem, merged, cost_model, concurrent, first=index == 0)
+        floor = known[key]
+        if floor is None:
+            return None
+        total_us += floor
+    return total_us
+
+
+def _block_lower_bound_us(
+    problem: ScheduleProblem, merges: MergedStages, cost_model: CostModel, concurrent: bool, first: bool
+) -> float | None:
+    bounds = cost_model.bounds(problem)
+    if bounds is None:
+        return None
     held = bounds_with_merges(bounds, problem, merges)
     any_us, one_us = bound_ahead(
         np.zeros(1, dtype=np.uint64),
@@ -117,4 +138,10 @@ def lower_bound_us(problem: ScheduleProblem, bounds: StageBounds, merges: Merged
         held.work_us,
         problem.successors,
     )
-    return float(min(any_us[0], one_us[0]) if concurrent else one_us[0])
+    if not concurrent:
+        return float(one_us[0])
+    # A stage of several groups has a boundary before it, unless it is the network's first, and one behind it, unless it
+    # may be the block's last.
+    before_us = 0.0 if first else min(cost_model.price_boundary(left, True) for left in (False, True))
+    behind_us = min(cost_model.price_boundary(True, right) for right in (False, True)) if problem.one_sink else 0.0
+    return float(min(one_us[0], any_us[0] + before_us + behind_us))

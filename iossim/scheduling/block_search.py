@@ -154,8 +154,6 @@ class _Search:
         self.parent_bit = np.zeros((states, 2), dtype=np.int8)
         self.parent_stage = np.zeros((states, 2), dtype=np.uint64)
         self.parent_strategy = np.zeros((states, 2), dtype=np.uint8)
-        #: Do all units lead to the last one? Then every stage that holds it is connected, so the last has one group.
-        self.one_sink = int(problem.ancestors[-1]) | 1 << (len(problem) - 1) == problem.full
         self.entry = entry
         self.cost[0, 1 if entry == 1 else 0] = 0.0
         self.ahead = self._ahead()
@@ -177,7 +175,7 @@ class _Search:
     def upper_us(self) -> float:
         """What a path must cost less than to matter: the best so far, or more by what the bit that it ends in is worth."""
         best = float(self.cost[-1].min())
-        spread = 0.0 if self.one_sink or not self.concurrent else float(self.tolerance.max())
+        spread = 0.0 if self.problem.one_sink or not self.concurrent else float(self.tolerance.max())
         return best * (1 - RELATIVE_TOLERANCE) + spread
 
     def _levels(self, beam: int | None) -> Iterator[Integers]:
@@ -281,7 +279,7 @@ class _Search:
             self.problem.successors,
         )
         leaving_us = float(self.boundary[1].min())
-        entering_us = float(self.boundary[0, 1]) + (leaving_us if self.one_sink else 0.0)
+        entering_us = float(self.boundary[0, 1]) + (leaving_us if self.problem.one_sink else 0.0)
         if not self.concurrent:
             ahead = np.stack([one_us, one_us], axis=1)
         else:

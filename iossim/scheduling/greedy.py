@@ -9,7 +9,7 @@ from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.assemble import build_schedule, lower_bound_us
+from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
 from iossim.scheduling.block_search import PlannedStage
 from iossim.scheduling.merges import no_merges
 from iossim.scheduling.options import SearchOptions
@@ -24,18 +24,13 @@ def schedule_greedily(
     started = perf_counter()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     plans = [_greedy_stages(problem) for problem in problems]
-    floors = [
-        lower_bound_us(problem, bounds, no_merges(), concurrent=True)
-        for problem in problems
-        if (bounds := cost_model.bounds(problem)) is not None
-    ]
     return build_schedule(
         network,
         problems,
         plans,
         cost_model,
         "greedy",
-        lower_bound_us=sum(floors) if len(floors) == len(problems) else None,
+        lower_bound_us=network_lower_bound_us(problems, [no_merges()] * len(problems), cost_model, concurrent=True),
         notes=list(network.notes),
         search_s=perf_counter() - started,
     )

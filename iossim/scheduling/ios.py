@@ -16,7 +16,7 @@ from iossim.errors import ScheduleError
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.assemble import build_schedule, lower_bound_us
+from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
 from iossim.scheduling.block_search import START, BlockSolution, PlannedStage, solve_block
 from iossim.scheduling.counting import more_transitions_than
 from iossim.scheduling.lattice import Lattice, build_lattice
@@ -142,7 +142,7 @@ def solve(
     return Solution(
         chosen.plans,
         chosen.cost_us,
-        solver.lower_bound_us,
+        solver.lower_bound_us(problems),
         solver.priced_stages,
         solver.complete,
         tuple(solver.notes),
@@ -156,11 +156,9 @@ class _Solver:
         self.cost_model, self.options = cost_model, options
         self.concurrent, self.merge = concurrent, merge
         self.complete = True
-        self.lower_bound_us: float | None = 0.0
         self.notes: list[str] = []
         self._parts: dict[str, tuple[list[_Part], list[str]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
-        self._floors: dict[str, float | None] = {}
 
     def extend(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
         """Append a block to the best schedules of all that comes before it."""
@@ -168,7 +166,6 @@ class _Solver:
             self._parts[problem.key] = self._prepare(problem)
         parts, said = self._parts[problem.key]
         self.notes += [f"block {problem.name}: {sentence}" for sentence in said]
-        self._add_floor(problem, parts)
         best = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
         for part in parts:
             best = self._extend_part(best, part)
@@ -254,22 +251,17 @@ class _Solver:
                 return tried
         return tried
 
-    def _add_floor(self, problem: ScheduleProblem, parts: list[_Part]) -> None:
-        if problem.key not in self._floors:
-            self._floors[problem.key] = self._floor(problem, parts)
-        floor = self._floors[problem.key]
-        self.lower_bound_us = None if floor is None or self.lower_bound_us is None else self.lower_bound_us + floor
+    def lower_bound_us(self, problems: Sequence[ScheduleProblem]) -> float | None:
+        """What any schedule of the blocks costs at least, split and pruned or not."""
+        return network_lower_bound_us(
+            problems, [self._merges_of(problem) for problem in problems], self.cost_model, self.concurrent
+        )
 
-    def _floor(self, problem: ScheduleProblem, parts: list[_Part]) -> float | None:
-        bounds = self.cost_model.bounds(problem)
-        if bounds is None:
-            return None
-        whole = len(parts) == 1
-        if whole or not self.merge:
-            merges = parts[0].merges if whole else no_merges()
-        else:
-            merges = price_merges(problem, self.cost_model, len(problem))
-        return lower_bound_us(problem, bounds, merges, self.concurrent)
+    def _merges_of(self, problem: ScheduleProblem) -> MergedStages:
+        parts, _ = self._parts[problem.key]
+        if len(parts) == 1 and parts[0].space.max_groups is None:
+            return parts[0].merges
+        return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
 
 
 def _spread(mask: int, units: tuple[int, ...]) -> int:
