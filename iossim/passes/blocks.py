@@ -1,10 +1,12 @@
 """Blocks of any network: cut where a single unit stands between all that comes before and all that follows.
 
-Scheduling block by block loses nothing at such a cut: no unit behind it could have run beside one before it.
+Scheduling block by block loses nothing at such a cut: dead ends aside, nothing behind it could have run beside
+anything before it.
 
 *A cut behind unit v.* Let B be all that depends on v, A the rest. There is a cut where no unit of B reads one of A
 other than v itself (single entry), and each unit of A leads to v (single exit). A *dead end* (a unit that no other
 reads: it only makes graph outputs) need not lead to v: it stays in the block of the last unit it reads.
+Graph inputs and weights may enter anywhere, since they are there from the start.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from iossim.schedule.problem import MAX_UNITS
 
 
 def cut_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
-    """The network with a block between each two neighbouring cuts; blocks of more than ``max_block`` units are split."""
+    """The network with a block between neighbouring cuts; a block of more than ``max_block`` units is split."""
     return split_blocks(network.with_blocks(_single_entry_single_exit(network)), max_block)
 
 
@@ -25,8 +27,8 @@ def split_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
     """The network with each block of more than ``max_block`` units split, and a note for each that was.
 
     A part is a run of the block's units in topological order, and no part has fewer than half the units that it would
-    have if all had the same; of the ways to do so with the fewest parts, the one in which the fewest values cross from
-    part to part, of those the one whose sizes differ least.
+    have if all had the same. Of the ways to do so with the fewest parts it is the one in which the fewest values cross
+    from part to part, and of those the one whose sizes differ least. Raises OptionError for an impossible limit.
     """
     check_max_block(max_block)
     blocks: list[Block] = []
