@@ -28,7 +28,9 @@ def split_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
 
     A part is a run of the block's units in topological order, and no part has fewer than half the units that it would
     have if all had the same. Of the ways to do so with the fewest parts it is the one in which the fewest
-    values cross from part to part, and of those the one whose sizes differ least. Raises OptionError for an impossible limit.
+    values cross from part to part, and of those the one whose sizes differ least.
+
+    Raises OptionError for an impossible limit.
     """
     check_max_block(max_block)
     blocks: list[Block] = []
