@@ -1,0 +1,268 @@
+"""A model file that cannot be read gets one line: the file, what is wrong in it, what to do."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import write_onnx
+from seeded_weights import LIGHT_MODELS
+
+from iossim.errors import IossimError, ModelError, OptionError
+from iossim.models.onnx_import import import_onnx
+
+node = helper.make_node
+RELU = [node("Relu", ["x"], ["y"], "r")]
+
+
+def message(path, kind: type[IossimError] = ModelError, **options) -> str:
+    with pytest.raises(kind) as caught:
+        import_onnx(path, **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_missing_file(tmp_path):
+    assert "none.onnx does not exist" in message(tmp_path / "none.onnx")
+
+
+def test_folder(tmp_path):
+    assert "is a folder; give the .onnx file" in message(tmp_path)
+
+
+def test_empty_file(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.touch()
+    assert "m.onnx is empty" in message(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x89PNG\r\n\x1a\n not a model", b"hello, this is text\n" * 9, bytes(range(256))]
+)
+def test_garbage(tmp_path, content):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    text = message(path)
+    assert "is not an ONNX file" in text or "holds no graph" in text
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
+def test_truncated_file(tmp_path, part):
+    content = (LIGHT_MODELS / "light_squeezenet.onnx").read_bytes()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content[: int(len(content) * part)])
+    assert "is not an ONNX file, or is damaged" in message(path)
+
+
+def test_model_without_graph(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(onnx.ModelProto(ir_version=8, producer_name="nobody").SerializeToString())
+    assert "holds no graph" in message(path)
+
+
+def test_graph_without_operators(tmp_path):
+    path = write_onnx(tmp_path / "m.onnx", [], {"y": [1]})
+    assert "without operators" in message(path)
+
+
+@pytest.mark.parametrize(("opset", "reason"), [(6, "iossim reads 7 and later"), (999, "update onnx")])
+def test_operator_set(tmp_path, opset, reason):
+    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": [1]}, opset=opset)
+    assert f"uses operator set {opset}" in (text := message(path))
+    assert reason in text
+
+
+def test_unknown_operators_are_all_named_at_once(tmp_path):
+    nodes = [
+        node("NonZero", ["x"], ["a"], "first"),
+        node("Relu", ["x"], ["b"], "r"),
+        node("NonZero", ["b"], ["c"], "second"),
+        node("Mystery", ["b"], ["d"], "odd"),
+        node("FusedConv", ["b"], ["e"], "fused", domain="com.microsoft"),
+        node("Sigmoid", ["d"], ["y"], "s"),
+    ]
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}, domains=["com.microsoft"])
+    text = message(path)
+    assert "Mystery ('odd'), NonZero ('first' and 1 more), com.microsoft.FusedConv ('fused'); known: Add, " in text
+
+
+def test_operator_that_another_domain_calls_as_iossim_does(tmp_path):
+    path = write_onnx(
+        tmp_path / "m.onnx", [node("Relu", ["x"], ["y"], "r", domain="own")], {"x": [2]}, domains=["own"]
+    )
+    assert "own.Relu ('r')" in message(path)
+
+
+def test_arithmetic_on_run_time_shapes_is_an_unknown_operator(tmp_path):
+    nodes = [node("Floor", ["x"], ["y"], "f")]
+    assert "Floor ('f')" in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
+
+
+def test_open_batch(tmp_path):
+    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, 8, 8]})
+    text = message(path)
+    assert "dimension 0 ('N') of input 'x' is open; bind it with --batch or --shape x=Nx3x8x8" in text
+
+
+def test_open_dimension(tmp_path):
+    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, "height", None]})
+    assert "dimension 2 ('height') of input 'x' is open; bind it with --shape x=Nx3xheightx?" in message(
+        path, batch=1
+    )
+    assert "dimension 3 of input 'x' is open" in message(path, batch=1, dimensions={"height": 8})
+
+
+def test_input_without_shape(tmp_path):
+    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": None})
+    assert "input 'x' has no shape; give one with --shape x=NxCxHxW" in message(path, batch=1)
+    assert import_onnx(path, shapes={"x": (1, 2)}).types["y"].shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"batch": 0}, "batch 0 is below 1"),
+        ({"shapes": {"z": (1, 3)}}, "has no input 'z' to give the shape 1x3; known: x"),
+        ({"shapes": {"x": (1, 3)}}, "shape 1x3 does not fit input 'x'"),
+        ({"shapes": {"x": (1, 3, 0)}}, "shape 1x3x0 does not fit input 'x'"),
+        ({"shapes": {"x": (1, 3, 4)}, "batch": 2}, "batch 2 and shape 1x3x4 of input 'x' disagree"),
+        ({"dimensions": {"K": 3}}, "has no open dimension 'K'; known: L, N"),
+        ({"dimensions": {"L": 0}}, "dimension 'L' is 0"),
+        ({"dimensions": {"N": 3}, "batch": 2}, "bound to both 3 and 2"),
+    ],
+)
+def test_binding_that_does_not_fit(tmp_path, options, reason):
+    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, "L"]})
+    assert reason in message(path, OptionError, **options)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Transpose", ["x"], ["y"], "t", perm=[1, 0, 2])],
+        [node("Slice", ["x", "zero", "one"], ["y"], "t")],
+        [node("Softmax", ["x"], ["y"], "t", axis=0)],
+        [node("Concat", ["x", "x"], ["y"], "t", axis=0)],
+        [node("Reshape", ["x", "mixed"], ["y"], "t")],
+    ],
+)
+def test_batch_that_cannot_be_changed(tmp_path, nodes):
+    weights = {
+        name: np.array(value, dtype=np.int64) for name, value in (("zero", [0]), ("one", [1]), ("mixed", [6, 2]))
+    }
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 4]}, weights)
+    import_onnx(path)
+    text = message(path, batch=2)
+    assert f"{nodes[0].op_type} 't'" in text
+
+
+def test_inputs_without_a_common_batch(tmp_path):
+    nodes = [node("Add", ["a", "b"], ["y"])]
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"a": [4, 2], "b": [1, 2]})
+    assert import_onnx(path, batch=4).types["y"].shape == (4, 2)
+    assert "no common batch to set to 2; use --shape" in message(path, OptionError, batch=2)
+
+
+def test_op_that_does_not_fit_its_inputs(tmp_path):
+    weights = {"w": np.zeros((4, 5, 1, 1), dtype=np.float32)}
+    path = write_onnx(tmp_path / "m.onnx", [node("Conv", ["x", "w"], ["y"], "c")], {"x": [1, 3, 8, 8]}, weights)
+    assert "Conv 'c': its input has 3 channels, its weight takes 5" in message(path)
+
+
+def test_input_too_small_for_a_kernel(tmp_path):
+    nodes = [node("MaxPool", ["x"], ["y"], "p", kernel_shape=[9, 9])]
+    assert "MaxPool 'p' would make an empty tensor" in message(
+        write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, 8]})
+    )
+
+
+def test_shape_computed_at_run_time(tmp_path):
+    graph = helper.make_graph(
+        [node("Reshape", ["x", "s"], ["y"], "view")],
+        "test",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]),
+            helper.make_tensor_value_info("s", TensorProto.INT64, [2]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
+    assert "Reshape 'view': its shape ('s') is computed at run time" in message(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ([node("Dropout", ["x"], ["d", "y"], "drop")], "Dropout 'drop': its output 'y' is read"),
+        (
+            [node("MaxPool", ["x"], ["d", "y"], "pool", kernel_shape=[2, 2])],
+            "MaxPool 'pool': its output 'y' is read",
+        ),
+        ([node("Dropout", ["x", "", "on"], ["y"], "drop")], "Dropout 'drop' is in training mode"),
+        ([node("Relu", ["nowhere"], ["y"], "r")], "Relu 'r' reads 'nowhere', which nothing before it makes"),
+        ([node("Relu", ["x"], ["z"], "r")], "graph output 'y' is made by no op"),
+        ([node("Conv", ["x"], ["y"], "c")], "Conv 'c' is not valid"),
+        ([node("MaxPool", ["x"], ["y"], "pool")], "MaxPool 'pool' is not valid"),
+        ([node("Constant", [], ["y"], "text", value_string="no")], "given as value_string"),
+        ([node("Reshape", ["x", "words"], ["y"], "r")], "has element type STRING"),
+    ],
+)
+def test_node_that_cannot_be_read(tmp_path, nodes, reason):
+    weights = {"on": np.array(True), "words": np.array(["a"], dtype=object)}
+    assert reason in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, 8]}, weights))
+
+
+def test_weight_without_its_data(tmp_path):
+    tensor = numpy_helper.from_array(np.zeros((4, 3, 1, 1), dtype=np.float32), "w")
+    tensor.raw_data = tensor.raw_data[:-4]
+    path = write_onnx(tmp_path / "m.onnx", [node("Conv", ["x", "w"], ["y"])], {"x": [1, 3, 8, 8]})
+    model = onnx.load(path)
+    model.graph.initializer.append(tensor)
+    path.write_bytes(model.SerializeToString())
+    assert "weight 'w' does not hold the data of fp32[4x3x1x1]" in message(path)
+
+
+class TestExternalWeights:
+    @pytest.fixture
+    def path(self, tmp_path):
+        folder = tmp_path / "model"
+        folder.mkdir()
+        weights = {"w": np.zeros((4, 3, 1, 1), dtype=np.float32)}
+        path = write_onnx(folder / "m.onnx", [node("Conv", ["x", "w"], ["y"])], {"x": [1, 3, 8, 8]}, weights)
+        model = onnx.load(path)
+        onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+        return path
+
+    def redirect(self, path, location: str) -> None:
+        model = onnx.load(path, load_external_data=False)
+        model.graph.initializer[0].external_data[0].value = location
+        path.write_bytes(model.SerializeToString())
+
+    def test_missing(self, path):
+        (path.parent / "weights.bin").unlink()
+        assert "weights.bin, which does not exist; put it beside the model" in message(path)
+
+    def test_too_short(self, path):
+        (path.parent / "weights.bin").write_bytes(bytes(40))
+        assert "weight 'w' is not whole" in message(path)
+
+    def test_gone_or_cut_later(self, path):
+        constant = import_onnx(path).constants["w"]
+        (path.parent / "weights.bin").write_bytes(bytes(40))
+        with pytest.raises(ModelError, match="have become shorter"):
+            constant.load()
+        (path.parent / "weights.bin").unlink()
+        with pytest.raises(ModelError, match="cannot read weights"):
+            constant.load()
+
+    @pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "sub/../../secret.bin", "", "link.bin"])
+    def test_outside_the_folder(self, path, location):
+        secret = path.parent.parent / "secret.bin"
+        secret.write_bytes(bytes(48))
+        os.symlink(secret, path.parent / "link.bin")
+        self.redirect(path, location)
+        assert "outside the model's folder" in message(path)

@@ -1,0 +1,35 @@
+"""Small ONNX files written node by node, as tests of the importer need them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx_of_op import IR_VERSION
+
+from iossim.ir.op import Array
+
+
+def write_onnx(
+    path: Path,
+    nodes: Sequence[NodeProto],
+    inputs: Mapping[str, Sequence[int | str | None] | None],
+    weights: Mapping[str, Array] | None = None,
+    *,
+    output: str = "y",
+    opset: int = 13,
+    domains: Sequence[str] = (),
+) -> Path:
+    """Write a model of fp32 inputs and one fp32 output; returns ``path``."""
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in (weights or {}).items()],
+    )
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    path.write_bytes(helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION).SerializeToString())
+    return path
