@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
+
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice, price_unit
 from iossim.backends.simulator.stage_model import price_masks, stage_spans
-
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, ScheduleError, did_you_mean
@@ -53,7 +53,7 @@ class SimulatorCostModel:
         self.precision = precision
         self.engine: Engine = engine
         costs = profile.engine
-        self._kernels = KernelModel(profile, costs.graph_node_us if engine == "graph" else None)
+        self._kernels = KernelModel(profile, costs.graph_gap_factor if engine == "graph" else 1.0)
         # A graph was issued before it runs: its kernels cost the host nothing.
         issues = engine == "paper"
         self._library_call_us = costs.library_call_us if issues else 0.0

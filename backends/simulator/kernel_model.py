@@ -4,7 +4,7 @@ The duration is the longest of three times, plus the gap between kernels of a st
 
 - *arithmetic*: the busiest SM runs ``ceil(blocks / SMs)`` blocks in waves of as many as it holds (occupancy). A wave
   of ``b`` blocks takes as long as ``max(b, h)``, where ``h`` blocks hide the latency of arithmetic: below that, an SM
-  waits. Each wave also fills and drains its blocks' pipelines. Boards of little power sustain less than their peak.
+  waits. A wave of tiled blocks also fills and drains its pipelines. Boards of little power sustain less than their peak.
 - *L2*: the busiest SM's part of the traffic between SMs and L2.
 - *DRAM*: weights, and what of the activations does not stay in L2.
 
@@ -31,6 +31,7 @@ _MATRIX_CLASSES = (
     WorkClass.SMALL_TILE_GEMM,
     WorkClass.WINOGRAD_GEMM,
 )
+_TILED_CLASSES = (*_MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED)
 _WINDOW_CLASSES = (WorkClass.WINDOW, WorkClass.DEPTHWISE)
 
 
@@ -44,14 +45,14 @@ class KernelPrice:
 
 
 class KernelModel:
-    """Prices kernels on one device; ``gap_us`` stands in for the profile's gap between kernels of a stream."""
+    """Prices kernels on one device; ``gap_factor`` shortens the profile's gap between kernels of a stream."""
 
-    def __init__(self, profile: DeviceProfile, gap_us: float | None = None) -> None:
+    def __init__(self, profile: DeviceProfile, gap_factor: float = 1.0) -> None:
         parameters = profile.parameters
         self.profile = profile
         self._limits = profile.limits
         self._sms = profile.sm_count
-        self._gap_us = parameters.kernel_gap_us if gap_us is None else gap_us
+        self._gap_us = parameters.kernel_gap_us * gap_factor
         self._hiding_warps = parameters.latency_hiding_warps
         self._prologue_us = parameters.block_prologue_us
         self._resident_bytes = parameters.l2_resident_fraction * profile.datasheet.l2_bytes.value
@@ -104,7 +105,9 @@ class KernelModel:
 
         block_us = kernel.flops / kernel.blocks / self._flops_per_us_per_sm[kernel.work_class, kernel.precision]
         device_blocks = kernel.blocks / self._sms
-        arithmetic_us = slots * block_us + self._prologue_us * (waves + (rest > 0))
+        arithmetic_us = slots * block_us
+        if kernel.work_class in _TILED_CLASSES:
+            arithmetic_us += self._prologue_us * (waves + (rest > 0))
         arithmetic_full_us = device_blocks * block_us
         if kernel.precision not in self._is_reduced or kernel.work_class not in _MATRIX_CLASSES:
             sustained_us = kernel.flops / self._sustained_flops_per_us

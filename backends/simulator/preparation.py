@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from iossim.backends.simulator.kernel_model import KernelModel
 from numpy.typing import NDArray
 
+from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.lowering.unit import StepCandidates
 
 

@@ -52,7 +52,7 @@ class ModelParameters(_Value):
     reduced_precision_efficiency: float = Field(gt=0, le=1)
     #: Resident warps per SM that hide the latency of arithmetic.
     latency_hiding_warps: float = Field(gt=0)
-    #: Filling and draining a block's pipeline, once for each wave of blocks.
+    #: Filling and draining the pipelines of a wave of blocks, in kernels that work on tiles in shared memory.
     block_prologue_us: float = Field(ge=0)
     #: DRAM bandwidth reached by kernels that stream.
     dram_efficiency: float = Field(gt=0, le=1)
@@ -81,8 +81,8 @@ class EngineOverheads(_Value):
     event_us: float = Field(ge=0)
     #: Device-wide synchronisation, with the bubble until the next kernel runs.
     synchronise_us: float = Field(ge=0)
-    #: From the end of a node of a CUDA graph to the start of the next, in place of ``kernel_gap_us``.
-    graph_node_us: float = Field(ge=0)
+    #: The gap between kernels of a CUDA graph, over that between kernels of a stream.
+    graph_gap_factor: float = Field(ge=0, le=1)
     #: One node followed by several in a CUDA graph.
     fork_us: float = Field(ge=0)
     #: Several nodes followed by one in a CUDA graph.
@@ -91,22 +91,22 @@ class EngineOverheads(_Value):
 
 _VOLTA = ModelParameters(
     gemm_efficiency=0.87,
-    implicit_gemm_efficiency=0.78,
-    winograd_fused_efficiency=0.525,
-    winograd_gemm_efficiency=0.7,
-    small_tile_factor=0.21,
+    implicit_gemm_efficiency=0.8,
+    winograd_fused_efficiency=0.55,
+    winograd_gemm_efficiency=0.6,
+    small_tile_factor=0.36,
     depthwise_efficiency=0.1,
     vector_efficiency=0.5,
     reduced_precision_efficiency=0.6,
-    latency_hiding_warps=2.4,
-    block_prologue_us=4.8,
+    latency_hiding_warps=2.9,
+    block_prologue_us=5.3,
     dram_efficiency=0.93,
     window_memory_factor=0.5,
-    l2_bytes_per_clock_per_sm=49.0,
-    l2_resident_fraction=0.93,
-    kernel_gap_us=1.8,
+    l2_bytes_per_clock_per_sm=17.5,
+    l2_resident_fraction=0.57,
+    kernel_gap_us=5.0,
     sustained_gflops_per_watt=1000.0,
-    crowding=0.03,
+    crowding=0.06,
 )
 
 #: Defaults by architecture.
@@ -114,11 +114,11 @@ ARCHITECTURE_PARAMETERS: dict[Architecture, ModelParameters] = dict.fromkeys(Arc
 
 #: Defaults of every device: they belong to the host and the driver.
 ENGINE_OVERHEADS = EngineOverheads(
-    library_call_us=7.0,
-    bare_launch_us=5.5,
+    library_call_us=5.0,
+    bare_launch_us=5.0,
     event_us=1.5,
     synchronise_us=10.0,
-    graph_node_us=1.5,
+    graph_gap_factor=0.9,
     fork_us=1.5,
     join_us=1.5,
 )
