@@ -114,7 +114,10 @@ def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:
     if groups == channels == filters:
         letters = "xyz"[:rank]
         window = "uvw"[:rank]
-        return np.einsum(f"nc{letters}{window},c{window}->nc{letters}", patches, weight[:, 0], optimize=True)
+        depthwise: Array = np.einsum(
+            f"nc{letters}{window},c{window}->nc{letters}", patches, weight[:, 0], optimize=True
+        )
+        return depthwise
     per_group, filters_per_group = channels // groups, filters // groups
     order = (*range(1 + 1, 2 + rank), 1, *range(2 + rank, 2 + 2 * rank))
     flat = weight.reshape(filters, -1)
@@ -139,6 +142,11 @@ def onnx_pads(
     if isinstance(auto, bytes):
         auto = auto.decode()
     rank = len(kernel)
+    if not len(size) == len(strides) == len(dilations) == rank or min((*strides, *dilations), default=1) < 1:
+        raise ModelError(
+            f"{node.op_type} {node.name!r}: kernel {list(kernel)}, strides {list(strides)} and dilations "
+            f"{list(dilations)} do not fit an image of size {list(size)}; export the model again"
+        )
     if auto in ("NOTSET", ""):
         return tuple(node.attribute("pads", [0] * 2 * rank))
     if auto == "VALID":
