@@ -32,8 +32,11 @@ def read_model(path: Path) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-    except DecodeError:
-        raise ModelError(f"{path} is not an ONNX file, or is damaged; export or download it again") from None
+        readable = _has_readable_names(model.graph)
+    except (DecodeError, UnicodeDecodeError):
+        readable = False
+    if not readable:
+        raise ModelError(f"{path} is not an ONNX file, or is damaged; export or download it again")
     if not model.HasField("graph"):
         raise ModelError(f"{path} holds no graph, so it is not an ONNX model; export or download it again")
     if not model.graph.node:
@@ -58,3 +61,15 @@ def standard_opset(model: onnx.ModelProto) -> int:
 def is_standard(domain: str) -> bool:
     """Whether operators of this domain are ONNX's own."""
     return domain in ("", "ai.onnx")
+
+
+def _has_readable_names(graph: onnx.GraphProto) -> bool:
+    """Whether all names are text on one line: protobuf gives bytes, or raises UnicodeDecodeError, for what is none."""
+    texts: list[object] = []
+    for node in graph.node:
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        texts += [attribute.name for attribute in node.attribute]
+    texts += [tensor.name for tensor in graph.initializer]
+    texts += [value.name for value in (*graph.input, *graph.output)]
+    texts += [axis.dim_param for value in graph.input for axis in value.type.tensor_type.shape.dim]
+    return all(isinstance(text, str) and text.isprintable() for text in texts)

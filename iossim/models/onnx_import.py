@@ -15,6 +15,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, NodeProto, helper
 
+import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
@@ -159,6 +160,8 @@ class _Importer:
             raise ModelError(f"{where}: {error}") from None
         except ModelError as error:
             raise ModelError(f"{self._path}: {error}") from None
+        if len(made) > len(node.output):
+            raise ModelError(f"{where} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged")
         for value in node.output[len(made) :]:
             if value and self._readers[value]:
                 raise ModelError(f"{where}: its output {value!r} is read, but iossim computes the first output only")
@@ -219,4 +222,4 @@ def _named_apart(nodes: Iterable[Node]) -> list[Node]:
 
 def _value(attribute: AttributeProto) -> Any:
     value = helper.get_attribute_value(attribute)
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

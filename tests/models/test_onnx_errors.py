@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 import numpy as np
 import onnx
@@ -56,6 +57,39 @@ def test_truncated_file(tmp_path, part):
     path = tmp_path / "m.onnx"
     path.write_bytes(content[: int(len(content) * part)])
     assert "is not an ONNX file, or is damaged" in message(path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_bytes_never_show_a_traceback(tmp_path, seed):
+    """Most single bytes changed leave a file that parses, and means something else."""
+    content = (LIGHT_MODELS / "light_zfnet512.onnx").read_bytes()
+    generator = random.Random(seed)
+    path = tmp_path / "m.onnx"
+    refusals = []
+    for _ in range(100):
+        damaged = bytearray(content)
+        damaged[generator.randrange(len(damaged))] = generator.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            import_onnx(path)
+        except IossimError as error:
+            refusals.append(str(error))
+    assert refusals
+    assert not any("\n" in text for text in refusals)
+
+
+@pytest.mark.parametrize("attributes", [{"strides": [1]}, {"strides": [0, 1]}, {"dilations": [1] * 3}])
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER"])
+def test_attributes_that_do_not_fit(tmp_path, attributes, auto_pad):
+    attributes = {"kernel_shape": [2, 2], "auto_pad": auto_pad, **attributes}
+    nodes = [node("MaxPool", ["x"], ["y"], "p", **attributes)]
+    assert "MaxPool 'p'" in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, 8]}))
+
+
+def test_split_into_more_parts_than_it_names(tmp_path):
+    nodes = [node("Split", ["x"], ["y", "z"], "s", split=[1, 1, 2])]
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [4]}, opset=11)
+    assert "Split 's' makes 3 outputs, but names 2" in message(path)
 
 
 def test_model_without_graph(tmp_path):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.errors import OptionError
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.pool import MaxPool

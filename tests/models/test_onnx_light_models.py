@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from onnx_of_op import run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.ir.graph import Graph
 from iossim.models.onnx_import import import_onnx
 from iossim.passes.pipeline import canonicalise

@@ -137,7 +137,7 @@ def onnx_pads(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> tuple[int, ...]:
-    """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved."""
+    """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved; raises ModelError for ranks that differ."""
     auto = node.attribute("auto_pad", "NOTSET")
     if isinstance(auto, bytes):
         auto = auto.decode()

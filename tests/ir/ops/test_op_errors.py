@@ -1,0 +1,146 @@
+"""An op that cannot take its inputs says why, and counts its work where it can."""
+
+from __future__ import annotations
+
+import pytest
+
+from iossim.errors import GraphError
+from iossim.ir.op import Op
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.local_response_norm import LocalResponseNorm
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.split import Split
+from iossim.ir.ops.transpose import Transpose
+from iossim.ir.types import DType, TensorType
+
+NO_PADS = (0, 0, 0, 0)
+IMAGE = (1, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "reason"),
+    [
+        (Relu(), [], "takes one input, not 0"),
+        (Identity(), [(2,), (2,)], "takes one input, not 2"),
+        (Add(), [], "needs an input"),
+        (Add(), [(2, 3), (2, 4)], "fp32[2x3] and fp32[2x4] do not broadcast"),
+        (Mul(), [(2, 3)], "takes two inputs, not 1"),
+        (Mul(), [(4, 1), (3, 2)], "do not broadcast"),
+        (Concat(1), [(2, 3), (3, 3)], "fp32[2x3] and fp32[3x3] do not join along axis 1"),
+        (Concat(2), [(2, 3)], "axis 2 is not one of a tensor with 2 dimensions"),
+        (Concat(0), [(2, 3), (2,)], "do not join"),
+        (MaxPool((2, 2), (1, 1), NO_PADS), [(1, 3, 8)], "does not have 2 spatial dimensions"),
+        (MaxPool((2, 2), (1,), NO_PADS), [IMAGE], "attributes of different ranks"),
+        (MaxPool((2, 0), (1, 1), NO_PADS), [IMAGE], "needs a positive kernel"),
+        (AveragePool((2, 2), (1, 1), (0, -1, 0, 0)), [IMAGE], "needs padding that is not negative"),
+        (AveragePool((2, 2), (1, 1), (2, 0, 0, 0)), [IMAGE], "its padding 2 is not below its window 2"),
+        (GlobalAveragePool(), [(1, 3)], "has no spatial dimensions"),
+        (Gemm(), [(2, 3), (4, 5)], "do not multiply: 3 is not 4"),
+        (Gemm(trans_b=True), [(2, 3), (3, 5)], "do not multiply: 3 is not 5"),
+        (Gemm(), [(2, 3, 1), (3, 5)], "multiplies matrices"),
+        (Gemm(), [(2, 3), (3, 5), (2,)], "do not broadcast"),
+        (Gemm(), [(1, 3), (3, 5), (2, 5)], "its bias fp32[2x5] does not broadcast to fp32[1x5]"),
+        (MatMul(), [(2, 3), (4, 5)], "do not multiply: 3 is not 4"),
+        (MatMul(), [(2, 4, 3), (3, 3, 5)], "do not broadcast"),
+        (MatMul(), [(), (3,)], "multiplies matrices"),
+        (Flatten(3), [(2, 3)], "axis 3 is not one of"),
+        (Reshape((2, 2)), [(2, 3)], "fp32[2x3] does not fit the shape [2, 2]"),
+        (Reshape((4, -1)), [(2, 3)], "does not fit the shape [4, -1]"),
+        (Reshape((-1, -1)), [(2, 3)], "leaves more than one dimension open"),
+        (Reshape((6, 1, 0)), [(2, 3)], "copies a dimension that its input fp32[2x3] does not have"),
+        (Reshape((-2, 3)), [(2, 3)], "has a negative dimension"),
+        (Transpose((0, 0)), [(2, 3)], "is not one of the axes"),
+        (Split(1, (1, 1)), [(2, 3)], "sizes [1, 1] do not add up to dimension 1"),
+        (Split(1, (3, 0)), [(2, 3)], "do not add up"),
+        (Slice((0,), (1, 2), (0,), (1,)), [(2, 3)], "differ in number"),
+        (Slice((0,), (1,), (0,), (0,)), [(2, 3)], "has a step of 0"),
+        (Slice((0, 0), (1, 1), (0, -2), (1, 1)), [(2, 3)], "slices an axis twice"),
+        (Softmax(2), [(2, 3)], "axis 2 is not one of"),
+        (BatchNorm(), [IMAGE], "not 1 inputs"),
+        (BatchNorm(), [IMAGE, (3,), (3,), (4,), (3,)], "its mean fp32[4] does not have 3 values"),
+        (LocalResponseNorm(0), [IMAGE], "sums over 0 channels"),
+        (Conv((1, 1), NO_PADS), [IMAGE, (4, 2, 1, 1)], "has 3 channels, its weight takes 2"),
+    ],
+)
+def test_inputs_that_do_not_fit(op: Op, shapes, reason):
+    with pytest.raises(GraphError) as caught:
+        op.infer([TensorType(shape) for shape in shapes])
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("op", [Add(), Mul(), Concat(0), MatMul(), Gemm()], ids=lambda op: op.kind)
+def test_mixed_element_types_do_not_fit(op: Op):
+    with pytest.raises(GraphError):
+        op.infer([TensorType((2, 2)), TensorType((2, 2), DType.INT64)])
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "flops"),
+    [
+        (Relu(), [IMAGE], 192),
+        (Clip(0.0, 6.0), [IMAGE], 384),
+        (Clip(None, 6.0), [IMAGE], 192),
+        (Sigmoid(), [IMAGE], 4 * 192),
+        (Add(), [(2, 3), (2, 3), (3,)], 12),
+        (Add(), [(2, 3)], 0),
+        (Mul(), [(2, 1), (1, 3)], 6),
+        (MaxPool((2, 2), (2, 2), NO_PADS), [IMAGE], 3 * 16 * 3),
+        (AveragePool((2, 2), (2, 2), NO_PADS), [IMAGE], 3 * 16 * 4),
+        (GlobalAveragePool(), [IMAGE], 192),
+        (GlobalMaxPool(), [IMAGE], 192),
+        (Gemm(), [(2, 3), (3, 5)], 2 * 2 * 3 * 5),
+        (Gemm(trans_a=True), [(3, 2), (3, 5), (5,)], 2 * 2 * 3 * 5 + 10),
+        (MatMul(), [(4, 2, 3), (3, 5)], 4 * 2 * 2 * 3 * 5),
+        (BatchNorm(), [IMAGE, (3,), (3,), (3,), (3,)], 2 * 192),
+        (LocalResponseNorm(5), [IMAGE], 14 * 192),
+        (Softmax(1), [(2, 3)], 30),
+        (Concat(1), [IMAGE, IMAGE], 0),
+        (Reshape((192,)), [IMAGE], 0),
+    ],
+)
+def test_work(op: Op, shapes, flops):
+    inputs = [TensorType(shape) for shape in shapes]
+    outputs = op.infer(inputs)
+    work = op.work(inputs, outputs)
+    assert work.flops == flops
+    assert work.bytes == sum(value.bytes for value in (*inputs, *outputs))
+
+
+@pytest.mark.parametrize("op", [Reshape((2, -1)), Reshape((0, 6)), Reshape((0, 0, -1)), Reshape((3, 2, 2))])
+def test_open_dimensions_of_a_reshape_are_resolved(op: Reshape):
+    import numpy as np
+
+    x = np.arange(12.0).reshape(2, 3, 2)
+    (made,) = op.infer([TensorType(x.shape, DType.FLOAT64)])
+    (y,) = op.evaluate([x])
+    assert y.shape == made.shape
+
+
+@pytest.mark.parametrize("kind", sorted(Op.registry))
+def test_attributes_round_trip(kind):
+    defaults = {
+        "max_pool": {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
+        "average_pool": {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
+        "reshape": {"shape": (2, -1)},
+        "transpose": {"permutation": (1, 0)},
+        "split": {"axis": 1, "sizes": (1, 2)},
+        "slice": {"starts": (0,), "ends": (1,), "axes": (0,), "steps": (1,)},
+        "local_response_norm": {"size": 5},
+    }
+    op = Op.registry[kind](**defaults.get(kind, {}))
+    as_json = {name: list(value) if isinstance(value, tuple) else value for name, value in op.attributes().items()}
+    assert Op.from_attributes(kind, as_json) == op
