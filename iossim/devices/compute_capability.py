@@ -49,6 +49,7 @@ class MultiprocessorLimits:
     reserved_shared_bytes_per_block: int = 0
     max_threads_per_block: int = 1024
     max_registers_per_thread: int = 255
+    registers_per_block: int = 65_536
 
 
 _KIB = 1024

@@ -43,8 +43,9 @@ def _by_registers(limits: MultiprocessorLimits, warps: int, registers_per_thread
     unit = limits.register_granularity
     per_warp = ceil_div(registers_per_thread * WARP_THREADS, unit) * unit
     granularity = limits.warp_granularity
-    warps_that_fit = limits.registers // per_warp // granularity * granularity
-    return warps_that_fit // warps
+    # The calculator fills one block's most registers, then counts how often those are in the register file.
+    warps_that_fit = limits.registers_per_block // per_warp // granularity * granularity
+    return warps_that_fit // warps * (limits.registers // limits.registers_per_block)
 
 
 def _by_shared_memory(limits: MultiprocessorLimits, shared_bytes_per_block: int) -> int:

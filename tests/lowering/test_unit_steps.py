@@ -1,0 +1,151 @@
+"""Units become the kernels that an engine would launch: epilogues, element-wise chains, concats, views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.local_response_norm import LocalResponseNorm
+from iossim.ir.ops.pool import GlobalAveragePool, MaxPool
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.softmax import Softmax
+from iossim.lowering.step import Step
+from iossim.lowering.unit import lower_merged, lower_unit, unit_steps
+
+Build = Callable[[GraphBuilder, str], str]
+
+
+def steps_of(build: Build) -> list[Step]:
+    b = GraphBuilder("test")
+    x = b.input("x", (2, 16, 8, 8))
+    with b.unit("unit", "Test"):
+        y = build(b, x)
+    network = b.network([y])
+    return unit_steps(network, network.units[0])
+
+
+def kinds(steps: list[Step]) -> list[str]:
+    return [step.op.kind for step in steps]
+
+
+def test_bias_and_activation_are_the_convolutions_epilogue() -> None:
+    (step,) = steps_of(lambda b, x: b.add(Relu(), b.conv(x, 32, 3, padding=1)))
+    outputs = 2 * 32 * 8 * 8
+    assert step.op.kind == "conv"
+    assert step.flops == outputs * (2 * 16 * 9 + 2)
+    assert [operand.is_weight for operand in step.operands] == [False, True, True]
+
+
+def test_relu_sep_conv_is_three_kernels() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        depthwise = b.conv(b.add(Relu(), x), 16, 3, padding=1, groups=16)
+        return b.conv(depthwise, 32)
+
+    steps = steps_of(build)
+    assert kinds(steps) == ["relu", "conv", "conv"]
+    assert [step.flops for step in steps[:1]] == [2 * 16 * 8 * 8]
+
+
+def test_a_sum_before_the_activation_joins_its_kernel() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        return b.add(Relu(), b.add(Add(), x, x, x))
+
+    (step,) = steps_of(build)
+    assert len(step.operands) == 3
+    assert step.flops == 3 * 2 * 16 * 8 * 8
+
+
+def test_a_concat_is_a_kernel_per_term_and_sums_write_to_their_place() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        return b.add(Concat(1), x, b.add(Add(), x, x), x)
+
+    steps = steps_of(build)
+    assert [len(step.operands) for step in steps] == [1, 2, 1]
+    assert {step.bytes_written for step in steps} == {2 * 16 * 8 * 8 * 4}
+
+
+def test_a_sum_that_something_else_reads_is_a_kernel_of_its_own() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        total = b.add(Add(), x, x)
+        return b.add(Concat(1), total, b.add(Relu(), total))
+
+    steps = steps_of(build)
+    assert kinds(steps) == ["add", "concat", "concat"]
+    assert [step.flops > 0 for step in steps] == [True, False, True]
+
+
+def test_an_epilogue_does_not_run_again_in_the_concat_behind_it() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        return b.add(Concat(1), b.add(Relu(), b.conv(x, 8)), x)
+
+    steps = steps_of(build)
+    assert kinds(steps) == ["conv", "concat", "concat"]
+    assert steps[1].flops == 0
+    assert len(steps[1].operands) == 1
+
+
+def test_views_cost_nothing_and_an_identity_unit_is_a_copy() -> None:
+    assert steps_of(lambda b, x: b.add(Flatten(), x)) == []
+    (step,) = steps_of(lambda b, x: b.add(Identity(), x))
+    assert step.op.kind == "identity"
+    (pool,) = steps_of(lambda b, x: b.add(Flatten(), b.add(GlobalAveragePool(), x)))
+    assert pool.op.kind == "global_average_pool"
+
+
+@pytest.mark.parametrize(
+    ("build", "algorithm", "library"),
+    [
+        (lambda b, x: b.add(MaxPool((2, 2), (2, 2), (0, 0, 0, 0)), x), "pooling", True),
+        (lambda b, x: b.add(Softmax(), x), "softmax", True),
+        (lambda b, x: b.add(Relu(), x), "elementwise", False),
+        (lambda b, x: b.add(Add(), x, x), "elementwise", False),
+        (lambda b, x: b.add(LocalResponseNorm(5), x), "pooling", True),
+    ],
+)
+def test_what_is_a_library_call(build: Build, algorithm: str, library: bool) -> None:
+    b = GraphBuilder("test")
+    x = b.input("x", (2, 16, 8, 8))
+    network = b.network([build(b, x)])
+    ((candidate,),) = lower_unit(network, network.units[0])
+    assert (candidate.algorithm, candidate.is_library_call) == (algorithm, library)
+
+
+def test_a_dense_layer_splits_its_inner_dimension() -> None:
+    b = GraphBuilder("test")
+    x = b.input("x", (1, 2048))
+    y = b.add(Gemm(trans_b=True), x, b.constant("w", (1000, 2048)))
+    network = b.network([y])
+    (candidates,) = lower_unit(network, network.units[0])
+    by_name = {candidate.algorithm: candidate for candidate in candidates}
+    assert [kernel.name for kernel in by_name["gemm_64x64_split4"].kernels] == [
+        "gemm_64x64_split4",
+        "split_reduction",
+    ]
+    assert by_name["gemm_64x64_split4"].kernels[0].blocks == 16 * 4
+    assert by_name["gemm_64x64_split4"].workspace_bytes == 4 * 4000
+
+
+def two_convolutions() -> Network:
+    b = GraphBuilder("test")
+    x = b.input("x", (1, 64, 20, 20))
+    outputs = []
+    for name, channels, kernel in (("one", 8, 1), ("three", 24, 3)):
+        with b.unit(name, "Conv-Relu"):
+            outputs.append(b.add(Relu(), b.conv(x, channels, kernel, padding=kernel // 2)))
+    return b.network(outputs)
+
+
+def test_a_merged_convolution_has_all_filters_and_the_larger_kernel() -> None:
+    ((*candidates,),) = lower_merged(two_convolutions(), [0, 1])
+    by_name = {candidate.algorithm: candidate for candidate in candidates}
+    (kernel,) = by_name["implicit_gemm_128x32"].kernels
+    assert kernel.blocks == 4  # 400 pixels by 32 filters
+    assert kernel.weight_bytes == 32 * 64 * 9 * 4
