@@ -55,9 +55,7 @@ class SimulatorCostModel:
         costs = profile.engine
         self._kernels = KernelModel(profile, costs.graph_gap_factor if engine == "graph" else 1.0)
         # A graph was issued before it runs: its kernels cost the host nothing.
-        issues = engine == "paper"
-        self._library_call_us = costs.library_call_us if issues else 0.0
-        self._bare_launch_us = costs.bare_launch_us if issues else 0.0
+        self._issue_costs = costs if engine == "paper" else None
         self._units: dict[str, UnitPrice] = {}
         self._problems: dict[str, PreparedProblem] = {}
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
@@ -149,7 +147,7 @@ class SimulatorCostModel:
         price = self._units.get(signature)
         if price is None:
             steps = lower_unit(network, network.units[unit])
-            price = price_unit(self._kernels, steps, self._library_call_us, self._bare_launch_us)
+            price = price_unit(self._kernels, steps, self._issue_costs)
             self._units[signature] = price
         return price
 
@@ -166,7 +164,7 @@ class SimulatorCostModel:
             steps = lower_merged(network, units)
         except ScheduleError:
             return None
-        return price_unit(self._kernels, steps, self._library_call_us, self._bare_launch_us)
+        return price_unit(self._kernels, steps, self._issue_costs)
 
     def _stage_spans(
         self, network: Network, units: Sequence[int], merge: bool, number: int

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.devices.parameters import EngineOverheads
+from iossim.lowering.kernel import Candidate
 from iossim.lowering.unit import StepCandidates
 
 
@@ -66,8 +68,8 @@ class PreparedProblem:
         return np.array([values[a:b].sum() for a, b in pairwise(begin)])
 
 
-def price_unit(model: KernelModel, steps: StepCandidates, library_call_us: float, bare_launch_us: float) -> UnitPrice:
-    """Choose each step's fastest candidate; a library call costs the host more than a bare launch."""
+def price_unit(model: KernelModel, steps: StepCandidates, costs: EngineOverheads | None) -> UnitPrice:
+    """Choose each step's fastest candidate. ``costs`` prices its issue; without, the host issues for nothing."""
     names: list[str] = []
     alone: list[float] = []
     issue: list[float] = []
@@ -80,5 +82,12 @@ def price_unit(model: KernelModel, steps: StepCandidates, library_call_us: float
             alone.append(price.alone_us)
             issue.append(price.issue_demand)
             dram.append(price.dram_demand)
-            host.append(library_call_us if candidate.is_library_call and position == 0 else bare_launch_us)
+            host.append(0.0 if costs is None else _issue_us(candidate, position, costs))
     return UnitPrice(tuple(names), tuple(alone), tuple(issue), tuple(dram), tuple(host))
+
+
+def _issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -> float:
+    """What the host needs for the kernel at ``position`` of a candidate."""
+    if not candidate.is_library_call:
+        return costs.bare_launch_us
+    return costs.library_kernel_us if position else costs.library_call_us

@@ -73,9 +73,11 @@ class ModelParameters(_Value):
 class EngineOverheads(_Value):
     """Costs of the host and of what separates kernels, in microseconds."""
 
-    #: Host time to issue a library call (descriptor checks, heuristics and launch).
+    #: Host time to issue a library call (descriptor checks, heuristics and first launch).
     library_call_us: float = Field(ge=0)
-    #: Host time to launch one more kernel, or a kernel of the engine's own.
+    #: Host time of each further kernel that a library call launches.
+    library_kernel_us: float = Field(ge=0)
+    #: Host time to launch a kernel of the engine's own.
     bare_launch_us: float = Field(ge=0)
     #: Recording an event, or making a stream wait for one.
     event_us: float = Field(ge=0)
@@ -106,7 +108,7 @@ _VOLTA = ModelParameters(
     l2_resident_fraction=0.57,
     kernel_gap_us=5.0,
     sustained_gflops_per_watt=1000.0,
-    crowding=0.06,
+    crowding=0.07,
 )
 
 _PASCAL = _VOLTA.model_copy(
@@ -153,6 +155,7 @@ ARCHITECTURE_PARAMETERS: dict[Architecture, ModelParameters] = {
 #: Defaults of every device: they belong to the host and the driver.
 ENGINE_OVERHEADS = EngineOverheads(
     library_call_us=5.0,
+    library_kernel_us=2.5,
     bare_launch_us=5.0,
     event_us=1.5,
     synchronise_us=10.0,

@@ -1,0 +1,125 @@
+"""The kernel model: never slower on a better device, never more than the device has, and limits that are known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.devices.load import device, device_names
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.types import Precision
+from iossim.lowering.kernel import Kernel, WorkClass
+
+V100 = device("v100-sxm2")
+
+kernels = st.builds(
+    Kernel,
+    name=st.just("kernel"),
+    work_class=st.sampled_from(list(WorkClass)),
+    blocks=st.integers(1, 20_000),
+    threads_per_block=st.sampled_from([32, 64, 128, 256, 512]),
+    registers_per_thread=st.integers(16, 120),
+    shared_bytes_per_block=st.sampled_from([0, 8_448, 16_640, 49_152]),
+    flops=st.integers(0, 10**11),
+    activation_bytes=st.integers(0, 10**9),
+    weight_bytes=st.integers(0, 10**8),
+    bytes_written=st.integers(1, 10**9),
+    l2_bytes=st.integers(1, 10**10),
+)
+
+
+def with_fact(profile: DeviceProfile, name: str, value: Any) -> DeviceProfile:
+    fact = getattr(profile.datasheet, name).model_copy(update={"value": value})
+    return profile.model_copy(update={"datasheet": profile.datasheet.model_copy(update={name: fact})})
+
+
+@given(kernels, st.sampled_from(["sm_count", "boost_clock_ghz", "dram_bandwidth_gbps", "l2_bytes"]), st.floats(1, 4))
+def test_more_of_anything_never_slows_a_kernel(kernel: Kernel, name: str, factor: float) -> None:
+    value = getattr(V100.datasheet, name).value
+    more = type(value)(math.ceil(value * factor)) if isinstance(value, int) else value * factor
+    before = KernelModel(V100).price(kernel).alone_us
+    assert KernelModel(with_fact(V100, name, more)).price(kernel).alone_us <= before * (1 + 1e-12)
+
+
+@given(kernels, st.sampled_from(sorted(device_names())))
+def test_demands_are_fractions_of_the_device(kernel: Kernel, name: str) -> None:
+    profile = device(name)
+    price = KernelModel(profile).price(kernel)
+    assert price.alone_us >= profile.parameters.kernel_gap_us
+    assert 0 <= price.issue_demand <= 1 + 1e-12
+    assert 0 <= price.dram_demand <= 1 + 1e-12
+    # No efficiency can beat the datasheet's peak, no cache the bytes that must come from DRAM.
+    assert price.alone_us * profile.fp32_tflops * 1e6 >= kernel.flops * (1 - 1e-9)
+    assert price.alone_us * profile.dram_bandwidth_gbps * 1e3 >= kernel.weight_bytes * (1 - 1e-9)
+
+
+def tiled(blocks: int, flops_per_block: int = 10**7, **changes: Any) -> Kernel:
+    fields: dict[str, Any] = {
+        "name": "tiled",
+        "work_class": WorkClass.GEMM,
+        "blocks": blocks,
+        "threads_per_block": 256,
+        "registers_per_thread": 122,
+        "shared_bytes_per_block": 16_640,
+        "flops": blocks * flops_per_block,
+        "activation_bytes": 0,
+        "weight_bytes": 0,
+        "bytes_written": 0,
+        "l2_bytes": 0,
+    }
+    return Kernel(**{**fields, **changes})
+
+
+def test_waves() -> None:
+    model = KernelModel(V100)
+    one, full = model.price(tiled(1)), model.price(tiled(80))
+    assert one.alone_us == full.alone_us  # a block on one SM takes as long as one on each
+    assert one.issue_demand == pytest.approx(full.issue_demand / 80)
+    assert model.price(tiled(161)).alone_us > model.price(tiled(160)).alone_us  # a third block on one SM: a tail
+    assert model.price(tiled(240)).alone_us == model.price(tiled(161)).alone_us
+
+
+def test_too_few_warps_do_not_hide_latency() -> None:
+    small = tiled(80, threads_per_block=32)
+    assert KernelModel(V100).price(small).alone_us > KernelModel(V100).price(tiled(80)).alone_us
+
+
+def test_activations_that_fit_l2_do_not_pass_dram() -> None:
+    model = KernelModel(V100)
+    assert model.dram_bytes(tiled(80, activation_bytes=10**6)) == 0
+    assert model.dram_bytes(tiled(80, weight_bytes=10**6)) == 10**6
+    assert model.dram_bytes(tiled(80, activation_bytes=10**8)) > 0.9 * 10**8
+
+
+def test_a_kernel_that_fits_no_sm_takes_forever() -> None:
+    assert KernelModel(V100).price(tiled(1, shared_bytes_per_block=200_000)).alone_us == math.inf
+
+
+def test_a_board_of_little_power_sustains_less_than_its_peak() -> None:
+    t4 = device("t4")
+    large = tiled(100_000)
+    sustained = large.flops / KernelModel(t4).price(large).alone_us / 1e6
+    assert sustained < 0.6 * t4.fp32_tflops
+    assert large.flops / KernelModel(V100).price(large).alone_us / 1e6 > 0.8 * V100.fp32_tflops
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "faster"),
+    [
+        ("v100-sxm2", Precision.FP16, True),
+        ("v100-sxm2", Precision.TF32, False),
+        ("a100-sxm-40gb", Precision.TF32, True),
+        ("a100-sxm-40gb", Precision.INT8, True),
+        ("p4", Precision.FP16, False),
+    ],
+)
+def test_reduced_precision_where_the_device_has_units_for_it(name: str, precision: Precision, faster: bool) -> None:
+    model = KernelModel(device(name))
+    fp32 = model.price(tiled(4000)).alone_us
+    reduced = model.price(tiled(4000, precision=precision)).alone_us
+    assert reduced < 0.5 * fp32 if faster else reduced == fp32

@@ -1,0 +1,237 @@
+"""Stages and schedules on the simulator: sharing, host, boundaries, bounds, merges, timelines."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iossim.backends.simulator.cost_model import SimulatorCostModel, create
+from iossim.devices.load import device
+from iossim.errors import OptionError, ScheduleError
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.relu import Relu
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.scheduling.scheduler import schedule
+
+V100 = device("v100-sxm2")
+ENGINES = ("paper", "graph")
+
+
+def simulator(engine: str = "paper", name: str = "v100-sxm2") -> SimulatorCostModel:
+    return create(device(name), Precision.FP32, engine)
+
+
+def problems(network: Network) -> list[ScheduleProblem]:
+    return [ScheduleProblem.of_block(network, block) for block in network.blocks]
+
+
+def price(model: SimulatorCostModel, problem: ScheduleProblem, *masks: int) -> list[float]:
+    found: list[float] = model.price_stages(
+        StageBatch.concurrent(problem, np.array(masks, dtype=np.uint64))
+    ).tolist()  # fmt: skip
+    return found
+
+
+def parallel_convolutions(count: int, channels: int, size: int, batch: int = 1, chain: int = 1) -> ScheduleProblem:
+    """``count`` chains of ``chain`` 3x3 convolutions on one input, in one block."""
+    b = GraphBuilder("test")
+    x = b.input("x", (batch, channels, size, size))
+    outputs = []
+    with b.block("block"):
+        for group in range(count):
+            y = x
+            for link in range(chain):
+                with b.unit(f"{group}.{link}", "Conv-Relu"):
+                    y = b.add(Relu(), b.conv(y, channels, 3, padding=1))
+            outputs.append(y)
+    network = b.network(outputs)
+    return ScheduleProblem.of_block(network, network.blocks[0])
+
+
+def pointwise_convolutions(channels: int) -> Network:
+    """Three small 1x1 convolutions of one input."""
+    b = GraphBuilder("test")
+    x = b.input("x", (1, channels, 14, 14))
+    outputs = []
+    with b.block("block"):
+        for group in range(3):
+            with b.unit(str(group), "Conv-Relu"):
+                outputs.append(b.add(Relu(), b.conv(x, 32)))
+    return b.network(outputs)
+
+
+def random_masks(problem: ScheduleProblem, count: int, seed: int) -> list[int]:
+    """Endings of random order ideals: the stages that a search asks for."""
+    rng = np.random.default_rng(seed)
+    predecessors, successors = problem.predecessors.tolist(), problem.successors.tolist()
+    masks: list[int] = []
+    for _ in range(count):
+        ideal = stage = 0
+        for unit in range(len(problem)):
+            if predecessors[unit] & ~ideal == 0 and rng.random() < 0.85:
+                ideal |= 1 << unit
+        for unit in reversed(bits(ideal)):
+            if successors[unit] & ideal & ~stage == 0 and rng.random() < 0.6:
+                stage |= 1 << unit
+        if stage:
+            masks.append(stage)
+    return masks
+
+
+def test_small_kernels_overlap_and_large_ones_do_not() -> None:
+    model = simulator("graph")
+    small = parallel_convolutions(2, 64, 8)
+    one, other, both = price(model, small, 1, 2, 3)
+    assert max(one, other) <= both < 0.55 * (one + other)
+    large = parallel_convolutions(2, 256, 56, batch=32)
+    one, other, both = price(model, large, 1, 2, 3)
+    assert both > 0.97 * (one + other)
+
+
+def test_a_stream_too_many_hurts_on_a_full_device() -> None:
+    model = simulator()
+    large = parallel_convolutions(6, 256, 56, batch=32)
+    alone = price(model, large, 1)[0]
+    two, six = price(model, large, 0b11, 0b111111)
+    assert six > 3 * two > 6 * alone * 0.97
+
+
+def test_many_tiny_kernels_wait_for_the_host() -> None:
+    wide = parallel_convolutions(24, 8, 4)
+    paper, graph = simulator("paper"), simulator("graph")
+    assert price(paper, wide, wide.full)[0] >= 24 * V100.engine.library_call_us
+    assert price(graph, wide, wide.full)[0] < 0.5 * price(paper, wide, wide.full)[0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_cutting_a_chain_into_stages_changes_nothing(engine: str) -> None:
+    chain = parallel_convolutions(1, 64, 14, chain=6)
+    model = simulator(engine)
+    (whole,) = price(model, chain, chain.full)
+    assert whole == pytest.approx(sum(price(model, chain, *[1 << unit for unit in range(6)])), rel=1e-12)
+    assert whole == pytest.approx(sum(price(model, chain, 0b000111, 0b111000)), rel=1e-12)
+
+
+def test_what_stands_between_stages() -> None:
+    costs = V100.engine
+    paper, graph = simulator("paper"), simulator("graph")
+    sides = [(False, False), (False, True), (True, False), (True, True)]
+    assert [paper.price_boundary(*side) for side in sides] == [0, *[costs.synchronise_us] * 3]
+    fork, join = costs.fork_us, costs.join_us
+    assert [graph.price_boundary(*side) for side in sides] == [0, fork, join, join + fork]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("inception_v3", 1), ("inception_v3", 16), ("squeezenet", 1), ("randwire", 1), ("nasnet_a", 1)],
+)
+def test_bounds_never_exceed_prices(engine: str, name: str, batch: int) -> None:
+    model = simulator(engine)
+    for problem in {problem.key: problem for problem in problems(load(name, batch=batch))}.values():
+        bounds = model.bounds(problem)
+        assert np.isfinite(bounds.work_us).all()
+        assert (bounds.work_us >= 0).all()
+        assert (bounds.single_us >= bounds.serial_us).all()
+        masks = [*random_masks(problem, 150, seed=1), *(1 << unit for unit in range(len(problem))), problem.full]
+        for mask, found in zip(masks, price(model, problem, *masks), strict=True):
+            units, groups = bits(mask), problem.groups(mask)
+            assert found >= max(bounds.serial_us[bits(group)].sum() for group in groups)
+            assert (found >= bounds.work_us[units].sum(axis=0)).all()
+            if len(groups) == 1:
+                single = bounds.single_us[units].sum()
+                assert single <= found <= single * (1 + 1e-8)
+
+
+def test_a_price_does_not_depend_on_its_batch() -> None:
+    problem = max(problems(load("nasnet_a")), key=len)
+    masks = random_masks(problem, 200, seed=2)
+    together = price(simulator(), problem, *masks)
+    assert together == [price(simulator(), problem, mask)[0] for mask in masks]
+    assert list(reversed(together)) == price(simulator(), problem, *reversed(masks))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_groups_are_the_problems_groups(seed: int) -> None:
+    """The compiled components agree with the problem's: seen in the streams of a stage's spans."""
+    network = load("randwire")
+    problem = max(problems(network), key=len)
+    (mask, *_) = random_masks(problem, 5, seed)
+    units = [problem.units[index] for index in bits(mask)]
+    _, spans = simulator()._stage_spans(network, units, merge=False, number=0)
+    names = [{problem.unit_names[index] for index in bits(group)} for group in problem.groups(mask)]
+    streams = [{span.unit for span in spans if span.stream == stream} for stream in range(len(names))]
+    assert streams == names
+
+
+def test_merging_small_pointwise_convolutions_pays() -> None:
+    network = pointwise_convolutions(64)
+    (problem,) = problems(network)
+    model = simulator()
+    separate = sum(price(model, problem, 1, 2, 4))
+    batch = StageBatch(problem, np.array([7, 3], dtype=np.uint64), np.full(2, Strategy.MERGE, dtype=np.uint8))
+    three, two = model.price_stages(batch)
+    assert two <= three < 0.6 * separate
+
+
+def test_what_does_not_merge_cannot_run_merged() -> None:
+    chain = parallel_convolutions(1, 8, 8, chain=2)
+    masks, merge = np.array([3, 3], dtype=np.uint64), np.array([1, 0], dtype=np.uint8)
+    merged, concurrent = simulator().price_stages(StageBatch(chain, masks, merge))
+    assert merged == np.inf
+    assert np.isfinite(concurrent)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("scheduler", ["sequential", "greedy", "ios-both"])
+@pytest.mark.parametrize("name", ["inception_v3", "squeezenet"])
+def test_a_timeline_ends_at_the_latency_and_streams_do_not_overlap(engine: str, scheduler: str, name: str) -> None:
+    network = load(name)
+    model = simulator(engine)
+    found = schedule(network, model, scheduler)
+    spans = model.timeline(network, found)
+    assert max(span.end_us for span in spans) == pytest.approx(found.latency_us, rel=1e-6)
+    assert {unit for span in spans for unit in span.unit.split("+")} == set(network.unit_index)
+    for stream in {span.stream for span in spans}:
+        own = [span for span in spans if span.stream == stream]
+        assert all(a.end_us <= b.start_us + 1e-9 for a, b in pairwise(own))
+    assert all(span.start_us < span.end_us for span in spans)
+    starts = [min(span.start_us for span in spans if span.stage == stage) for stage in range(spans[-1].stage + 1)]
+    assert starts == sorted(starts)
+
+
+def test_equal_units_are_lowered_once() -> None:
+    model = simulator()
+    network = load("nasnet_a")
+    for problem in problems(network):
+        model.prepare(problem)
+    assert len(model._units) == len(set(network.signatures)) < len(network.units) / 3
+
+
+def test_a_problem_without_a_network_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="no network"):
+        price(simulator(), ScheduleProblem.of_edges(2, [(0, 1)]), 1)
+
+
+def test_bad_options_are_one_line() -> None:
+    with pytest.raises(OptionError, match="unknown engine 'grph'; did you mean 'graph'"):
+        create(V100, Precision.FP32, "grph")
+    with pytest.raises(OptionError, match="takes no argument"):
+        create(V100, Precision.FP32, "paper", "fast")
+    with pytest.raises(OptionError, match="needs a device"):
+        create(None, Precision.FP32, "paper")
+
+
+def test_identity_tells_what_a_price_depends_on() -> None:
+    assert simulator("graph").identity.to_json() == {
+        "name": "simulator", "device": "v100-sxm2", "precision": "fp32", "engine": "graph", "version": "1",
+    }  # fmt: skip
