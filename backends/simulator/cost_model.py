@@ -135,13 +135,23 @@ class SimulatorCostModel:
         """The problem's kernels, laid out once for each distinct problem."""
         prepared = self._problems.get(problem.key)
         if prepared is None:
-            network = _network(problem)
+            network = self._network(problem)
             units = [
                 self._unit(network, unit, signature)
                 for unit, signature in zip(problem.units, problem.signatures, strict=True)
             ]
             prepared = self._problems[problem.key] = PreparedProblem.of(units)
         return prepared
+
+    def _network(self, problem: ScheduleProblem) -> Network:
+        if problem.network is None:
+            raise ScheduleError(f"problem {problem.name!r} has no network; the simulator prices units of a network")
+        if problem.network.precision is not self.precision:
+            raise OptionError(
+                f"network {problem.network.name!r} computes in {problem.network.precision}, the simulator was made "
+                f"for {self.precision}; make both with the same dtype"
+            )
+        return problem.network
 
     def _unit(self, network: Network, unit: int, signature: str) -> UnitPrice:
         price = self._units.get(signature)
@@ -156,7 +166,7 @@ class SimulatorCostModel:
         key = (problem.key, mask)
         if key not in self._merged:
             units = [problem.units[index] for index in bits(mask)]
-            self._merged[key] = self._lower_merged(_network(problem), units)
+            self._merged[key] = self._lower_merged(self._network(problem), units)
         return self._merged[key]
 
     def _lower_merged(self, network: Network, units: Sequence[int]) -> UnitPrice | None:
@@ -202,9 +212,3 @@ class SimulatorCostModel:
             for kernel, name in zip(range(begin[unit], begin[unit + 1]), prepared.units[unit].names, strict=True)
         ]
         return duration_us, sorted(spans, key=lambda span: (span.stream, span.start_us))
-
-
-def _network(problem: ScheduleProblem) -> Network:
-    if problem.network is None:
-        raise ScheduleError(f"problem {problem.name!r} has no network; the simulator prices units of a network")
-    return problem.network

@@ -102,7 +102,7 @@ _VOLTA = ModelParameters(
     reduced_precision_efficiency=0.6,
     latency_hiding_warps=2.9,
     block_prologue_us=5.3,
-    dram_efficiency=0.93,
+    dram_efficiency=0.92,
     window_memory_factor=0.5,
     l2_bytes_per_clock_per_sm=17.5,
     l2_resident_fraction=0.57,
@@ -118,6 +118,7 @@ _PASCAL = _VOLTA.model_copy(
         "winograd_fused_efficiency": 0.78,
         "latency_hiding_warps": 2.1,
         "block_prologue_us": 3.9,
+        "dram_efficiency": 0.75,
         "l2_bytes_per_clock_per_sm": 11.8,
         "sustained_gflops_per_watt": 36.0,
     }
@@ -130,6 +131,7 @@ _TURING = _VOLTA.model_copy(
         "winograd_gemm_efficiency": 0.40,
         "latency_hiding_warps": 2.7,
         "block_prologue_us": 5.8,
+        "dram_efficiency": 0.75,
         "sustained_gflops_per_watt": 55.0,
     }
 )

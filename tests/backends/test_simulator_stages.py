@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel, create
 from iossim.devices.load import device
+from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -222,6 +223,12 @@ def test_a_problem_without_a_network_is_refused() -> None:
         price(simulator(), ScheduleProblem.of_edges(2, [(0, 1)]), 1)
 
 
+def test_a_network_of_another_precision_is_refused() -> None:
+    (problem, *_) = problems(load("squeezenet", dtype="fp16"))
+    with pytest.raises(OptionError, match="computes in fp16, the simulator was made for fp32"):
+        price(simulator(), problem, 1)
+
+
 def test_bad_options_are_one_line() -> None:
     with pytest.raises(OptionError, match="unknown engine 'grph'; did you mean 'graph'"):
         create(V100, Precision.FP32, "grph")
@@ -235,3 +242,14 @@ def test_identity_tells_what_a_price_depends_on() -> None:
     assert simulator("graph").identity.to_json() == {
         "name": "simulator", "device": "v100-sxm2", "precision": "fp32", "engine": "graph", "version": "1",
     }  # fmt: skip
+
+
+def test_tf32_is_fp32_where_there_are_no_units_for_it() -> None:
+    v100, a100 = device("v100-sxm2"), device("a100-sxm-40gb")
+    fp32, tf32 = load("inception_v3", batch=16), load("inception_v3", batch=16, dtype="tf32")
+
+    def latency_us(profile: DeviceProfile, network: Network) -> float:
+        return schedule(network, create(profile, network.precision, "paper"), "sequential").latency_us
+
+    assert latency_us(v100, tf32) == latency_us(v100, fp32)
+    assert latency_us(a100, tf32) < 0.6 * latency_us(a100, fp32)

@@ -87,7 +87,7 @@ def test_only_pointwise_convolutions_have_small_tiles() -> None:
         ({"groups": 4}, {"implicit"}),
         ({"groups": 64}, {"depthwise"}),
         ({"precision": Precision.FP16}, {"implicit"}),
-        ({"precision": Precision.TF32}, {"implicit"}),
+        ({"precision": Precision.TF32}, {"winograd", "fft", "implicit"}),
     ],
 )
 def test_which_algorithms_apply(arguments: dict[str, int], algorithms: set[str]) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from iossim.ir.types import Precision
-from iossim.lowering.convolution.shape import ConvolutionShape
+from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.kernel import Candidate, WorkClass, ceil_div
 from iossim.lowering.matrix_product import TILE_32X32, TILE_64X64, Product, product_kernel, stream_kernel
 
@@ -24,7 +24,7 @@ _LARGEST_KERNEL = 16
 
 def fft(shape: ConvolutionShape) -> Iterator[Candidate]:
     """The tiled transform, none where it does not apply."""
-    if shape.precision is not Precision.FP32 or not shape.is_dense_unit_stride or len(shape.kernel) != 2:
+    if shape.precision not in FP32_STORED or not shape.is_dense_unit_stride or len(shape.kernel) != 2:
         return
     if not 1 < max(shape.kernel) <= _LARGEST_KERNEL:
         return
@@ -43,7 +43,7 @@ def fft(shape: ConvolutionShape) -> Iterator[Candidate]:
         0,
         output * _COMPLEX_BYTES,
         shape.element_bytes,
-        shape.precision,
+        Precision.FP32,
         _FREQUENCIES,
         flops_per_step=8,
     )

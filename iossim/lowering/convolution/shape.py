@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision, TensorType
 
+#: Precisions whose tensors are fp32, so that an algorithm in fp32 arithmetic may serve them.
+FP32_STORED = (Precision.FP32, Precision.TF32)
+
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionShape:

@@ -6,7 +6,7 @@ library has several shapes (they are part of the kernel names: ``tile148``, ``ti
 
 *Non-fused*, 3x3 and 5x5: transforms of data, filter and output as kernels of their own around one batched matrix
 product; F(4x4, 3x3) with 36 products for 16 outputs, F(9x9, 5x5) with 169 for 81. The filter is transformed in every
-call. Both compute in fp32 units only.
+call. Both compute in fp32, also where tf32 is allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 
 from iossim.ir.types import Precision
-from iossim.lowering.convolution.shape import ConvolutionShape
+from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.lowering.matrix_product import (
     TILE_32X32,
@@ -38,7 +38,7 @@ _GEMM_TILES = (TILE_128X64, TILE_64X64, TILE_32X128, TILE_128X32, TILE_32X32)
 
 def winograd(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Fused and non-fused candidates, none where the algorithm does not apply."""
-    if shape.precision is not Precision.FP32 or not shape.is_dense_unit_stride or len(shape.kernel) != 2:
+    if shape.precision not in FP32_STORED or not shape.is_dense_unit_stride or len(shape.kernel) != 2:
         return
     if shape.kernel == (3, 3):
         yield Candidate("winograd_fused", (_fused(shape),))
@@ -103,7 +103,7 @@ def _non_fused(shape: ConvolutionShape, edge: int) -> Iterator[Candidate]:
         bytes_written=shape.output_bytes,
     )
     product = Product(
-        count, shape.filters, shape.channels, data + filters, 0, output, size, shape.precision, taps
+        count, shape.filters, shape.channels, data + filters, 0, output, size, Precision.FP32, taps
     )  # fmt: skip
     for tile in _GEMM_TILES:
         gemm = product_kernel(product, tile, WorkClass.WINOGRAD_GEMM)
