@@ -37,6 +37,8 @@ class OptionError(IossimError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A remedy for a misspelt name: the nearest known one, and all of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    wanted = name.lower()
+    begun = [known_name for known_name in names if wanted and known_name.startswith(wanted)]
+    near = begun or difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(names)}"

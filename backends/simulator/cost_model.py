@@ -16,6 +16,7 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice, price_unit
 from iossim.backends.simulator.stage_model import price_masks, stage_spans
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.devices.load import device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, ScheduleError, did_you_mean
 from iossim.execution.timeline import Span
@@ -39,7 +40,9 @@ def create(device: DeviceProfile | None, precision: Precision, engine: str, argu
     if argument:
         raise OptionError(f"--cost-model simulator:{argument}: the simulator takes no argument; leave it out")
     if device is None:
-        raise OptionError("--cost-model simulator needs a device; give --device")
+        raise OptionError(
+            f"--cost-model simulator needs a device; give --device NAME; known: {', '.join(device_names())}"
+        )
     if engine not in ENGINES:
         raise OptionError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
     return SimulatorCostModel(device, precision, engine)  # type: ignore[arg-type]

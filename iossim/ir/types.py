@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from iossim.errors import OptionError, did_you_mean
+
 
 class DType(StrEnum):
     """Element type in memory."""
@@ -75,6 +77,14 @@ class Precision(StrEnum):
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
+
+    @staticmethod
+    def named(name: str) -> Precision:
+        """The precision of that name; raises OptionError suggesting the nearest one."""
+        known = [precision.value for precision in Precision]
+        if name not in known:
+            raise OptionError(f"unknown dtype {name!r}; {did_you_mean(name, known)}")
+        return Precision(name)
 
     @property
     def storage(self) -> DType:

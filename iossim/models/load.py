@@ -43,7 +43,7 @@ def load(
     if batch is not None and batch < 1:
         raise OptionError(f"batch {batch} is not possible: give 1 or more")
     check_max_block(max_block)
-    precision = _precision(dtype)
+    precision = Precision.named(dtype)
     unit_policy(units)  # an unknown one is an error before anything is read
     whole_shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     dimensions = dict(dimensions or {})
@@ -167,13 +167,6 @@ def _zoo_model(name: str) -> ZooModel:
     if "/" in name or "\\" in name or "." in name:
         raise ModelError(f"model file {name!r} does not exist; give an ONNX file, or a model of the zoo by name")
     return zoo_model(name)
-
-
-def _precision(dtype: str) -> Precision:
-    known = [precision.value for precision in Precision]
-    if dtype not in known:
-        raise OptionError(f"unknown dtype {dtype!r}; {did_you_mean(dtype, known)}")
-    return Precision(dtype)
 
 
 def _integer(name: str, text: str) -> int:
