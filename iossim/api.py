@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.devices.load import device as load_device
@@ -19,7 +21,9 @@ from iossim.errors import OptionError, ScheduleError, did_you_mean
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.load import load, load_source
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
+from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import reprice
 from iossim.scheduling.options import SearchOptions, StageSpace
@@ -32,13 +36,18 @@ ENGINES = ("paper", "graph")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Schedules of one network on one device, each by another scheduler, in the order asked for."""
+    """Schedules of one network on one device, each by another scheduler, in the order asked for.
+
+    ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule
+    may be the best that it had found so far.
+    """
 
     network: Network
     device: str
     engine: str
     cost_model: dict[str, str]
     schedules: tuple[Schedule, ...]
+    complete: bool = True
 
     def __getitem__(self, scheduler: str) -> Schedule:
         for found in self.schedules:
@@ -51,10 +60,20 @@ class Comparison:
         return self.network.source.batch
 
     @property
-    def baseline_us(self) -> float:
+    def baseline(self) -> Schedule:
         """What speed-ups are against: the sequential schedule, or the slowest where it was not asked for."""
-        latencies = {found.scheduler: found.latency_us for found in self.schedules}
-        return latencies.get("sequential", max(latencies.values()))
+        slowest = max(self.schedules, key=lambda found: found.latency_us)
+        return next((found for found in self.schedules if found.scheduler == "sequential"), slowest)
+
+    @property
+    def baseline_us(self) -> float:
+        return self.baseline.latency_us
+
+    @property
+    def best(self) -> Schedule:
+        """The fastest; of equals the last, which searched the larger space."""
+        least_us = min(found.latency_us for found in self.schedules)
+        return next(found for found in reversed(self.schedules) if found.latency_us <= least_us * (1 + 1e-9))
 
     def published_us(self, scheduler: str) -> float | None:
         """The measured latency that is published for this point, where one is known."""
@@ -71,6 +90,7 @@ class Comparison:
             "dtype": str(self.network.precision),
             "engine": self.engine,
             "cost_model": self.cost_model,
+            "complete": self.complete,
             "schedules": [
                 {
                     "scheduler": found.scheduler,
@@ -99,7 +119,7 @@ def cost_model(
     if engine not in ENGINES:
         raise OptionError(f"--engine {engine!r} is not known; {did_you_mean(engine, ENGINES)}")
     profile = load_device(device) if isinstance(device, str) else device
-    return create_cost_model(spec, profile, Precision(precision), engine)
+    return create_cost_model(spec, profile, Precision.named(precision), engine)
 
 
 def search_options(
@@ -121,18 +141,26 @@ def compare(
 ) -> Comparison:
     """Schedule a network by several schedulers (default: all), side by side.
 
-    ``progress`` makes for each scheduler what is told of its progress. An interrupted search ends the comparison with
-    the best schedule so far.
+    ``progress`` makes for each scheduler what is told of its progress. KeyboardInterrupt ends the comparison with the
+    schedules so far, once there is one.
     """
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
+    _warm_up(network, prices)
     found: list[Schedule] = []
+    complete = True
     for name in schedulers or scheduler_names():
-        found.append(schedule(network, prices, name, options, progress(name)))
-        if not found[-1].complete:
+        try:
+            found.append(_priced(schedule(network, prices, name, options, progress(name)), prices))
+            complete = found[-1].complete
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            complete = False
+        if not complete:
             break
     identity = prices.identity
-    return Comparison(network, identity.device, engine, identity.to_json(), tuple(found))
+    return Comparison(network, identity.device, engine, identity.to_json(), tuple(found), complete)
 
 
 def optimize(
@@ -145,9 +173,14 @@ def optimize(
     options: SearchOptions | None = None,
     progress: Progress = ignore,
 ) -> Schedule:
-    """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS."""
+    """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
+
+    KeyboardInterrupt ends a search of IOS with the best schedule so far, which then is not ``complete``.
+    """
     network = load(model) if isinstance(model, str) else model
-    return schedule(network, _cost_model(cost_model, device, network, engine), scheduler, options, progress)
+    prices = _cost_model(cost_model, device, network, engine)
+    _warm_up(network, prices)
+    return _priced(schedule(network, prices, scheduler, options, progress), prices)
 
 
 def simulate(
@@ -167,11 +200,13 @@ def simulate(
         source = ModelSource(read.source.model, read.source.batch, tuple(read.source.options.items()))
         network = load_source(source)
     fit(read, network)
+    if device is None and cost_model == "simulator" != read.cost_model.get("name"):
+        raise OptionError(
+            f"the schedule was priced by {read.cost_model.get('name', read.device)!r}, not for a device; say which with "
+            "--device, or with --cost-model"
+        )
     prices = _cost_model(cost_model, device or read.device, network, engine or read.engine or "paper")
-    repriced = reprice(read, network, prices)
-    if repriced.latency_us == float("inf"):
-        raise ScheduleError(f"the schedule has a stage that {prices.identity.name!r} cannot price")
-    return repriced
+    return _priced(reprice(read, network, prices), prices)
 
 
 def summary(found: Schedule) -> str:
@@ -184,11 +219,46 @@ def summary(found: Schedule) -> str:
     ]
     if found.lower_bound_us is not None and found.gap is not None:
         lines.append(
-            f"no schedule takes less than {found.lower_bound_us / 1e3:.3f} ms ({100 * found.gap:.1f}% below)"
+            f"no schedule takes less than {found.lower_bound_us / 1e3:.3f} ms: this one is {100 * found.gap:.1f}% above"
         )
+    lines += [f"note: {note}" for note in found.notes]
+    claim = optimality(found)
+    return "\n".join([*lines, claim] if claim else lines)
+
+
+def optimality(found: Schedule) -> str | None:
+    """What the search that found a schedule proves about it, in words; None for a scheduler that does not search."""
     if not found.complete:
-        lines.append("interrupted: the best schedule found so far")
-    return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
+        return "interrupted: the best schedule found so far, not proven optimal"
+    if "stages" not in found.options:
+        return None
+    if found.notes:
+        return "not proven optimal: not all was searched, as noted"
+    pruning = [
+        f"groups of at most {found.options['max_group_size']} units" if found.options["max_group_size"] else "",
+        f"at most {found.options['max_groups']} groups" if found.options["max_groups"] else "",
+    ]
+    stages = f"{found.options['stages']} stages" if found.options["concurrent"] else "single units and merged ones"
+    among = ", ".join([f"{stages}{'' if found.options['merge'] else ' without merging'}", *filter(None, pruning)])
+    return f"proven optimal at these prices among all schedules of {among}"
+
+
+def _priced(found: Schedule, prices: CostModel) -> Schedule:
+    """The schedule itself; raises ScheduleError naming the first stage that cannot run."""
+    for stage in found.stages:
+        if stage.latency_us == float("inf"):
+            kind = "merged " if stage.strategy == "merge" else ""
+            raise ScheduleError(
+                f"scheduler {found.scheduler!r}: cost model {prices.identity.name!r} has no price for the {kind}stage of "
+                f"{', '.join(map(repr, stage.units))}; add it, or choose another scheduler or cost model"
+            )
+    return found
+
+
+def _warm_up(network: Network, prices: CostModel) -> None:
+    """Price one unit: loading compiled code, say, is part of no scheduler's search time."""
+    problem = ScheduleProblem.of_block(network, network.blocks[0])
+    prices.price_stages(StageBatch.concurrent(problem, np.ones(1, dtype=np.uint64)))
 
 
 def _cost_model(

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.cli import options
-from iossim.cli.loading import load_network, progress_bar
+from iossim.cli.exit_codes import ExitCode
+from iossim.cli.interrupt import interruptible
+from iossim.cli.loading import load_network
 from iossim.cli.outputs import Writer, check_outputs, schedule_files, wants_plot
+from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.api import Comparison
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("compare", help="Compare sequential, greedy and the three IOS schedulers on one device.")(compare)
+    app.command("compare", help="Compare all schedulers on one device, side by side.")(compare)
 
 
 def compare(
@@ -41,31 +44,13 @@ def compare(
 ) -> None:
     """Schedule a model by every scheduler and print them side by side."""
     from iossim import api
-    from iossim.scheduling.scheduler import scheduler_names
 
-    check_outputs(out, trace, plot)
     search = api.search_options(stages, max_group_size, max_groups)
+    prices = api.cost_model(cost_model, device, dtype, engine)
+    check_outputs(out, trace, plot, prices)
     network = load_network(model, batch, dtype, shape, graphs, units, max_block)
-    prices = api.cost_model(cost_model, device, network.precision, engine)
-    found: list[api.Comparison] = []
-    for name in scheduler_names():
-        with progress_bar(name, quiet=as_json) as progress:
-            found.append(
-                api.compare(
-                    network,
-                    None,
-                    schedulers=[name],
-                    engine=engine,
-                    cost_model=prices,
-                    options=search,
-                    progress=lambda scheduler, progress=progress: progress,  # type: ignore[misc]
-                )
-            )
-        if not found[-1].schedules[0].complete:
-            break
-    comparison = api.Comparison(
-        network, found[0].device, engine, found[0].cost_model, tuple(one.schedules[0] for one in found)
-    )
+    with progress_bars(quiet=as_json) as progress, interruptible():
+        comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
     if as_json:
         typer.echo(json.dumps(comparison.to_json(), indent=1))
     else:
@@ -75,11 +60,14 @@ def compare(
 
         written = write_all(out, _files(comparison, prices, trace, plot))
         typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+    if not comparison.complete:
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _print(comparison: Comparison) -> None:
     from rich.console import Console
 
+    from iossim.api import optimality
     from iossim.reporting.comparison import ComparisonRow
     from iossim.reporting.console import comparison_table
 
@@ -96,8 +84,16 @@ def _print(comparison: Comparison) -> None:
     console.print(comparison_table(title, rows))
     for note in dict.fromkeys(note for found in comparison.schedules for note in found.notes):
         console.print(f"note: {note}", style="dim", highlight=False)
-    if not comparison.schedules[-1].complete:
-        console.print("interrupted: the last schedule is the best found so far", highlight=False)
+    best = comparison.best
+    console.print(
+        f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {comparison.baseline_us / best.latency_us:.2f}x "
+        f"the speed of {comparison.baseline.scheduler}",
+        highlight=False,
+    )
+    if not comparison.complete:
+        console.print("interrupted: not all was searched, and the last line holds the best so far", highlight=False)
+    elif claim := optimality(best):
+        console.print(claim, highlight=False)
 
 
 def _files(comparison: Comparison, prices: CostModel, trace: bool | None, plot: bool | None) -> dict[str, Writer]:
@@ -105,10 +101,9 @@ def _files(comparison: Comparison, prices: CostModel, trace: bool | None, plot: 
     from iossim.reporting.comparison import ComparisonRow
     from iossim.schedule.schedule import write_atomically
 
-    best = min(comparison.schedules, key=lambda found: found.latency_us)
     text = json.dumps(comparison.to_json(), indent=1) + "\n"
     files: dict[str, Writer] = {"comparison.json": lambda path: write_atomically(path, text)}
-    files |= schedule_files(comparison.network, best, prices, trace, plot, comparison.baseline_us)
+    files |= schedule_files(comparison.network, comparison.best, prices, trace, plot, comparison.baseline_us)
     if wants_plot(plot):
         from iossim.reporting.comparison_plot import comparison_figure
         from iossim.reporting.figures import save_figure

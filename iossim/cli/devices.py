@@ -13,7 +13,8 @@ DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's na
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Device profiles: datasheet facts and model parameters.", no_args_is_help=True)
+    group = typer.Typer(help="Device profiles: datasheet facts and model parameters.")
+    group.callback(invoke_without_command=True)(options.help_without_command)
     group.command("list", help="The devices that ship.")(list_devices)
     group.command("show", help="What is known of a device, and from where.")(show_device)
     app.add_typer(group, name="devices")

@@ -1,10 +1,8 @@
-"""From command-line options to a network, and back to what the user sees while it works."""
+"""From command-line options to a network."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +10,6 @@ from iossim.errors import OptionError
 
 if TYPE_CHECKING:
     from iossim.ir.network import Network
-    from iossim.scheduling.scheduler import Progress
 
 
 def load_network(
@@ -48,18 +45,3 @@ def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
             raise OptionError(f"--shape {text!r} is not a shape; write NAME=1x3x224x224")
         shapes[name] = tuple(int(size) for size in sizes)
     return shapes
-
-
-@contextmanager
-def progress_bar(label: str, quiet: bool) -> Iterator[Progress]:
-    """A bar on standard error that goes away when done; nothing where nobody looks."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -13,10 +13,10 @@ import typer
 
 import iossim.cli
 from iossim._version import __version__
+from iossim.cli.exit_codes import ExitCode
+from iossim.cli.interrupt import StopNow
+from iossim.cli.options import help_without_command
 from iossim.errors import IossimError
-
-USAGE_ERROR = 2
-INTERRUPTED = 130
 
 #: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -27,19 +27,23 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         name="iossim",
         help="Find, price and explain inter-operator schedules of neural networks, with or without a GPU.",
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help: it fits 80 columns, and prints brackets as they are
+        epilog="Exit codes: 0 done; 2 a mistake in the input; 3 interrupted, the best schedule so far was printed; "
+        "130 interrupted without one.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
     @app.callback(invoke_without_command=True)
     def _root(
+        context: typer.Context,
         version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
     ) -> None:
         if version:
             typer.echo(f"iossim {__version__}")
             raise typer.Exit
+        help_without_command(context)
 
     for name in sorted(module.name for module in iter_modules(iossim.cli.__path__)):
         module = import_module(f"iossim.cli.{name}")
@@ -51,28 +55,29 @@ def build_app() -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     try:
-        result = build_app()(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        given = None if arguments is None else list(arguments)
+        result = build_app()(args=given, prog_name="iossim", standalone_mode=False)
     except IossimError as error:
         return _fail(str(error))
     except _ParserError as error:
         return _fail(_one_line(error))
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, StopNow, typer.Abort):
         print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (a pager, head): nothing to tell it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return result if isinstance(result, int) else 0
+    return result if isinstance(result, int) else ExitCode.DONE
 
 
 def _fail(line: str) -> int:
     print(f"error: {' '.join(line.split())}", file=sys.stderr)
-    return USAGE_ERROR
+    return ExitCode.MISTAKE
 
 
 def _one_line(error: Exception) -> str:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "iossim"
-    return f"{message or 'no command given'} (see '{path} --help')"
+    return f"{message} (see '{path} --help')"

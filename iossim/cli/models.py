@@ -12,7 +12,8 @@ from iossim.cli.loading import load_network
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Networks of the zoo, and what is in a model file.", no_args_is_help=True)
+    group = typer.Typer(help="Networks of the zoo, and what is in a model file.")
+    group.callback(invoke_without_command=True)(options.help_without_command)
     group.command("list", help="The networks of the zoo.")(list_models)
     group.command("show", help="What is in a network: units, blocks, work, parameters.")(show_model)
     app.add_typer(group, name="models")

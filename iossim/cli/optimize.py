@@ -7,8 +7,11 @@ from typing import Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.loading import load_network, progress_bar
+from iossim.cli.exit_codes import ExitCode
+from iossim.cli.interrupt import interruptible
+from iossim.cli.loading import load_network
 from iossim.cli.outputs import check_outputs, schedule_files
+from iossim.cli.progress import progress_bars
 
 SchedulerName = Annotated[
     str,
@@ -17,7 +20,7 @@ SchedulerName = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command("optimize", help="Find the best schedule of a model on a device, and write it down.")(optimize)
+    app.command("optimize", help="Find the best schedule of a model on a device.")(optimize)
 
 
 def optimize(
@@ -43,13 +46,19 @@ def optimize(
     """Schedule a model, print the stages, and write schedule.json, graph.dot, trace.json and timeline.svg to --out."""
     from iossim import api
 
-    check_outputs(out, trace, plot)
     search = api.search_options(stages, max_group_size, max_groups)
+    prices = api.cost_model(cost_model, device, dtype, engine)
+    check_outputs(out, trace, plot, prices)
     network = load_network(model, batch, dtype, shape, graphs, units, max_block)
-    prices = api.cost_model(cost_model, device, network.precision, engine)
-    with progress_bar(scheduler, quiet=as_json) as progress:
+    with progress_bars(quiet=as_json) as progress, interruptible():
         found = api.optimize(
-            network, None, scheduler=scheduler, engine=engine, cost_model=prices, options=search, progress=progress
+            network,
+            None,
+            scheduler=scheduler,
+            engine=engine,
+            cost_model=prices,
+            options=search,
+            progress=progress(scheduler),
         )
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
@@ -67,3 +76,5 @@ def optimize(
         baseline = api.optimize(network, None, scheduler="sequential", engine=engine, cost_model=prices)
         written = write_all(out, schedule_files(network, found, prices, trace, plot, baseline.latency_us))
         typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+    if not found.complete:
+        raise typer.Exit(ExitCode.INCOMPLETE)

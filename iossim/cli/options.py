@@ -7,6 +7,21 @@ from typing import Annotated
 
 import typer
 
+
+def whole_number(text: str) -> int:
+    """An option's value as an integer; what it may be is for the option's reader to say."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+def help_without_command(context: typer.Context) -> None:
+    """A group of commands, called without one, says which there are."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A network of the zoo (see 'iossim models list') or an ONNX file.")
 ]
@@ -15,7 +30,10 @@ Device = Annotated[
     typer.Option("--device", "-d", metavar="NAME", help="A device (see 'iossim devices list') or a profile.yaml."),
 ]
 Batch = Annotated[
-    int | None, typer.Option("--batch", "-b", metavar="N", help="Batch size; by default 1, or an ONNX file's own.")
+    int | None,
+    typer.Option(
+        "--batch", "-b", metavar="N", parser=whole_number, help="Batch size; by default 1, or an ONNX file's own."
+    ),
 ]
 DataType = Annotated[str, typer.Option("--dtype", metavar="TYPE", help="fp32, tf32, fp16, bf16 or int8.")]
 Shape = Annotated[
@@ -29,7 +47,9 @@ Graphs = Annotated[
 Units = Annotated[
     str, typer.Option("--units", metavar="POLICY", help="How ops fuse into schedule units: model, fused, none ...")
 ]
-MaxBlock = Annotated[int, typer.Option("--max-block", metavar="N", help="Split blocks of more than N units.")]
+MaxBlock = Annotated[
+    int, typer.Option("--max-block", metavar="N", parser=whole_number, help="Split blocks of more than N units.")
+]
 Engine = Annotated[
     str,
     typer.Option("--engine", metavar="NAME", help="paper: streams with syncs between stages; graph: one CUDA graph."),
@@ -42,10 +62,16 @@ Stages = Annotated[
     str, typer.Option("--stages", metavar="DEFINITION", help="Stages that may be formed: general or paper.")
 ]
 MaxGroupSize = Annotated[
-    int | None, typer.Option("--max-group-size", "-r", metavar="N", help="Prune: units in a group (r of the paper).")
+    int | None,
+    typer.Option(
+        "--max-group-size", "-r", metavar="N", parser=whole_number, help="Prune: units in a group (r of the paper)."
+    ),
 ]
 MaxGroups = Annotated[
-    int | None, typer.Option("--max-groups", "-s", metavar="N", help="Prune: groups in a stage (s of the paper).")
+    int | None,
+    typer.Option(
+        "--max-groups", "-s", metavar="N", parser=whole_number, help="Prune: groups in a stage (s of the paper)."
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write files into this folder.")]
 Trace = Annotated[

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Writer = Callable[[Path], None]
 
 
-def check_outputs(out: Path | None, trace: bool | None, plot: bool | None) -> None:
+def check_outputs(out: Path | None, trace: bool | None, plot: bool | None, cost_model: CostModel) -> None:
     """Refuse what cannot be written before the search starts."""
     from iossim.reporting.output_folder import check_writable
 
@@ -26,6 +26,11 @@ def check_outputs(out: Path | None, trace: bool | None, plot: bool | None) -> No
         raise OptionError(f"{'--trace' if trace else '--plot'} needs a folder to write to; give --out DIR")
     if out is not None:
         check_writable(out)
+    if (trace or plot) and not hasattr(cost_model, "timeline"):
+        raise OptionError(
+            f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
+            "--trace and --plot"
+        )
     if plot and find_spec("matplotlib") is None:
         raise OptionError("--plot needs matplotlib, which is not installed; pip install 'iossim[report]'")
 
@@ -51,9 +56,9 @@ def schedule_files(
         "schedule.json": schedule.save,
         "graph.dot": lambda path: write_atomically(path, dot(network, schedule)),
     }
-    spans = _timeline(network, schedule, cost_model, required=bool(trace or plot))
-    if spans is None:
+    if not hasattr(cost_model, "timeline"):
         return files
+    spans: Sequence[Span] = cost_model.timeline(network, schedule)
     if trace is not False:
         from iossim.reporting.perfetto_trace import perfetto_trace
 
@@ -66,15 +71,3 @@ def schedule_files(
         files["timeline.svg"] = lambda path: save_figure(figure, path)
         files["timeline.png"] = lambda path: save_figure(figure, path)
     return files
-
-
-def _timeline(network: Network, schedule: Schedule, cost_model: CostModel, required: bool) -> Sequence[Span] | None:
-    timeline = getattr(cost_model, "timeline", None)
-    if timeline is None:
-        if required:
-            raise OptionError(
-                f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out --trace and --plot"
-            )
-        return None
-    spans: Sequence[Span] = timeline(network, schedule)
-    return spans

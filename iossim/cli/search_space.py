@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.loading import load_network, progress_bar
+from iossim.cli.loading import load_network
+from iossim.cli.progress import progress_bars
 
 CountedStages = Annotated[
     str, typer.Option("--stages", metavar="DEFINITION", help="Stages that are counted: general or paper.")
@@ -17,7 +18,7 @@ CountedStages = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command("search-space", help="Count states, transitions, stages and schedules, block by block.")(search_space)
+    app.command("search-space", help="Count states, stages and schedules, block by block.")(search_space)
 
 
 def search_space(
@@ -41,7 +42,8 @@ def search_space(
     network = load_network(model, batch, "fp32", shape, graphs, units, max_block)
     counted: dict[bytes, SearchSpace] = {}
     blocks: list[dict[str, str | int]] = []
-    with progress_bar("counting", quiet=as_json) as progress:
+    with progress_bars(quiet=as_json) as bars:
+        progress = bars("counting")
         for done, block in enumerate(network.blocks, 1):
             problem = ScheduleProblem.of_block(network, block)
             edges = problem.predecessors.tobytes()

@@ -1,0 +1,37 @@
+"""Ctrl-C during a search: once ends it with the best schedule so far, twice ends the program."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopNow(BaseException):
+    """The second interrupt. No KeyboardInterrupt, which a search takes as a wish to come to an end."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """The first SIGINT raises KeyboardInterrupt in the work, and says so; the second raises :class:`StopNow`."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    interrupts = 0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1:
+            raise StopNow
+        print("interrupted: ending with the best schedule so far; once more to stop at once", file=sys.stderr)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
