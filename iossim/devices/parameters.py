@@ -14,7 +14,7 @@ from iossim.devices.compute_capability import Architecture
 
 
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Provenance(_Value):

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Fact(_Value, Generic[T]):
