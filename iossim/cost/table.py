@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.errors import OptionError
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from iossim.ir.types import Precision
 
 
+#: A stage's strategy and its units.
+StageKey = tuple[str, frozenset[str]]
+
+
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class BoundaryPrices(_Value):
@@ -47,30 +51,48 @@ class StagePrice(_Value):
 
     units: list[str] = Field(min_length=1)
     strategy: Literal["concurrent", "merge"] = "concurrent"
-    latency_us: float = Field(ge=0, allow_inf_nan=False)
+    latency_us: float = Field(ge=0)
+
+    @property
+    def key(self) -> StageKey:
+        return self.strategy, frozenset(self.units)
+
+    @model_validator(mode="after")
+    def _each_unit_once(self) -> StagePrice:
+        for unit in self.units:
+            if self.units.count(unit) > 1:
+                raise ValueError(f"unit {unit!r} is in the stage twice")
+        return self
 
 
 class PriceTable(_Value):
-    """A table of stage prices."""
+    """A table of stage prices. ``device`` is what they were measured on, if the table says so."""
 
-    device: str = "table"
+    device: str | None = None
     boundary_us: BoundaryPrices = BoundaryPrices()
     stages: list[StagePrice]
 
+    @model_validator(mode="after")
+    def _each_stage_once(self) -> PriceTable:
+        seen: set[StageKey] = set()
+        for stage in self.stages:
+            if stage.key in seen:
+                units = ", ".join(map(repr, stage.units))
+                raise ValueError(f"the {stage.strategy} stage of units {units} is in the table twice")
+            seen.add(stage.key)
+        return self
+
 
 class TableCostModel:
-    """Prices stages by the names of their units."""
+    """Prices stages by the names of their units. ``device`` is named where the table names none."""
 
-    def __init__(self, table: PriceTable) -> None:
+    def __init__(self, table: PriceTable, device: str = "table", precision: str = "") -> None:
         self.table = table
+        self.identity = CostModelIdentity("table", table.device or device, precision)
 
     @cached_property
-    def _prices(self) -> dict[tuple[str, frozenset[str]], float]:
-        return {(stage.strategy, frozenset(stage.units)): stage.latency_us for stage in self.table.stages}
-
-    @property
-    def identity(self) -> CostModelIdentity:
-        return CostModelIdentity("table", self.table.device)
+    def _prices(self) -> dict[StageKey, float]:
+        return {stage.key: stage.latency_us for stage in self.table.stages}
 
     def price_stages(self, batch: StageBatch) -> Prices:
         names = batch.problem.unit_names
@@ -91,10 +113,10 @@ class TableCostModel:
         return None
 
 
-def read_table(path: Path) -> TableCostModel:
+def read_table(path: Path) -> PriceTable:
     """Raises OptionError naming the file and the field."""
     try:
-        return TableCostModel(PriceTable.model_validate_json(path.read_text()))
+        return PriceTable.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise OptionError(
             f"cannot read the price table {path}: {error.strerror}; give an existing JSON file"
@@ -102,11 +124,16 @@ def read_table(path: Path) -> TableCostModel:
     except UnicodeDecodeError:
         raise OptionError(f"the price table {path} is not text; give a JSON file") from None
     except ValidationError as error:
-        raise OptionError(f"the price table {path} is not valid: {first_problem(error)}") from None
+        raise OptionError(f"the price table {path} is not valid: {first_problem(error)}; correct it") from None
 
 
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> TableCostModel:
-    """``argument`` is the path of the table; the table knows its own device."""
+    """``argument`` is the path of the table; its device, where it names one, must be the one asked for."""
     if not argument:
         raise OptionError("the table cost model needs a file of prices; give --cost-model table:PRICES.json")
-    return read_table(Path(argument))
+    table = read_table(Path(argument))
+    if device is not None and table.device not in (None, device.name):
+        raise OptionError(
+            f"the price table {argument} is for device {table.device!r}, not {device.name!r}; leave out --device"
+        )
+    return TableCostModel(table, device.name if device else "table", str(precision))

@@ -165,7 +165,8 @@ def _onnx_path(model: str | Path) -> Path | None:
 
 def _zoo_model(name: str) -> ZooModel:
     if "/" in name or "\\" in name or "." in name:
-        raise ModelError(f"model file {name!r} does not exist; give an ONNX file, or a model of the zoo by name")
+        reason = "is a folder" if Path(name).is_dir() else "does not exist"
+        raise ModelError(f"model file {name!r} {reason}; give an ONNX file, or a model of the zoo by name")
     return zoo_model(name)
 
 

@@ -23,11 +23,12 @@ def check_writable(folder: Path) -> None:
 
 
 def write_all(folder: Path, files: Mapping[str, Callable[[Path], None]]) -> list[Path]:
-    """Make each file, by name, in a folder beside the final one, then move them in; returns their paths.
+    """Make each file, by name, in a folder inside the final one, then move them up; returns their paths.
 
-    If one of them fails, nothing is left behind. Raises OptionError if the folder cannot be written.
+    If one of them fails, no file and no folder is left behind. Raises OptionError if the folder cannot be written.
     """
     check_writable(folder)
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
@@ -45,5 +46,6 @@ def write_all(folder: Path, files: Mapping[str, Callable[[Path], None]]) -> list
         raise OptionError(f"output folder {folder}: {error.strerror}; choose another with --out") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-        if not any(folder.iterdir()):
-            folder.rmdir()
+        for place in made:
+            if not any(place.iterdir()):
+                place.rmdir()

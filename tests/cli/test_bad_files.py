@@ -1,0 +1,314 @@
+"""Files that are not what they should be: one line that names the file and what is wrong in it, and no file behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from command_line import printed, refused
+from onnx import TensorProto, helper, numpy_helper
+
+Words = Sequence[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def onnx_bytes(op: str = "Relu", shape: Sequence[int | str] = (1, 3, 8, 8), version: int = 13) -> bytes:
+    """A model of a single op."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], name="the_node")], "tiny", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+    data: bytes = model.SerializeToString()
+    return data
+
+
+MODEL_FILES: dict[str, tuple[bytes, Words]] = {
+    "text": (b"This is no ONNX file.\n", ["not an ONNX file"]),
+    "garbage": (bytes(range(256)) * 8, ["not an ONNX file"]),
+    "truncated": (onnx_bytes()[:-20], ["not an ONNX file"]),
+    "empty": (b"", ["is empty"]),
+    "unbound dimension": (onnx_bytes(shape=("N", 3, 8, "width")), ["'N'", "--shape"]),
+    "unknown op": (onnx_bytes("Erf"), ["Erf", "the_node"]),
+    "old operator set": (onnx_bytes(version=5), ["operator set 5", "version_converter"]),
+}
+
+
+@pytest.mark.parametrize("kind", MODEL_FILES)
+@pytest.mark.parametrize("command", ["compare model.onnx -d t4 --out out", "search-space model.onnx"])
+def test_model_files(kind: str, command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    contents, words = MODEL_FILES[kind]
+    Path("model.onnx").write_bytes(contents)
+    line = refused(capsys, command)
+    for word in ["model.onnx", *words]:
+        assert word in line
+    assert [path.name for path in folder.iterdir()] == ["model.onnx"]
+
+
+def test_folder_for_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("model.onnx").mkdir()
+    assert "is a folder" in refused(capsys, "compare model.onnx -d t4")
+    Path("saved").mkdir()
+    assert "'saved'" in refused(capsys, "compare saved -d t4")
+    assert "is a folder" in refused(capsys, "compare ./saved -d t4")
+
+
+def test_options_that_an_onnx_file_cannot_take(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("model.onnx").write_bytes(onnx_bytes())
+    line = refused(capsys, "compare model.onnx -d t4 --shape z=1x3x8x8")
+    assert "'z'" in line
+    assert "x" in line
+    assert "model.onnx" in refused(capsys, "compare model.onnx -d t4 --graphs somewhere")
+    assert "1x3x8" in refused(capsys, "compare model.onnx -d t4 --shape x=1x3x8")
+
+
+EDGE_LISTS: dict[str, tuple[str | None, Words]] = {
+    "missing": (None, ["3 edge lists", "needs 4"]),
+    "no header": ("16\n", ["4.txt", "header"]),
+    "words": ("16\ntwo\n0 1\n", ["4.txt", "line 2", "'two'"]),
+    "node out of range": ("16\n1\n0 16\n", ["4.txt", "line 3", "0 to 15"]),
+    "edge to itself": ("16\n1\n3 3\n", ["4.txt", "line 3", "itself"]),
+    "edge twice": ("16\n2\n3 4\n4 3\n", ["4.txt", "line 4", "twice"]),
+    "edges missing": ("16\n2\n3 4\n", ["4.txt", "line 2", "2 edges"]),
+    "half an edge": ("16\n1\n3\n", ["4.txt", "line 3"]),
+}
+
+
+@pytest.mark.parametrize("kind", EDGE_LISTS)
+def test_edge_lists(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    contents, words = EDGE_LISTS[kind]
+    Path("graphs").mkdir()
+    for number in (1, 2, 3):
+        Path(f"graphs/{number}.txt").write_text("2\n1\n0 1\n")
+    if contents is not None:
+        Path("graphs/4.txt").write_text(contents)
+    line = refused(capsys, "compare randwire -d t4 --graphs graphs")
+    for word in ["graphs", *words]:
+        assert word in line
+
+
+def test_edge_list_that_is_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("graphs").mkdir()
+    for number in range(4):
+        Path(f"graphs/{number}.txt").write_bytes(b"\xff\xfe\x00")
+    assert "0.txt" in refused(capsys, "compare randwire -d t4 --graphs graphs")
+
+
+def profile(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(printed(capsys, "devices show t4 --json"))
+    return document
+
+
+def without(field: str) -> Callable[[dict[str, Any]], object]:
+    return lambda document: document.pop(field)
+
+
+def with_field(path: str, value: object) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        *parents, last = path.split(".")
+        place: Any = document
+        for parent in parents:
+            place = place[int(parent) if isinstance(place, list) else parent]
+        place[int(last) if isinstance(place, list) else last] = value
+
+    return change
+
+
+PROFILES: dict[str, tuple[Callable[[dict[str, Any]], object], Words]] = {
+    "missing field": (without("datasheet"), ["'datasheet'"]),
+    "extra field": (with_field("datasheet.colour", "green"), ["datasheet", "colour"]),
+    "ill-typed field": (with_field("datasheet.sm_count.value", "many"), ["datasheet.sm_count"]),
+    "impossible value": (with_field("datasheet.sm_count.value", -4), ["datasheet.sm_count"]),
+    "not a number": (with_field("datasheet.boost_clock_ghz.value", float("nan")), ["datasheet.boost_clock_ghz"]),
+    "infinite": (with_field("engine.synchronise_us", float("inf")), ["engine.synchronise_us"]),
+}
+
+
+@pytest.mark.parametrize("kind", PROFILES)
+def test_device_profiles(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import yaml
+
+    change, words = PROFILES[kind]
+    document = profile(capsys)
+    change(document)
+    Path("mine.yaml").write_text(yaml.safe_dump(document))
+    for command in ("compare ios_sample -d mine.yaml", "devices show mine.yaml"):
+        line = refused(capsys, command)
+        for word in ["mine.yaml", *words]:
+            assert word in line
+
+
+@pytest.mark.parametrize(
+    ("contents", "reason"), [("a: [1, 2\n", "not YAML"), ("- 1\n", "not a mapping"), ("", "not a mapping")]
+)
+def test_device_file_that_holds_no_profile(contents: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.yaml").write_text(contents)
+    line = refused(capsys, "compare ios_sample -d mine.yaml")
+    assert "mine.yaml" in line
+    assert reason in line
+
+
+def test_device_file_that_is_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.yaml").write_bytes(b"\xff\xfe\x00\x01")
+    assert "not text" in refused(capsys, "devices show mine.yaml")
+    assert "mine.yaml" in refused(capsys, "devices show ./folder/mine.yaml")
+
+
+TABLES: dict[str, tuple[str, Words]] = {
+    "not JSON": ("{stages", ["not valid"]),
+    "a list": ("[]", ["not valid"]),
+    "no stages": ("{}", ["'stages'"]),
+    "extra field": ('{"stages": [], "unit": "ms"}', ["'unit'"]),
+    "ill-typed": ('{"stages": [{"units": "a", "latency_us": 1}]}', ["'stages.0.units'"]),
+    "negative": ('{"stages": [{"units": ["a"], "latency_us": -1}]}', ["'stages.0.latency_us'"]),
+    "not a number": ('{"stages": [{"units": ["a"], "latency_us": NaN}]}', ["'stages.0.latency_us'"]),
+    "unknown strategy": (
+        '{"stages": [{"units": ["a"], "strategy": "both", "latency_us": 1}]}',
+        ["'stages.0.strategy'", "merge"],
+    ),
+    "a stage twice": (
+        '{"stages": [{"units": ["a", "b"], "latency_us": 1}, {"units": ["b", "a"], "latency_us": 2}]}',
+        ["twice", "'a'", "'b'"],
+    ),
+    "a unit twice": ('{"stages": [{"units": ["a", "a"], "latency_us": 1}]}', ["'a'", "twice"]),
+    "no price for a unit": ('{"stages": [{"units": ["a"], "latency_us": 1}]}', ["no price", "'b'"]),
+    "infinite boundary": ('{"stages": [], "boundary_us": {"single_to_single": Infinity}}', ["single_to_single"]),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("command", ["compare ios_sample", "optimize ios_sample --scheduler sequential"])
+def test_price_tables(kind: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    contents, words = TABLES[kind]
+    Path("prices.json").write_text(contents)
+    line = refused(capsys, f"{command} --cost-model table:prices.json")
+    for word in words:
+        assert word in line
+
+
+def test_table_without_any_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("prices.json").write_text('{"stages": [{"units": ["a"], "latency_us": 1}]}')
+    line = refused(capsys, "optimize ios_sample --cost-model table:prices.json")
+    assert "'table'" in line
+    assert "price at least every unit alone" in line
+
+
+def test_table_that_is_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("prices.json").write_bytes(b"\xff\xfe\x00")
+    assert "not text" in refused(capsys, "compare ios_sample --cost-model table:prices.json")
+
+
+SCHEDULES: dict[str, tuple[Callable[[dict[str, Any]], object], Words]] = {
+    "missing field": (without("blocks"), ["'blocks'"]),
+    "extra field": (with_field("colour", "green"), ["'colour'"]),
+    "ill-typed field": (with_field("latency_us", "fast"), ["'latency_us'"]),
+    "negative": (with_field("blocks.0.stages.0.latency_us", -1.0), ["'blocks.0.stages.0.latency_us'"]),
+    "not a number": (with_field("latency_us", float("nan")), ["'latency_us'"]),
+    "later format": (with_field("format_version", 99), ["99"]),
+    "unknown strategy": (with_field("blocks.0.stages.0.strategy", "both"), ["'blocks.0.stages.0.strategy'"]),
+    "unknown unit": (with_field("blocks.0.stages.0.groups.0.0", "nowhere"), ["'nowhere'"]),
+    "unit twice": (with_field("blocks.0.stages.1.groups.0.0", "a"), ["'a'", "twice"]),
+    "unit missing": (lambda document: document["blocks"][0]["stages"].pop(1), ["in no stage"]),
+    "out of order": (lambda document: document["blocks"][0]["stages"].reverse(), ["reads"]),
+    "empty group": (lambda document: document["blocks"][0]["stages"][0]["groups"].append([]), ["without units"]),
+    "other graph": (with_field("graph_hash", "0" * 16), ["hash", "0" * 16]),
+    "other block": (with_field("blocks.0.name", "other"), ["'other'"]),
+    "block missing": (with_field("blocks", []), ["0 blocks"]),
+    "other model": (with_field("source.model", "squeezenet"), ["hash"]),
+    "unknown model": (with_field("source.model", "squeezenett"), ["'squeezenett'", "did you mean"]),
+    "model file gone": (with_field("source.model", "gone.onnx"), ["gone.onnx", "does not exist"]),
+    "other batch": (with_field("source.batch", 2), ["hash"]),
+    "batch below one": (with_field("source.batch", 0), ["'source.batch'"]),
+    "unknown option": (with_field("source.options", {"colour": "green"}), ["'colour'"]),
+    "ill-typed option": (with_field("source.options", {"max_block": "x"}), ["'max_block'"]),
+    "ill-typed shape": (with_field("source.options", {"shape.image": "1xx"}), ["shape.image"]),
+    "unknown device": (with_field("device", "t5"), ["'t5'", "did you mean 't4'?"]),
+    "unknown engine": (with_field("engine", "grap"), ["'grap'", "did you mean 'graph'?"]),
+    "unknown precision": (with_field("source.options", {"dtype": "fp17"}), ["'fp17'"]),
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A sequential schedule of the sample network: stages a, b, c, d and concat, in this order."""
+    import iossim
+
+    path = tmp_path_factory.mktemp("saved") / "schedule.json"
+    iossim.optimize("ios_sample", "t4", scheduler="sequential").save(path)
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_schedules(kind: str, saved: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change, words = SCHEDULES[kind]
+    document = json.loads(json.dumps(saved))
+    change(document)
+    Path("schedule.json").write_text(json.dumps(document))
+    line = refused(capsys, "simulate schedule.json")
+    for word in words:
+        assert word in line
+    assert [path.name for path in folder.iterdir()] == ["schedule.json"]
+
+
+@pytest.mark.parametrize("contents", [b"", b"no schedule", b"[]", b"\xff\xfe\x00", b'{"format_version": 1'])
+def test_file_that_holds_no_schedule(contents: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("schedule.json").write_bytes(contents)
+    assert "schedule.json" in refused(capsys, "simulate schedule.json")
+
+
+def test_folder_for_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "directory" in refused(capsys, "simulate .")
+
+
+def test_schedule_priced_by_no_device(capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, "optimize ios_sample --cost-model random:7 --out out")
+    line = refused(capsys, "simulate out/schedule.json")
+    assert "'random'" in line
+    assert "--device" in line
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_folder_that_may_not_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("closed").mkdir(mode=0o500)
+    line = refused(capsys, "compare ios_sample -d t4 --out closed/out")
+    assert "cannot be written" in line
+
+
+def test_disk_that_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that cannot be written: the others are not left behind, and the result was printed before."""
+    from iossim.cli.main import main
+    from iossim.schedule import schedule
+
+    def full(path: Path, contents: str | bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(schedule, "write_atomically", full)
+    assert main(["optimize", "ios_sample", "-d", "t4", "--out", "new/out"]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert list(folder.iterdir()) == []
+
+
+def test_damaged_external_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights in a file of their own that is gone."""
+    weight = numpy_helper.from_array(np.ones((3, 3, 1, 1), dtype=np.float32), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 8, 8])
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "tiny", [x], [y], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    onnx.save(model, "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    Path("weights.bin").unlink()
+    line = refused(capsys, "optimize model.onnx -d t4")
+    assert "weights.bin" in line
+    assert "does not exist" in line
