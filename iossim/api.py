@@ -200,12 +200,14 @@ def simulate(
         source = ModelSource(read.source.model, read.source.batch, tuple(read.source.options.items()))
         network = load_source(source)
     fit(read, network)
-    if device is None and cost_model == "simulator" != read.cost_model.get("name"):
-        raise OptionError(
-            f"the schedule was priced by {read.cost_model.get('name', read.device)!r}, not for a device; say which with "
-            "--device, or with --cost-model"
-        )
-    prices = _cost_model(cost_model, device or read.device, network, engine or read.engine or "paper")
+    if device is None and cost_model == "simulator":
+        priced_by = read.cost_model.get("name")
+        if priced_by != "simulator":
+            raise OptionError(
+                f"the schedule was priced by {priced_by!r}, not for a device; say which with --device or --cost-model"
+            )
+        device = read.device
+    prices = _cost_model(cost_model, device, network, engine or read.engine or "paper")
     return _priced(reprice(read, network, prices), prices)
 
 
@@ -226,6 +228,15 @@ def summary(found: Schedule) -> str:
     return "\n".join([*lines, claim] if claim else lines)
 
 
+def describe(space: StageSpace) -> str:
+    """A space of stages in words."""
+    pruning = [
+        f"groups of at most {space.max_group_size} units" if space.max_group_size else "",
+        f"at most {space.max_groups} groups" if space.max_groups else "",
+    ]
+    return ", ".join([f"{space.definition} stages", *filter(None, pruning)])
+
+
 def optimality(found: Schedule) -> str | None:
     """What the search that found a schedule proves about it, in words; None for a scheduler that does not search."""
     if not found.complete:
@@ -234,12 +245,9 @@ def optimality(found: Schedule) -> str | None:
         return None
     if found.notes:
         return "not proven optimal: not all was searched, as noted"
-    pruning = [
-        f"groups of at most {found.options['max_group_size']} units" if found.options["max_group_size"] else "",
-        f"at most {found.options['max_groups']} groups" if found.options["max_groups"] else "",
-    ]
-    stages = f"{found.options['stages']} stages" if found.options["concurrent"] else "single units and merged ones"
-    among = ", ".join([f"{stages}{'' if found.options['merge'] else ' without merging'}", *filter(None, pruning)])
+    space = search_options(*(found.options[name] for name in ("stages", "max_group_size", "max_groups"))).space
+    stages = describe(space) if found.options["concurrent"] else "single units and merged ones"
+    among = stages if found.options["merge"] else f"{stages}, without merging"
     return f"proven optimal at these prices among all schedules of {among}"
 
 

@@ -34,7 +34,7 @@ def search_space(
     as_json: options.Json = False,
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
-    from iossim.api import search_options
+    from iossim.api import describe, search_options
     from iossim.schedule.problem import ScheduleProblem
     from iossim.scheduling.counting import SearchSpace, count_search_space
 
@@ -62,9 +62,6 @@ def search_space(
 
     from iossim.reporting.console import records_table
 
-    title = f"{network.name}, {space.definition} stages, " + (
-        f"groups of at most {space.max_group_size or 'any'} units, at most {space.max_groups or 'any'} groups"
-        if space.max_group_size or space.max_groups
-        else "unpruned"
-    )
+    unpruned = space.max_group_size is None and space.max_groups is None
+    title = f"{network.name}, {describe(space)}{', unpruned' if unpruned else ''}"
     Console().print(records_table(title, [*blocks, {"name": "total", **totals}]))

@@ -1,0 +1,87 @@
+"""``iossim models`` and ``iossim devices``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json
+
+MODELS = [
+    "inception_v3",
+    "ios_sample",
+    "nasnet_a",
+    "randwire",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "squeezenet",
+]
+DEVICES = [
+    "a100-pcie-40gb",
+    "a100-pcie-80gb",
+    "a100-sxm-40gb",
+    "h100-sxm",
+    "h200-sxm",
+    "k80",
+    "p100-pcie-16gb",
+    "p4",
+    "rtx-2080-ti",
+    "t4",
+    "v100-pcie-32gb",
+    "v100-sxm2",
+]
+
+
+def test_models_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [row["name"] for row in printed_json(capsys, "models list --json")] == MODELS
+    text = printed(capsys, "models list")
+    assert all(name in text for name in MODELS)
+
+
+def test_models_show(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed_json(capsys, "models show squeezenet --batch 2 --dtype fp16 --json")
+    assert shown["model"] == "squeezenet"
+    assert shown["dtype"] == "fp16"
+    assert shown["inputs"] == {"image": [2, 3, 224, 224]}
+    assert shown["units"] == sum(block["units"] for block in shown["block_list"]) == 50
+    text = printed(capsys, "models show squeezenet")
+    assert "50 units in 12 blocks" in text
+    assert "1x3x224x224" in text
+
+
+def test_devices_list(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = printed_json(capsys, "devices list --json")
+    assert {row["name"] for row in rows} >= set(DEVICES)
+    text = printed(capsys, "devices list")
+    assert all(name in text for name in DEVICES)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_devices_show_can_be_read_back(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is shown is a profile: saved to a file, it is the same device."""
+    shown = printed_json(capsys, f"devices show {device} --json")
+    path = tmp_path / "mine.yaml"
+    path.write_text(printed(capsys, f"devices show {device}"))
+    assert printed_json(capsys, f"devices show {path} --json") == shown
+
+
+def test_profile_of_a_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A device with twice the synchronisation cost, from a file: schedules cost no less."""
+    path = tmp_path / "slow sync.yaml"
+    text = printed(capsys, "devices show t4")
+    assert "synchronise_us: 10.0" in text
+    path.write_text(
+        text.replace("name: t4", "name: t4-slow-sync").replace("synchronise_us: 10.0", "synchronise_us: 20.0")
+    )
+    slow = printed_json(capsys, ["compare", "squeezenet", "--device", str(path), "--json"])
+    fast = printed_json(capsys, "compare squeezenet --device t4 --json")
+    assert slow["device"] == "t4-slow-sync"
+    by_scheduler = [
+        (one["scheduler"], one["latency_us"], other["latency_us"])
+        for one, other in zip(slow["schedules"], fast["schedules"], strict=True)
+    ]
+    for scheduler, slow_us, fast_us in by_scheduler:
+        if scheduler == "greedy":
+            assert slow_us > fast_us
+        assert slow_us >= fast_us * (1 - 1e-9)

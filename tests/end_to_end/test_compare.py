@@ -1,0 +1,197 @@
+"""``iossim compare``: the table, the JSON, and the files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import printed, printed_json
+
+SCHEDULERS = ["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both"]
+FIELDS = {"model": str, "device": str, "batch": int, "dtype": str, "engine": str, "schedules": list}
+SCHEDULE_FIELDS = {
+    "scheduler": str,
+    "latency_us": float,
+    "speedup": float,
+    "stages": int,
+    "search_s": float,
+    "lower_bound_us": float,
+}
+
+
+def check_comparison(comparison: dict[str, Any]) -> None:
+    """The documented fields with their types, and what must hold between the figures of any comparison."""
+    for field, kind in FIELDS.items():
+        assert type(comparison[field]) is kind, field
+    assert [found["scheduler"] for found in comparison["schedules"]] == SCHEDULERS
+    by_name = {found["scheduler"]: found for found in comparison["schedules"]}
+    for found in comparison["schedules"]:
+        for field, kind in SCHEDULE_FIELDS.items():
+            assert type(found[field]) is kind, field
+        assert found["speedup"] == pytest.approx(by_name["sequential"]["latency_us"] / found["latency_us"])
+        assert found["lower_bound_us"] <= found["latency_us"] * (1 + 1e-9)
+        assert found["stages"] >= 1
+    best = by_name["ios-both"]["latency_us"]
+    assert all(best <= found["latency_us"] * (1 + 1e-9) for found in comparison["schedules"])
+    assert by_name["ios-parallel"]["latency_us"] <= by_name["greedy"]["latency_us"] * (1 + 1e-9)
+    for name in ("ios-merge", "ios-parallel"):
+        assert by_name[name]["latency_us"] <= by_name["sequential"]["latency_us"] * (1 + 1e-9)
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = printed_json(capsys, "compare squeezenet --device v100-sxm2 --json")
+    check_comparison(comparison)
+    assert {key: comparison[key] for key in ("model", "device", "batch", "dtype", "engine")} == {
+        "model": "squeezenet",
+        "device": "v100-sxm2",
+        "batch": 1,
+        "dtype": "fp32",
+        "engine": "paper",
+    }
+    assert comparison["complete"] is True
+
+
+def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = printed(capsys, "compare squeezenet --device v100-sxm2")
+    lines = text.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[0].startswith("squeezenet on v100-sxm2, batch 1, fp32, paper engine, priced by simulator")
+    rows = [line.split() for line in lines if line.split()[:1] and line.split()[0] in SCHEDULERS]
+    assert [row[0] for row in rows] == SCHEDULERS
+    assert rows[0][2] == "1.00"
+    fastest = min(float(row[1]) for row in rows)
+    assert f"best: ios-both, {fastest:.3f} ms, {float(rows[4][2]):.2f}x the speed of sequential" in lines
+    assert lines[-1] == "proven optimal at these prices among all schedules of general stages"
+    # Beside the simulator's figures stand the published ones.
+    assert "published" in text
+    assert "0.98" in rows[1]
+
+
+def test_table_says_what_was_not_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    pruned = printed(capsys, "compare squeezenet -d t4 -r 3 -s 2 --stages paper").replace("\n", " ")
+    assert "all schedules of paper stages, groups of at most 3 units, at most 2 groups" in pruned
+    split = printed(capsys, "compare squeezenet -d t4 --max-block 4").replace("\n", " ")
+    assert "'fire2'" in split
+    assert "not proven optimal" in split
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "tf32", "fp16", "bf16", "int8"])
+def test_every_dtype(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = printed_json(capsys, f"compare squeezenet -d a100-sxm-40gb --dtype {dtype} --json")
+    check_comparison(comparison)
+    assert comparison["dtype"] == dtype
+
+
+@pytest.mark.parametrize("engine", ["paper", "graph"])
+def test_every_engine(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = printed_json(capsys, f"compare squeezenet -d t4 --engine {engine} --json")
+    check_comparison(comparison)
+    assert comparison["engine"] == engine
+
+
+def test_graph_engine_is_never_dearer(capsys: pytest.CaptureFixture[str]) -> None:
+    """One launch instead of many, and no synchronisation between stages."""
+    paper, graph = (
+        printed_json(capsys, f"compare squeezenet -d v100-sxm2 --engine {engine} --json")
+        for engine in ("paper", "graph")
+    )
+    for one, other in zip(graph["schedules"], paper["schedules"], strict=True):
+        assert one["latency_us"] <= other["latency_us"]
+
+
+def test_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    one, eight = (printed_json(capsys, f"compare squeezenet -d t4 --batch {batch} --json") for batch in (1, 8))
+    check_comparison(eight)
+    assert eight["batch"] == 8
+    for alone, together in zip(one["schedules"], eight["schedules"], strict=True):
+        assert alone["latency_us"] < together["latency_us"] < 8 * alone["latency_us"]
+
+
+def test_shape_of_a_zoo_network(capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = printed_json(capsys, "compare squeezenet -d t4 --shape image=2x3x128x128 --json")
+    assert comparison["batch"] == 2
+
+
+@pytest.mark.parametrize("units", ["model", "fused", "none"])
+def test_unit_policies(units: str, capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = printed_json(capsys, f"compare squeezenet -d t4 --units {units} --json")
+    check_comparison(comparison)
+    stages = comparison["schedules"][0]["stages"]
+    assert stages > 70 if units == "none" else stages < 60
+
+
+def test_pruning_and_paper_stages_only_lose(capsys: pytest.CaptureFixture[str]) -> None:
+    def latency_us(options: str) -> float:
+        found = printed_json(capsys, f"compare inception_v3 -d v100-sxm2 {options} --json")["schedules"]
+        return float(found[-1]["latency_us"])
+
+    whole = latency_us("")
+    assert whole <= latency_us("--stages paper") + 1e-6
+    assert latency_us("-r 3 -s 8") <= latency_us("-r 1 -s 2") + 1e-6
+    assert whole <= latency_us("-r 3 -s 8") + 1e-6
+
+
+def test_graphs(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = sorted(
+        {path.parent for path in (shared / "data").rglob("*.txt") if "randwire" in str(path.parent).lower()}
+    )
+    if not folders:
+        pytest.skip("no edge lists of RandWire in the reference data")
+    given = printed_json(
+        capsys, ["search-space", "randwire", "--graphs", str(folders[0]), "-r", "1", "-s", "2", "--json"]
+    )
+    drawn = printed_json(capsys, "search-space randwire -r 1 -s 2 --json")
+    assert given["totals"]["units"] == drawn["totals"]["units"]
+    assert given["blocks"] != drawn["blocks"]
+
+
+def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    comparison = printed_json(capsys, ["compare", "squeezenet", "-d", "t4", "--json", "--out", str(out)])
+    names = {path.name for path in out.iterdir()}
+    assert names >= {"comparison.json", "schedule.json", "trace.json", "graph.dot", "timeline.svg", "timeline.png"}
+    assert names >= {"comparison.svg", "comparison.png"}
+    assert json.loads((out / "comparison.json").read_text()) == comparison
+    best = json.loads((out / "schedule.json").read_text())
+    assert best["scheduler"] == "ios-both"
+    assert best["latency_us"] == comparison["schedules"][-1]["latency_us"]
+
+
+def test_random_prices_need_no_device(capsys: pytest.CaptureFixture[str]) -> None:
+    first, again, other = (
+        printed_json(capsys, f"compare ios_sample --cost-model random:{seed} --json") for seed in (7, 7, 8)
+    )
+    check_comparison(first)
+    latencies = [[found["latency_us"] for found in one["schedules"]] for one in (first, again, other)]
+    assert latencies[0] == latencies[1] != latencies[2]
+
+
+def test_price_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table at whose prices it is best to merge a and b and to run c beside d: 6 + (1 + 7 + 1) + 1 us."""
+    path = tmp_path / "prices.json"
+    stages: list[dict[str, Any]] = [
+        {"units": [unit], "latency_us": price}
+        for unit, price in {"a": 5.0, "b": 5.0, "c": 5.0, "d": 6.0, "concat": 1.0}.items()
+    ]
+    stages += [
+        {"units": ["a", "b"], "strategy": "merge", "latency_us": 6.0},
+        {"units": ["c", "d"], "latency_us": 7.0},
+    ]
+    boundary = {"single_to_concurrent": 1.0, "concurrent_to_single": 1.0}
+    path.write_text(json.dumps({"stages": stages, "boundary_us": boundary}))
+    options = ["ios_sample", "--cost-model", f"table:{path}", "--json"]
+    best = printed_json(capsys, ["optimize", *options])
+    assert best["latency_us"] == pytest.approx(6 + 1 + 7 + 1 + 1)
+    assert [[set(group) for group in stage["groups"]] for stage in best["blocks"][0]["stages"]] == [
+        [{"a", "b"}],
+        [{"c"}, {"d"}],
+        [{"concat"}],
+    ]
+    assert best["lower_bound_us"] is None
+    one_by_one = printed_json(capsys, ["optimize", *options, "--scheduler", "sequential"])
+    assert one_by_one["latency_us"] == pytest.approx(22)
+    merged = printed_json(capsys, ["optimize", *options, "--scheduler", "ios-merge"])
+    assert merged["latency_us"] == pytest.approx(18)

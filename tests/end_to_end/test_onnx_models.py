@@ -1,0 +1,58 @@
+"""ONNX files end to end: the light models that come with the onnx wheel, for devices of all generations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from command_line import printed, printed_json
+from test_compare import check_comparison
+
+from iossim.schedule.schedule import Schedule
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "dtype"),
+    [
+        ("light_squeezenet", "v100-sxm2", "fp32"),
+        ("light_squeezenet", "h200-sxm", "int8"),
+        ("light_resnet50", "t4", "fp16"),
+        ("light_resnet50", "a100-pcie-80gb", "tf32"),
+        ("light_vgg19", "p4", "fp32"),
+        ("light_inception_v1", "k80", "fp32"),
+    ],
+)
+def test_light_models(
+    model: str, device: str, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = LIGHT / f"{model}.onnx"
+    options = [str(path), "-d", device, "--dtype", dtype]
+    comparison = printed_json(capsys, ["compare", *options, "--json"])
+    check_comparison(comparison)
+    assert comparison["model"] == model
+    printed(capsys, ["optimize", *options, "--out", str(tmp_path)])
+    saved = Schedule.read(tmp_path / "schedule.json")
+    assert saved.latency_us == pytest.approx(comparison["schedules"][-1]["latency_us"], rel=1e-9)
+    again = printed_json(capsys, ["simulate", str(tmp_path / "schedule.json"), "--json"])
+    assert again["latency_us"] == pytest.approx(saved.latency_us, rel=1e-9)
+
+
+def test_branches_are_worth_something(capsys: pytest.CaptureFixture[str]) -> None:
+    """Inception gains from scheduling; VGG is a chain, in which there is nothing to schedule."""
+    inception, vgg = (
+        printed_json(capsys, ["compare", str(LIGHT / f"light_{name}.onnx"), "-d", "v100-sxm2", "--json"])["schedules"]
+        for name in ("inception_v1", "vgg19")
+    )
+    assert inception[-1]["speedup"] > 1.1
+    assert vgg[-1]["speedup"] == pytest.approx(1.0)
+
+
+def test_batch_of_an_onnx_file(capsys: pytest.CaptureFixture[str]) -> None:
+    path = LIGHT / "light_squeezenet.onnx"
+    four = printed_json(capsys, ["compare", str(path), "-d", "t4", "--batch", "4", "--json"])
+    assert four["batch"] == 4
+    shaped = printed_json(capsys, ["models", "show", str(path), "--batch", "4", "--json"])
+    assert [shape[0] for shape in shaped["inputs"].values()] == [4]

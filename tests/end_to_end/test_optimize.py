@@ -1,0 +1,162 @@
+"""``iossim optimize`` and ``iossim simulate``: a schedule, its evidence, and its price elsewhere."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json
+from trace_format import check_trace
+
+import iossim
+from iossim.ir.network import ModelSource
+from iossim.models.load import load_source
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import Schedule
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def read_and_fit(path: Path) -> Schedule:
+    """A saved schedule, checked against the network that it says it is for."""
+    saved = Schedule.read(path)
+    fit(saved, load_source(ModelSource(saved.source.model, saved.source.batch, tuple(saved.source.options.items()))))
+    return saved
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "squeezenet -d v100-sxm2",
+        "squeezenet -d t4 --engine graph --batch 4 --dtype fp16",
+        "squeezenet -d a100-sxm-40gb --dtype int8 --units none",
+        "resnet18 -d k80 --max-block 4",
+        "ios_sample -d h100-sxm --dtype tf32 --scheduler greedy",
+        "inception_v3 -d rtx-2080-ti --scheduler ios-parallel --stages paper -r 3 -s 8",
+        "randwire -d p100-pcie-16gb --scheduler ios-merge",
+    ],
+)
+def test_files_of_a_schedule(options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "made" / "by optimize"
+    text = printed(capsys, [*f"optimize {options}".split(), "--out", str(out)])
+    assert {path.name for path in out.iterdir()} == {
+        "schedule.json",
+        "graph.dot",
+        "trace.json",
+        "timeline.svg",
+        "timeline.png",
+    }
+    saved = read_and_fit(out / "schedule.json")
+    assert f"{saved.latency_us / 1e3:.3f} ms in {len(saved.stages)} stages" in text
+    assert saved.latency_us == pytest.approx(sum(stage.latency_us + stage.boundary_us for stage in saved.stages))
+    tracks = check_trace((out / "trace.json").read_text())
+    stage_track = next(events for name, events in tracks.items() if "stage" in name.lower())
+    assert len(stage_track) == len(saved.stages)
+    assert len(tracks) == 1 + saved.streams
+    end_us = max(event["ts"] + event["dur"] for events in tracks.values() for event in events)
+    assert end_us == pytest.approx(saved.latency_us, abs=0.01)
+    assert (out / "graph.dot").read_text().startswith("digraph")
+    assert (out / "timeline.png").read_bytes().startswith(PNG)
+    assert xml.etree.ElementTree.parse(out / "timeline.svg").getroot().tag.endswith("svg")
+
+
+def test_files_that_are_not_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize ios_sample -d t4 --no-trace --no-plot --out {tmp_path}")
+    assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot"}
+
+
+def test_files_replace_those_of_the_run_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for device in ("t4", "k80"):
+        printed(capsys, f"optimize ios_sample -d {device} --no-plot --out {tmp_path}")
+        assert Schedule.read(tmp_path / "schedule.json").device == device
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_without_a_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cost model that knows prices alone gives a schedule and its graph."""
+    printed(capsys, f"optimize squeezenet --cost-model random:7 --out {tmp_path}")
+    assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot"}
+    assert read_and_fit(tmp_path / "schedule.json").device == "random"
+
+
+def test_json_is_the_saved_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = printed_json(capsys, f"optimize squeezenet -d t4 --json --no-plot --out {tmp_path}")
+    assert document == json.loads((tmp_path / "schedule.json").read_text())
+
+
+def test_table_names_every_unit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = printed(capsys, "optimize inception_v3 -d v100-sxm2")
+    assert all(len(line) <= 80 for line in text.splitlines())
+    joined = "".join(text.split())
+    for unit in iossim.load("inception_v3").units:
+        assert "".join(unit.name.split()) in joined
+    assert "proven optimal" in text
+
+
+@pytest.mark.parametrize("scheduler", ["sequential", "greedy"])
+def test_schedulers_that_do_not_search_prove_nothing(scheduler: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "proven" not in printed(capsys, f"optimize ios_sample -d t4 --scheduler {scheduler}")
+
+
+@pytest.mark.parametrize("options", ["", "--engine graph", "--dtype fp16 --batch 3", "--units none --max-block 4"])
+def test_simulated_on_its_own_device(options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize squeezenet -d v100-sxm2 {options} --no-plot --out {tmp_path}")
+    saved = Schedule.read(tmp_path / "schedule.json")
+    again = printed_json(capsys, f"simulate {tmp_path / 'schedule.json'} --json")
+    assert again["latency_us"] == pytest.approx(saved.latency_us, rel=1e-9)
+    assert [stage["latency_us"] for block in again["blocks"] for stage in block["stages"]] == pytest.approx(
+        [stage.latency_us for stage in saved.stages], rel=1e-9
+    )
+
+
+def test_simulated_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The price of what is best on one device is no less than that of what is best on the other."""
+    printed(capsys, f"optimize squeezenet -d v100-sxm2 --no-plot --out {tmp_path}")
+    path = tmp_path / "schedule.json"
+    there = printed_json(capsys, f"simulate {path} --device k80 --json")
+    best_there = printed_json(capsys, "optimize squeezenet -d k80 --json")
+    assert there["device"] == "k80"
+    assert there["latency_us"] >= best_there["latency_us"] * (1 - 1e-9)
+    saved = Schedule.read(path)
+    text = printed(capsys, f"simulate {path} --device k80")
+    assert f"{there['latency_us'] / 1e3:.3f} ms on k80, {saved.latency_us / 1e3:.3f} ms on v100-sxm2" in text
+    graph = printed_json(capsys, f"simulate {path} --engine graph --json")
+    assert graph["engine"] == "graph"
+    assert graph["latency_us"] < saved.latency_us
+
+
+def test_simulated_with_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize ios_sample --cost-model random:7 --out {tmp_path}")
+    path = tmp_path / "schedule.json"
+    saved = Schedule.read(path)
+    again = printed_json(capsys, f"simulate {path} --cost-model random:7 --json")
+    assert again["latency_us"] == saved.latency_us
+    assert printed_json(capsys, f"simulate {path} --device t4 --json")["device"] == "t4"
+
+
+def test_model_that_has_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path with a space and letters beyond ASCII; then the file goes elsewhere, and --model says where."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper
+
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 8, 8])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "tiny", [x], [y])
+    folder = tmp_path / "modèles à moi"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    path = folder / "réseau 网络.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    printed(capsys, ["optimize", str(path), "-d", "t4", "--out", "sortie préférée"])
+    saved = Schedule.read(Path("sortie préférée/schedule.json"))
+    assert saved.network == "réseau 网络"
+    assert printed_json(capsys, ["simulate", "sortie préférée/schedule.json", "--json"])["latency_us"] > 0
+    path.rename("moved.onnx")
+    moved = printed_json(capsys, ["simulate", "sortie préférée/schedule.json", "--model", "moved.onnx", "--json"])
+    assert moved["latency_us"] == saved.latency_us
