@@ -100,6 +100,7 @@ def solve_block(
         if not hurry:
             search.run(None)
     except KeyboardInterrupt:
+        search.table.drop_unpriced()
         if not np.isfinite(search.cost[-1]).any():
             search.run(1)
         hurry = True
@@ -124,6 +125,14 @@ class _PriceTable:
         self.keys, self.prices = np.zeros(size, dtype=np.uint64), np.zeros(size)
         present = old_keys != 0
         enter_prices(old_keys[present], old_prices[present], self.keys, self.prices)
+
+    def drop_unpriced(self) -> None:
+        """Forget the stages that were entered, and whose pricing was then interrupted."""
+        priced = (self.keys != 0) & ~np.isnan(self.prices)
+        masks, prices = self.keys[priced], self.prices[priced]
+        self.keys, self.prices = np.zeros_like(self.keys), np.zeros_like(self.prices)
+        enter_prices(masks, prices, self.keys, self.prices)
+        self.used = len(masks)
 
 
 class _Search:
