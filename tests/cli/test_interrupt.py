@@ -1,0 +1,190 @@
+"""Ctrl-C during a search: the best schedule so far, said to be that; a second one ends at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import iossim
+from iossim import api
+from iossim.cli.main import main
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.cost.random import RandomCostModel
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.fit import fit
+from iossim.schedule.problem import ScheduleProblem
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+
+
+@dataclass
+class Interrupting:
+    """Random prices; SIGINT arrives while the given batches are priced, counted from 1."""
+
+    at: frozenset[int]
+    inner: RandomCostModel = field(default_factory=RandomCostModel)
+    asked: int = 0
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return self.inner.identity
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        self.asked += 1
+        if self.asked in self.at:
+            signal.raise_signal(signal.SIGINT)
+        return self.inner.price_stages(batch)
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.inner.price_boundary(left_concurrent, right_concurrent)
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds:
+        return self.inner.bounds(problem)
+
+
+@pytest.mark.parametrize("model", ["squeezenet", "inception_v3"])
+def test_interrupted_search_gives_a_whole_schedule(model: str) -> None:
+    """Wherever the interrupt falls, the schedule fits its network, is priced right, and says that it is not complete."""
+    network = iossim.load(model)
+    counting = Interrupting(frozenset())
+    optimum = iossim.optimize(network, None, cost_model=counting)
+    assert optimum.complete
+    # The first batch is the warm-up, and at the end every block's stages are priced once more.
+    searching = counting.asked - len(network.blocks)
+    for at in range(2, searching, max(1, searching // 40)):
+        found = iossim.optimize(network, None, cost_model=Interrupting(frozenset([at])))
+        assert not found.complete
+        fit(found, network)
+        assert found.latency_us >= optimum.latency_us * (1 - 1e-9)
+        repriced = api.simulate(found, network=network, cost_model=RandomCostModel())
+        assert repriced.latency_us == pytest.approx(found.latency_us, rel=1e-12)
+        assert "interrupted" in api.summary(found)
+
+
+def test_interrupted_comparison_keeps_what_was_found() -> None:
+    prices = Interrupting(frozenset([200]))
+    comparison = iossim.compare("inception_v3", None, cost_model=prices)
+    assert not comparison.complete
+    names = [found.scheduler for found in comparison.schedules]
+    assert names[0] == "sequential"
+    assert "ios-both" not in names
+    assert comparison.to_json()["complete"] is False
+
+
+def test_interrupt_before_there_is_a_schedule() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        iossim.compare("inception_v3", None, cost_model=Interrupting(frozenset([1])))
+
+
+@pytest.fixture
+def interrupting(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the command line price with a model that is interrupted at the given batches."""
+
+    def install(*at: int) -> None:
+        monkeypatch.setattr(api, "create_cost_model", lambda *_: Interrupting(frozenset(at)))
+
+    return install
+
+
+def test_optimize(interrupting: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 3; what was found is printed and written, and marked."""
+    interrupting(60)
+    assert main(["optimize", "inception_v3", "--out", str(tmp_path)]) == 3
+    output = capsys.readouterr()
+    assert "interrupted: the best schedule found so far, not proven optimal" in output.out
+    assert output.err.startswith("interrupted: ending with the best schedule so far; once more to stop at once\n")
+    assert json.loads((tmp_path / "schedule.json").read_text())["complete"] is False
+
+
+def test_json(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    interrupting(60)
+    assert main(["optimize", "inception_v3", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["complete"] is False
+
+
+def test_compare(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    interrupting(200)
+    assert main(["compare", "inception_v3"]) == 3
+    output = capsys.readouterr()
+    assert "sequential" in output.out
+    assert "interrupted: not all was searched" in output.out
+    assert "proven" not in output.out
+
+
+@pytest.mark.parametrize("second", [61, 63, 70])
+@pytest.mark.parametrize("command", ["optimize", "compare"])
+def test_second_interrupt_ends_at_once(
+    second: int, command: str, interrupting: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupting(*(range(60, 100) if command == "compare" else (60, second)))
+    assert main([command, "inception_v3", "--out", str(tmp_path / "out")]) == 130
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.endswith("\ninterrupted\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_handler_is_put_back(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    interrupting(60)
+    main(["optimize", "inception_v3"])
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_process(interrupts: int, tmp_path: Path) -> None:
+    """A real process and real signals, during a search whose prices come slowly."""
+    program = """
+import sys, time
+from iossim import api
+from iossim.cli.main import main
+from iossim.cost.random import RandomCostModel
+
+class Slow(RandomCostModel):
+    def price_stages(self, batch):
+        print("pricing", file=sys.stderr, flush=True)
+        time.sleep(0.02)
+        return super().price_stages(batch)
+
+api.create_cost_model = lambda *_: Slow()
+sys.exit(main(["optimize", "randwire", "--json"]))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        for _ in range(5):
+            assert process.stderr.readline() == "pricing\n"
+        said = []
+        for _ in range(interrupts):
+            os.kill(process.pid, signal.SIGINT)
+            while (line := process.stderr.readline()) and line == "pricing\n":
+                pass
+            said.append(line)
+            time.sleep(0.1)
+        output = process.stdout.read()
+        said += process.stderr.read().splitlines(keepends=True)
+    assert said[0].startswith("interrupted: ending with the best schedule so far")
+    assert "Traceback" not in "".join(said)
+    if interrupts == 1:
+        assert process.returncode == 3
+        assert json.loads(output)["complete"] is False
+    else:
+        assert process.returncode == 130
+        assert said[1] == "interrupted\n"
+        assert output == ""

@@ -1,0 +1,120 @@
+"""The command line as a process: what it imports, what it prints where, and that runs repeat."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import iossim
+
+HEAVY = ("numba", "numpy", "scipy", "onnx", "matplotlib", "pydantic", "simpy", "yaml", "onnxruntime")
+
+
+def run(*arguments: str, folder: Path, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
+    """``python ARGUMENTS`` in a folder outside the repository."""
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "COLUMNS": "80"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("statement", ["import iossim", "import iossim.cli.main; iossim.cli.main.build_app()"])
+def test_nothing_heavy_is_imported_before_it_is_needed(statement: str, tmp_path: Path) -> None:
+    program = f"import sys; {statement}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = run("-c", program, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    done = run("-m", "iossim", "--help", folder=tmp_path)
+    assert done.returncode == 0
+    for command in ("compare", "optimize", "simulate", "search-space", "models", "devices"):
+        assert f"\n  {command} " in done.stdout
+    assert "Exit codes" in done.stdout
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("arguments", [[], ["models"], ["devices"]])
+def test_no_command_gets_help(arguments: list[str], tmp_path: Path) -> None:
+    done = run("-m", "iossim", *arguments, folder=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: iossim")
+    assert done.stderr == ""
+
+
+def test_version(tmp_path: Path) -> None:
+    done = run("-m", "iossim", "--version", folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"iossim {iossim.__version__}\n", "")
+
+
+def test_json_alone_on_standard_output(tmp_path: Path) -> None:
+    done = run("-m", "iossim", "compare", "ios_sample", "-d", "t4", "--json", "--out", "out", folder=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["model"] == "ios_sample"
+    assert done.stderr.startswith("wrote ")
+
+
+def test_mistake_in_a_process(tmp_path: Path) -> None:
+    done = run("-m", "iossim", "compare", "ios_sample", "-d", "t5", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: unknown device 't5'; did you mean 't4'?")
+    assert done.stderr.count("\n") == 1
+
+
+def test_reader_that_goes_away(tmp_path: Path) -> None:
+    """Output into a pipe that is closed early (a pager, head) ends without a traceback."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "iossim", "devices", "show", "t4"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
+def test_same_files_in_every_process(tmp_path: Path) -> None:
+    """Sets and dictionaries of strings are ordered by the hash seed; nothing that is written may depend on it."""
+    contents = []
+    for hash_seed in ("0", "1", "4321"):
+        out = tmp_path / hash_seed
+        command = [
+            "optimize",
+            "inception_v3",
+            "-d",
+            "v100-sxm2",
+            "-r",
+            "3",
+            "-s",
+            "8",
+            "--no-plot",
+            "--out",
+            str(out),
+        ]
+        done = run("-m", "iossim", *command, folder=tmp_path, hash_seed=hash_seed)
+        assert done.returncode == 0, done.stderr
+        schedule = json.loads((out / "schedule.json").read_text())
+        schedule["search_s"] = 0.0
+        contents.append([schedule, *((out / name).read_text() for name in ("graph.dot", "trace.json"))])
+    assert contents[0] == contents[1] == contents[2]
+
+
+def test_same_random_prices_in_every_process(tmp_path: Path) -> None:
+    found = []
+    for hash_seed in ("0", "1"):
+        command = ["optimize", "squeezenet", "--cost-model", "random:7", "--json"]
+        schedule = json.loads(run("-m", "iossim", *command, folder=tmp_path, hash_seed=hash_seed).stdout)
+        schedule["search_s"] = 0.0
+        found.append(schedule)
+    assert found[0] == found[1]
