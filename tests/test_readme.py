@@ -1,0 +1,72 @@
+"""README.md is true: its Python runs, and its command lines are ones that iossim takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from iossim.cli.main import build_app, main
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def python_blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def command_lines() -> list[list[str]]:
+    """The arguments of every ``iossim ...`` in an indented or fenced code block, or between backquotes."""
+    found: dict[str, list[str]] = {}
+    fenced = False
+    for line in README.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+            continue
+        code = [line.strip()] if fenced or line.startswith("    ") else re.findall(r"`([^`]+)`", line)
+        for text in code:
+            for part in re.split(r"&&|\|", text):
+                words = shlex.split(part.removeprefix("$ ").strip(), comments=True) if "iossim " in part else []
+                if words and Path(words[0]).name == "iossim":
+                    found[shlex.join(words[1:])] = words[1:]
+    return list(found.values())
+
+
+def test_readme_shows_both() -> None:
+    assert python_blocks()
+    assert ["compare", "inception_v3", "--device", "v100-sxm2"] in command_lines()
+
+
+def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in order, in one namespace, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "readme"}
+    for number, block in enumerate(python_blocks(), 1):
+        exec(compile(block, f"README.md, Python block {number}", "exec"), namespace)
+
+
+@pytest.mark.parametrize("arguments", command_lines(), ids=shlex.join)
+def test_command_lines_parse(arguments: list[str]) -> None:
+    """Known commands with known options; nothing is run."""
+    command = typer.main.get_command(build_app())
+    words = list(arguments)
+    while words and hasattr(command, "commands") and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"iossim has no command {shlex.join(arguments)!r}"
+        command = command.commands[words.pop(0)]
+    if words not in (["--version"], ["--help"]):
+        # An unknown option, or a missing argument, raises.
+        command.make_context("iossim", words)
+
+
+def test_command_lines_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the README's order, since one reads what another wrote; what needs a file of the reader's is left out."""
+    monkeypatch.chdir(tmp_path)
+    for arguments in command_lines():
+        if any("model.onnx" in argument or argument.isupper() for argument in arguments):
+            continue
+        assert main(arguments) == 0, f"iossim {shlex.join(arguments)}: {capsys.readouterr().err}"
