@@ -1,0 +1,134 @@
+"""The Python interface: values or names in, typed values out."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import iossim
+from iossim import api
+from iossim.errors import OptionError, ScheduleError
+from iossim.scheduling.options import SearchLimits, SearchOptions
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in iossim.__all__:
+        value = getattr(iossim, name)
+        assert name == "__version__" or inspect.getdoc(value), name
+    assert set(iossim.__all__) <= set(dir(iossim))
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
+        _ = iossim.optimise  # type: ignore[attr-defined]
+
+
+def test_names_and_values_give_the_same() -> None:
+    by_name = iossim.optimize("squeezenet", "t4")
+    network, device = iossim.load("squeezenet"), iossim.device("t4")
+    by_value = iossim.optimize(network, device)
+    by_model = iossim.optimize(network, None, cost_model=iossim.cost_model("simulator", device))
+    assert by_name.blocks == by_value.blocks == by_model.blocks
+    assert by_name.scheduler == "ios-both"
+
+
+def test_comparison() -> None:
+    comparison = iossim.compare("squeezenet", "t4", schedulers=["greedy", "sequential"])
+    assert [found.scheduler for found in comparison.schedules] == ["greedy", "sequential"]
+    assert comparison["greedy"] is comparison.schedules[0]
+    assert comparison.baseline is comparison["sequential"]
+    assert comparison.best.latency_us == min(found.latency_us for found in comparison.schedules)
+    assert (comparison.batch, comparison.device, comparison.engine) == (1, "t4", "paper")
+    with pytest.raises(KeyError):
+        _ = comparison["ios-both"]
+
+
+def test_speed_ups_without_a_sequential_schedule() -> None:
+    """Against the slowest of those that were asked for."""
+    comparison = iossim.compare("squeezenet", "v100-sxm2", schedulers=["ios-both", "greedy"])
+    assert comparison.baseline is comparison["greedy"]
+    assert [row["speedup"] for row in comparison.to_json()["schedules"]][1] == 1.0
+
+
+def test_of_equals_the_last_is_best() -> None:
+    """A chain has nothing to schedule: all schedulers find the same latency, and the widest search proves it optimal."""
+    comparison = iossim.compare("resnet18", "v100-sxm2")
+    assert comparison.best.latency_us == pytest.approx(min(found.latency_us for found in comparison.schedules))
+    assert comparison.best.scheduler == "ios-both"
+
+
+def test_progress_is_told_of_every_block() -> None:
+    network = iossim.load("squeezenet")
+    told: list[tuple[str, int, int]] = []
+    iossim.compare(
+        network,
+        "t4",
+        schedulers=["ios-merge", "ios-both"],
+        progress=lambda scheduler: lambda done, total: told.append((scheduler, done, total)),
+    )
+    blocks = len(network.blocks)
+    assert told == [(name, done + 1, blocks) for name in ("ios-merge", "ios-both") for done in range(blocks)]
+
+
+def test_simulate_takes_schedules_and_paths(tmp_path: Path) -> None:
+    found = iossim.optimize("squeezenet", "t4")
+    path = tmp_path / "schedule.json"
+    found.save(path)
+    there = iossim.simulate(found, "v100-sxm2")
+    assert iossim.simulate(path, "v100-sxm2") == iossim.simulate(str(path), "v100-sxm2") == there
+    assert there.device == "v100-sxm2"
+    assert there.blocks != found.blocks
+    with pytest.raises(ScheduleError, match="hash"):
+        iossim.simulate(found, "t4", network=iossim.load("squeezenet", batch=2))
+
+
+def test_what_is_proven() -> None:
+    """Exact over the whole space; over a pruned space; not at all where blocks had to be split or pruned to be solved."""
+    whole = iossim.optimize("squeezenet", "t4")
+    assert api.optimality(whole) == "proven optimal at these prices among all schedules of general stages"
+    merging = iossim.optimize("squeezenet", "t4", scheduler="ios-merge")
+    assert str(api.optimality(merging)).endswith("among all schedules of single units and merged ones")
+    pruned = iossim.optimize("squeezenet", "t4", scheduler="ios-parallel", options=api.search_options("paper", 3, 2))
+    assert str(api.optimality(pruned)).endswith(
+        "paper stages, groups of at most 3 units, at most 2 groups, without merging"
+    )
+    limited = iossim.optimize("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
+    assert any("split into runs" in note for note in limited.notes)
+    assert api.optimality(limited) == "not proven optimal: not all was searched, as noted"
+    assert limited.latency_us >= whole.latency_us * (1 - 1e-9)
+    assert api.optimality(iossim.optimize("squeezenet", "t4", scheduler="greedy")) is None
+
+
+def test_summary() -> None:
+    found = iossim.optimize("squeezenet", "t4")
+    text = api.summary(found)
+    assert text.startswith(f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages")
+    assert found.lower_bound_us is not None
+    assert found.gap is not None
+    assert found.latency_us == pytest.approx(found.lower_bound_us * (1 + found.gap))
+    assert f"this one is {100 * found.gap:.1f}% above" in text
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: iossim.optimize("ios_sample", "t4", scheduler="ios"), "--scheduler 'ios'"),
+        (lambda: iossim.optimize("ios_sample", "t4", engine="x"), "known: graph, paper"),
+        (lambda: iossim.compare("ios_sample", None), "needs a device"),
+        (lambda: iossim.load("ios_sample", dtype="x"), "unknown dtype 'x'"),
+        (lambda: iossim.cost_model("simulator", "t4", "x"), "unknown dtype 'x'"),
+        (lambda: api.search_options("x"), "general, paper"),
+    ],
+)
+def test_mistakes(call: object, message: str) -> None:
+    assert callable(call)
+    with pytest.raises(OptionError, match=message):
+        call()
+
+
+def test_prices_of_another_precision() -> None:
+    """A cost model made for one precision refuses a network of another."""
+    with pytest.raises(OptionError, match="same dtype"):
+        iossim.optimize("ios_sample", None, cost_model=iossim.cost_model("simulator", "t4", "fp16"))
