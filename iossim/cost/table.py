@@ -40,10 +40,10 @@ class _Value(BaseModel):
 class BoundaryPrices(_Value):
     """What stands between two stages, in us; nothing stands between two single groups unless the table says so."""
 
-    single_to_single: float = Field(0.0, ge=0)
-    single_to_concurrent: float = Field(0.0, ge=0)
-    concurrent_to_single: float = Field(0.0, ge=0)
-    concurrent_to_concurrent: float = Field(0.0, ge=0)
+    single_to_single: float = Field(default=0.0, ge=0)
+    single_to_concurrent: float = Field(default=0.0, ge=0)
+    concurrent_to_single: float = Field(default=0.0, ge=0)
+    concurrent_to_concurrent: float = Field(default=0.0, ge=0)
 
 
 class StagePrice(_Value):
