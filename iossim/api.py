@@ -17,7 +17,8 @@ from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError, ScheduleError, did_you_mean
+from iossim.errors import OptionError, ScheduleError
+from iossim.execution.engine import Engine
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.load import load, load_source
@@ -29,9 +30,6 @@ from iossim.scheduling.assemble import reprice
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, schedule, scheduler_names
 from iossim.study.published import published_latency_us
-
-#: How a schedule is run: as the engine of the IOS paper does, or captured as one CUDA graph.
-ENGINES = ("paper", "graph")
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,10 @@ class Comparison:
         return next(found for found in reversed(self.schedules) if found.latency_us <= least_us * (1 + 1e-9))
 
     def published_us(self, scheduler: str) -> float | None:
-        """The measured latency that is published for this point, where one is known."""
-        if self.engine != "paper" or self.network.precision is not Precision.FP32:
+        """The measured latency that is published for this point, where one is known; random prices predict none."""
+        if self.cost_model["name"] == "random":
+            return None
+        if self.engine != Engine.PAPER or self.network.precision is not Precision.FP32:
             return None
         return published_latency_us(self.network.source.model, self.device, self.batch, scheduler)
 
@@ -113,13 +113,11 @@ def cost_model(
     spec: str = "simulator",
     device: DeviceProfile | str | None = None,
     precision: Precision | str = Precision.FP32,
-    engine: str = "paper",
+    engine: str = Engine.PAPER,
 ) -> CostModel:
     """A cost model by name (``simulator``, ``random:SEED``, ``table:FILE``) for a device, precision and engine."""
-    if engine not in ENGINES:
-        raise OptionError(f"--engine {engine!r} is not known; {did_you_mean(engine, ENGINES)}")
     profile = load_device(device) if isinstance(device, str) else device
-    return create_cost_model(spec, profile, Precision.named(precision), engine)
+    return create_cost_model(spec, profile, Precision.named(precision), Engine.named(engine))
 
 
 def search_options(
@@ -134,7 +132,7 @@ def compare(
     device: DeviceProfile | str | None,
     *,
     schedulers: Sequence[str] | None = None,
-    engine: str = "paper",
+    engine: str = Engine.PAPER,
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
     progress: Callable[[str], Progress] = lambda scheduler: ignore,
@@ -168,7 +166,7 @@ def optimize(
     device: DeviceProfile | str | None,
     *,
     scheduler: str = "ios-both",
-    engine: str = "paper",
+    engine: str = Engine.PAPER,
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
     progress: Progress = ignore,
@@ -207,7 +205,7 @@ def simulate(
                 f"the schedule was priced by {priced_by!r}, not for a device; say which with --device or --cost-model"
             )
         device = read.device
-    prices = _cost_model(cost_model, device, network, engine or read.engine or "paper")
+    prices = _cost_model(cost_model, device, network, engine or read.engine or Engine.PAPER)
     return _priced(reprice(read, network, prices), prices)
 
 

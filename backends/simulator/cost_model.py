@@ -8,7 +8,6 @@ it runs, each node costs a little, and a stage of several groups is forked into 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 import numpy as np
 
@@ -18,7 +17,8 @@ from iossim.backends.simulator.stage_model import price_masks, stage_spans
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.devices.load import device_names
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError, ScheduleError, did_you_mean
+from iossim.errors import OptionError, ScheduleError
+from iossim.execution.engine import Engine
 from iossim.execution.timeline import Span
 from iossim.ir.network import Block, Network
 from iossim.ir.types import Precision
@@ -27,8 +27,6 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule
 
-Engine = Literal["paper", "graph"]
-ENGINES: tuple[str, ...] = get_args(Engine)
 VERSION = "1"
 
 #: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
@@ -43,22 +41,20 @@ def create(device: DeviceProfile | None, precision: Precision, engine: str, argu
         raise OptionError(
             f"--cost-model simulator needs a device; give --device NAME; known: {', '.join(device_names())}"
         )
-    if engine not in ENGINES:
-        raise OptionError(f"unknown engine {engine!r}; {did_you_mean(engine, ENGINES)}")
-    return SimulatorCostModel(device, precision, engine)  # type: ignore[arg-type]
+    return SimulatorCostModel(device, precision, Engine.named(engine))
 
 
 class SimulatorCostModel:
     """Prices stages on ``profile``; equal units are lowered and priced once, in whatever network they come."""
 
-    def __init__(self, profile: DeviceProfile, precision: Precision, engine: Engine = "paper") -> None:
+    def __init__(self, profile: DeviceProfile, precision: Precision, engine: Engine = Engine.PAPER) -> None:
         self.profile = profile
         self.precision = precision
-        self.engine: Engine = engine
+        self.engine = engine
         costs = profile.engine
-        self._kernels = KernelModel(profile, costs.graph_gap_factor if engine == "graph" else 1.0)
+        self._kernels = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
         # A graph was issued before it runs: its kernels cost the host nothing.
-        self._issue_costs = costs if engine == "paper" else None
+        self._issue_costs = costs if engine == Engine.PAPER else None
         self._units: dict[str, UnitPrice] = {}
         self._problems: dict[str, PreparedProblem] = {}
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
@@ -94,7 +90,7 @@ class SimulatorCostModel:
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         """Microseconds between two neighbouring stages: nothing between two of a single group each."""
         costs = self.profile.engine
-        if self.engine == "paper":
+        if self.engine == Engine.PAPER:
             return costs.synchronise_us if left_concurrent or right_concurrent else 0.0
         return (costs.join_us if left_concurrent else 0.0) + (costs.fork_us if right_concurrent else 0.0)
 

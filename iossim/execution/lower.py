@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from iossim.errors import OptionError, did_you_mean
+from iossim.execution.engine import Engine
 from iossim.execution.plan import Buffer, Command, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
@@ -21,13 +21,12 @@ from iossim.schedule.schedule import Schedule, Stage
 MAIN = Queue(0, 0)
 
 
-def lower_schedule(schedule: Schedule, network: Network, engine: str = "paper") -> Plan:
+def lower_schedule(schedule: Schedule, network: Network, engine: str = Engine.PAPER) -> Plan:
     """The plan of a schedule on one device; ``engine`` is ``paper`` or ``graph``.
 
     Raises ScheduleError if the schedule does not fit the network, OptionError for an unknown engine.
     """
-    if engine not in _SEPARATORS:
-        raise OptionError(f"unknown engine {engine!r}; {did_you_mean(engine, _SEPARATORS)}")
+    separated = _SEPARATORS[Engine.named(engine)]
     fit(schedule, network)
     graph = network.graph
     buffers = {name: Buffer(name, graph.types[name]) for name in graph.inputs}
@@ -38,7 +37,7 @@ def lower_schedule(schedule: Schedule, network: Network, engine: str = "paper") 
         else:
             launches.append(_concurrent_launches(network, stage, buffers))
     outputs = tuple(name for name in graph.outputs if name not in graph.constants)
-    commands = tuple(_SEPARATORS[engine](launches))
+    commands = tuple(separated(launches))
     return Plan(graph.hash, buffers, graph.inputs, outputs, commands)
 
 
@@ -96,7 +95,7 @@ def _fork_and_join(stages: list[list[Launch]]) -> Iterator[Command]:
     yield Synchronize()
 
 
-_SEPARATORS: dict[str, Callable[[list[list[Launch]]], Iterator[Command]]] = {
-    "paper": _synchronise_between,
-    "graph": _fork_and_join,
+_SEPARATORS: dict[Engine, Callable[[list[list[Launch]]], Iterator[Command]]] = {
+    Engine.PAPER: _synchronise_between,
+    Engine.GRAPH: _fork_and_join,
 }

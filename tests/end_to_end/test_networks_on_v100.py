@@ -60,9 +60,13 @@ def test_published_figures(comparisons: dict[str, iossim.Comparison]) -> None:
     assert max(map(abs, errors.values())) < 25
 
 
-@pytest.mark.parametrize("options", [{"engine": "graph"}, {"device": "t4"}], ids=["graph engine", "other device"])
+@pytest.mark.parametrize(
+    "options",
+    [{"engine": "graph"}, {"device": "t4"}, {"cost_model": "random:7"}],
+    ids=["graph engine", "other device", "random prices"],
+)
 def test_figures_are_shown_for_their_own_point_only(options: dict[str, str]) -> None:
-    device = options.pop("device", "v100-sxm2")
-    comparison = iossim.compare("squeezenet", device, schedulers=["sequential"], **options)  # type: ignore[arg-type]
+    given = {"device": "v100-sxm2", **options}
+    comparison = iossim.compare("squeezenet", schedulers=["sequential"], **given)  # type: ignore[arg-type]
     assert comparison.published_us("sequential") is None
     assert iossim.compare("squeezenet", "v100-sxm2", schedulers=["sequential"]).published_us("sequential") is not None
