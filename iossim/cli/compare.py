@@ -81,15 +81,17 @@ def _print(comparison: Comparison) -> None:
         for found in comparison.schedules
     ]
     console = Console()
-    console.print(comparison_table(title, rows))
+    # Not as the table's own title, which would wrap at the table's width.
+    console.print(title, style="bold", highlight=False, markup=False)
+    console.print(comparison_table("", rows))
     for note in dict.fromkeys(note for found in comparison.schedules for note in found.notes):
         console.print(f"note: {note}", style="dim", highlight=False)
-    best = comparison.best
-    console.print(
-        f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {comparison.baseline_us / best.latency_us:.2f}x "
-        f"the speed of {comparison.baseline.scheduler}",
-        highlight=False,
-    )
+    best, baseline = comparison.best, comparison.baseline
+    if best.latency_us < baseline.latency_us * (1 - 1e-9):
+        speedup = f"{baseline.latency_us / best.latency_us:.2f}x the speed of {baseline.scheduler}"
+        console.print(f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {speedup}", highlight=False)
+    else:
+        console.print(f"best: none is faster than {baseline.scheduler}", highlight=False)
     if not comparison.complete:
         console.print("interrupted: not all was searched, and the last line holds the best so far", highlight=False)
     elif claim := optimality(best):

@@ -58,7 +58,7 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     text = printed(capsys, "compare squeezenet --device v100-sxm2")
     lines = text.splitlines()
     assert all(len(line) <= 80 for line in lines)
-    assert lines[0].startswith("squeezenet on v100-sxm2, batch 1, fp32, paper engine, priced by simulator")
+    assert lines[0] == "squeezenet on v100-sxm2, batch 1, fp32, paper engine, priced by simulator"
     rows = [line.split() for line in lines if line.split()[:1] and line.split()[0] in SCHEDULERS]
     assert [row[0] for row in rows] == SCHEDULERS
     assert rows[0][2] == "1.00"
