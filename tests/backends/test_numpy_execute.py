@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from iossim.backends.numpy_reference.execute import execute
 from random_networks import (
     make_stage,
     merged_stages,
@@ -20,6 +19,7 @@ from random_networks import (
     unscheduled,
 )
 
+from iossim.backends.numpy_reference.execute import execute
 from iossim.errors import GraphError, ScheduleError
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

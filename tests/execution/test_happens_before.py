@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from iossim.backends.numpy_reference.execute import execute
 from random_networks import random_inputs, random_network, random_schedule, unscheduled
 
+from iossim.backends.numpy_reference.execute import execute
 from iossim.errors import ScheduleError
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from brute_force_groups import connected_components
 
 from iossim.cost.model import CostModelIdentity, Prices
 from iossim.schedule.batch import StageBatch, Strategy
@@ -46,19 +47,6 @@ class ScrambledTable:
         return None
 
 
-def components(units: frozenset[int], edges: set[tuple[int, int]]) -> list[frozenset[int]]:
-    """Connected components of the graph that the edges induce on the units."""
-    rest, found = set(units), []
-    while rest:
-        component, grown = set(), {min(rest)}
-        while grown:
-            component |= grown
-            grown = {v for u, w in edges for a, v in ((u, w), (w, u)) if a in component and v in units} - component
-        found.append(frozenset(component))
-        rest -= component
-    return found
-
-
 def stages_of(
     todo: frozenset[int],
     edges: set[tuple[int, int]],
@@ -74,7 +62,7 @@ def stages_of(
             ending = frozenset(chosen)
             if any(u in ending and v in todo - ending for u, v in edges):
                 continue
-            groups = components(ending, edges)
+            groups = connected_components(ending, edges)
             roots = [[v for v in group if not any((u, v) in edges for u in group)] for group in groups]
             allowed = (
                 len(groups) <= most_groups

@@ -1,0 +1,139 @@
+"""Graphs: validation that names the op, the canonical hash, and the JSON round trip."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iossim.errors import GraphError
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.constants import ArrayConstant, SeededConstant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.relu import Relu
+from iossim.ir.types import DType, TensorType
+
+X = {"x": TensorType((1, 3, 8, 8))}
+
+
+def node(name: str, *inputs: str, op: object = None) -> Node:
+    return Node(name, op or Relu(), inputs, (name,))  # type: ignore[arg-type]
+
+
+def test_nodes_are_sorted_and_typed() -> None:
+    graph = Graph.create(X, ["c"], [node("c", "b"), node("b", "a"), node("a", "x")], {})
+    assert [one.name for one in graph.nodes] == ["a", "b", "c"]
+    assert graph.types["c"] == X["x"]
+    assert [reader.name for reader in graph.consumers["a"]] == ["b"]
+    assert graph.producer["b"].inputs == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "message"),
+    [
+        ([node("a", "b"), node("b", "a")], ["b"], "cycle through op 'a'"),
+        ([node("a", "nowhere")], ["a"], "op 'a' (relu) reads 'nowhere', which nothing makes"),
+        ([node("a", "x"), node("a", "x")], ["a"], "two ops are named 'a'"),
+        ([node("a", "x"), Node("b", Relu(), ("x",), ("a",))], ["a"], "makes the value 'a'"),
+        ([node("a", "x")], ["z"], "graph output 'z' is made by no op"),
+        ([node("a", "x", op=Conv())], ["a"], "op 'a' (conv): needs an input, a weight"),
+        ([Node("a", Relu(), ("x",), ("a", "b"))], ["a"], "op 'a' (relu) makes 1 outputs but names 2"),
+    ],
+)
+def test_a_graph_that_is_not_well_formed_names_the_op(nodes: list[Node], outputs: list[str], message: str) -> None:
+    with pytest.raises(GraphError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        Graph.create(X, outputs, nodes, {})
+
+
+def test_an_empty_tensor_names_the_op() -> None:
+    weight = SeededConstant(TensorType((4, 3, 9, 9)), "w")
+    with pytest.raises(GraphError, match="op 'a' \\(conv\\) would make an empty tensor"):
+        Graph.create(X, ["a"], [node("a", "x", "w", op=Conv())], {"w": weight})
+
+
+def test_the_hash_does_not_count_names_or_order() -> None:
+    one = Graph.create(X, ["s"], [node("a", "x"), node("b", "a"), node("s", "a", "b", op=Add())], {})
+    two = Graph.create({"in": X["x"]}, ["t"], [node("t", "p", "q", op=Add()), node("q", "p"), node("p", "in")], {})
+    assert one.hash == two.hash
+
+
+def test_the_hash_counts_structure() -> None:
+    def graph(nodes: list[Node], inputs: dict[str, TensorType] = X, outputs: tuple[str, ...] = ("s",)) -> str:
+        return Graph.create(inputs, outputs, nodes, {}).hash
+
+    base = graph([node("a", "x"), node("b", "x"), node("s", "a", "b", op=Add())])
+    different = [
+        graph([node("a", "x"), node("s", "a", "a", op=Add())]),
+        graph([node("a", "x"), node("b", "x"), node("s", "a", "a", op=Add())]),
+        graph([node("a", "x"), node("b", "a"), node("s", "a", "b", op=Add())]),
+        graph([node("a", "x"), node("b", "x"), node("s", "a", "b", op=Add())], outputs=("s", "a")),
+        graph([node("a", "x"), node("b", "x"), node("s", "a", "b", op=Add())], {"x": TensorType((2, 3, 8, 8))}),
+        graph(
+            [node("a", "x"), node("b", "x"), node("s", "a", "b", op=Add())],
+            {"x": TensorType((1, 3, 8, 8), DType.FLOAT16)},
+        ),
+    ]
+    assert len({base, *different}) == 1 + len(different)
+
+
+def test_weights_have_a_hash_of_their_own() -> None:
+    def graph(weight: np.ndarray) -> Graph:
+        return Graph.create(X, ["a"], [node("a", "x", "w", op=Conv())], {"w": ArrayConstant(weight)})
+
+    ones, twos = (graph(np.full((2, 3, 1, 1), value, dtype=np.float32)) for value in (1, 2))
+    assert ones.hash == twos.hash
+    assert ones.weights_hash != twos.weights_hash
+    assert ones.weights_hash == graph(np.ones((2, 3, 1, 1), dtype=np.float32)).weights_hash
+
+
+def test_the_hash_is_the_same_in_another_process() -> None:
+    program = (
+        "import iossim; n = iossim.load('squeezenet'); "
+        "from iossim.schedule.problem import ScheduleProblem as P; "
+        "print(n.graph.hash, *n.signatures[:5], P.of_block(n, n.blocks[1]).key)"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+def test_json_round_trip(tmp_path: Path) -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", (2, 3, 9, 9))
+    y = b.add(Relu(), b.conv(x, 4, kernel=3, stride=2, padding=1))
+    graph = b.graph([y])
+    graph.save(tmp_path / "graph.json")
+    read = Graph.read(tmp_path / "graph.json")
+    assert read.hash == graph.hash
+    assert read.to_json() == graph.to_json()
+    with pytest.raises(GraphError, match="without its weights"):
+        read.weights_hash  # noqa: B018
+    broken = json.loads((tmp_path / "graph.json").read_text())
+    del broken["nodes"][0]["op"]
+    with pytest.raises(GraphError, match="not a saved graph"):
+        Graph.from_json(broken)
+    broken["nodes"][0]["op"] = "convolution"
+    with pytest.raises(GraphError, match="unknown op kind 'convolution'; did you mean 'conv'"):
+        Graph.from_json(broken)
+
+
+def test_seeded_weights_depend_on_name_and_seed_alone() -> None:
+    of_type = TensorType((4, 3, 3, 3))
+    assert np.array_equal(SeededConstant(of_type, "w").load(), SeededConstant(of_type, "w").load())
+    assert not np.array_equal(SeededConstant(of_type, "w").load(), SeededConstant(of_type, "v").load())
+    assert not np.array_equal(SeededConstant(of_type, "w").load(), SeededConstant(of_type, "w", 1).load())

@@ -1,0 +1,77 @@
+"""Scheduling problems: masks, groups, keys, and runs of a block."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute_force_groups import connected_components
+from hypothesis import given
+from hypothesis import strategies as st
+
+import iossim
+from iossim.errors import GraphError
+from iossim.schedule.problem import ScheduleProblem, bits
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> ScheduleProblem:
+    count = draw(st.integers(1, 10))
+    edges = [(u, v) for v in range(count) for u in range(v) if draw(st.integers(0, 3)) == 0]
+    return ScheduleProblem.of_edges(count, edges)
+
+
+@given(problems(), st.integers(0, 1 << 10))
+def test_groups_are_connected_components(problem: ScheduleProblem, chosen: int) -> None:
+    mask = chosen & problem.full
+    edges = [(u, v) for v in range(len(problem)) for u in bits(int(problem.predecessors[v]))]
+    expected = [sum(1 << unit for unit in group) for group in connected_components(bits(mask), edges)]
+    assert problem.groups(mask) == expected
+
+
+@given(problems())
+def test_successors_mirror_predecessors(problem: ScheduleProblem) -> None:
+    for u in range(len(problem)):
+        for v in range(len(problem)):
+            assert (int(problem.successors[u]) >> v & 1) == (int(problem.predecessors[v]) >> u & 1)
+
+
+@given(problems(), st.data())
+def test_a_run_keeps_the_edges_inside_it(problem: ScheduleProblem, data: st.DataObject) -> None:
+    units = sorted(data.draw(st.sets(st.integers(0, len(problem) - 1), min_size=1)))
+    run = problem.restrict(units)
+    for i, u in enumerate(units):
+        for j, v in enumerate(units):
+            assert (int(run.predecessors[j]) >> i & 1) == (int(problem.predecessors[v]) >> u & 1)
+
+
+def test_equal_blocks_have_equal_keys() -> None:
+    network = iossim.load("nasnet_a")
+    keys = {
+        block.name: ScheduleProblem.of_block(network, block).key
+        for block in network.blocks
+        if block.name.startswith("cell_")
+    }
+    assert keys["cell_3"] == keys["cell_4"]
+    assert keys["cell_2"] != keys["cell_7"], "the same structure at another size is other work"
+    assert keys["cell_0"] != keys["cell_1"]
+
+
+def test_batch_and_precision_change_signatures() -> None:
+    plain = iossim.load("ios_sample")
+    assert plain.signatures == iossim.load("ios_sample").signatures
+    for other in (iossim.load("ios_sample", batch=2), iossim.load("ios_sample", dtype="tf32")):
+        assert not set(plain.signatures) & set(other.signatures)
+    # a and c are the same work, so are b and d; the concat is its own.
+    assert len(set(plain.signatures)) == 3
+
+
+def test_a_problem_must_be_in_topological_order_and_small_enough() -> None:
+    with pytest.raises(GraphError, match="precedes what it reads"):
+        ScheduleProblem("p", ("a", "b"), np.array([2, 0], dtype=np.uint64), np.zeros(2, dtype=np.int32), ("a", "b"))
+    with pytest.raises(GraphError, match="has 65 units; a problem holds 1 to 64: split the block"):
+        ScheduleProblem.of_edges(65, [])
+
+
+def test_one_sink() -> None:
+    assert ScheduleProblem.of_edges(3, [(0, 2), (1, 2)]).one_sink
+    assert not ScheduleProblem.of_edges(3, [(0, 1), (0, 2)]).one_sink
