@@ -95,13 +95,19 @@ class SimulatorCostModel:
         return (costs.join_us if left_concurrent else 0.0) + (costs.fork_us if right_concurrent else 0.0)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
-        """Bounds by the fluid's own rules; resources are host issue, issue capacity and DRAM."""
+        """Bounds by the fluid's own rules; resources are host issue, issue capacity and DRAM.
+
+        While two or more kernels are active, their demands count ``1 + crowding`` times or more, so a kernel of demand
+        ``d`` that runs beside others takes ``(1 + crowding) * d`` of the device's time for each of its own, and one that
+        runs by itself takes all of it: at least the smaller of the two, whatever part of it runs which way.
+        """
         prepared = self.prepare(problem)
+        crowded = 1.0 + self.profile.parameters.crowding
         work = np.stack(
             [
                 prepared.per_unit(prepared.host_us),
-                prepared.per_unit(prepared.alone_us * prepared.issue_demand),
-                prepared.per_unit(prepared.alone_us * prepared.dram_demand),
+                prepared.per_unit(prepared.alone_us * np.minimum(1.0, crowded * prepared.issue_demand)),
+                prepared.per_unit(prepared.alone_us * np.minimum(1.0, crowded * prepared.dram_demand)),
             ],
             axis=1,
         )
