@@ -61,7 +61,8 @@ class SimulatorCostModel:
 
     @property
     def identity(self) -> CostModelIdentity:
-        return CostModelIdentity("simulator", self.profile.name, str(self.precision), self.engine, VERSION)
+        version = f"{VERSION}+{self.profile.fingerprint}"
+        return CostModelIdentity("simulator", self.profile.name, str(self.precision), self.engine, version)
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge."""

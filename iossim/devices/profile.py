@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -114,6 +115,12 @@ class DeviceProfile(_Value):
             if fact is not None and fact.source not in self.sources:
                 raise ValueError(f"datasheet.{name}: source {fact.source!r} is not among the profile's sources")
         return self
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that prices depend on: a price from another fingerprint is another device's."""
+        priced = self.model_dump_json(include={"datasheet", "parameters", "engine"})
+        return hashlib.sha256(priced.encode()).hexdigest()[:12]
 
     @property
     def limits(self) -> MultiprocessorLimits:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel, create
+from iossim.backends.simulator.cost_model import VERSION, SimulatorCostModel, create
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, ScheduleError
@@ -239,9 +239,12 @@ def test_bad_options_are_one_line() -> None:
 
 
 def test_identity_tells_what_a_price_depends_on() -> None:
-    assert simulator("graph").identity.to_json() == {
-        "name": "simulator", "device": "v100-sxm2", "precision": "fp32", "engine": "graph", "version": "1",
-    }  # fmt: skip
+    identity = simulator("graph").identity.to_json()
+    assert identity.pop("version") == f"{VERSION}+{V100.fingerprint}"
+    assert identity == {"name": "simulator", "device": "v100-sxm2", "precision": "fp32", "engine": "graph"}
+    crowded = V100.model_copy(update={"parameters": V100.parameters.model_copy(update={"crowding": 0.5})})
+    renamed = V100.model_copy(update={"title": "another title"})
+    assert crowded.fingerprint != V100.fingerprint == renamed.fingerprint
 
 
 def test_tf32_is_fp32_where_there_are_no_units_for_it() -> None:
