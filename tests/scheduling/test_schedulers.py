@@ -1,0 +1,78 @@
+"""Schedulers on whole networks: what sequential and greedy are, and what every schedule keeps to."""
+
+from __future__ import annotations
+
+import pytest
+
+import iossim
+from iossim.cost.random import RandomCostModel
+from iossim.errors import OptionError
+from iossim.ir.network import Network
+from iossim.schedule.fit import fit
+from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.scheduling.scheduler import schedule, scheduler_names
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return iossim.load("inception_v3")
+
+
+def test_schedulers_are_named_from_the_plainest_to_the_most_able() -> None:
+    assert scheduler_names() == ("sequential", "greedy", "ios-merge", "ios-parallel", "ios-both")
+    with pytest.raises(OptionError, match="'ios-bth' is not known; did you mean 'ios-both'"):
+        schedule(iossim.load("ios_sample"), RandomCostModel(), "ios-bth")
+
+
+def test_sequential_runs_each_unit_alone_in_order(network: Network) -> None:
+    found = schedule(network, RandomCostModel(), "sequential")
+    assert [stage.groups for stage in found.stages] == [[[unit.name]] for unit in network.units]
+    assert found.lower_bound_us == pytest.approx(found.latency_us)
+
+
+def test_greedy_runs_all_that_is_ready(network: Network) -> None:
+    found = schedule(network, RandomCostModel(), "greedy")
+    for block, scheduled in zip(network.blocks, found.blocks, strict=True):
+        done = {unit for unit in range(len(network.units)) if unit < block.units[0]}
+        for stage in scheduled.stages:
+            ready = {
+                network.units[unit].name
+                for unit in block.units
+                if unit not in done and done.issuperset(network.predecessors[unit])
+            }
+            assert set(stage.units) == ready
+            assert all(len(group) == 1 for group in stage.groups)
+            done |= {network.unit_index[name] for name in ready}
+
+
+@pytest.mark.parametrize("name", ["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both"])
+@pytest.mark.parametrize("space", [StageSpace(), StageSpace("paper", 3, 2)], ids=["general", "paper r3 s2"])
+def test_every_schedule_fits_and_adds_up(network: Network, name: str, space: StageSpace) -> None:
+    found = schedule(network, RandomCostModel(seed=3), name, SearchOptions(space))
+    fit(found, network)
+    assert found.latency_us == pytest.approx(sum(stage.latency_us + stage.boundary_us for stage in found.stages))
+    assert found.lower_bound_us is not None
+    assert found.lower_bound_us <= found.latency_us * (1 + 1e-12)
+    assert found.stages[0].boundary_us == 0.0, "nothing stands before the first stage"
+    if name.startswith("ios") and space.max_groups:
+        assert all(len(stage.groups) <= space.max_groups for stage in found.stages)
+        concurrent = [stage for stage in found.stages if stage.strategy == "concurrent"]
+        assert all(len(group) <= 3 for stage in concurrent for group in stage.groups)
+    if name == "ios-merge":
+        assert all(stage.strategy == "merge" or len(stage.units) == 1 for stage in found.stages)
+    if name in ("sequential", "greedy", "ios-parallel"):
+        assert all(stage.strategy == "concurrent" for stage in found.stages)
+
+
+def test_progress_is_told_block_by_block(network: Network) -> None:
+    told: list[tuple[int, int]] = []
+    schedule(network, RandomCostModel(), "ios-both", progress=lambda done, total: told.append((done, total)))
+    assert told == [(done, len(network.blocks)) for done in range(1, len(network.blocks) + 1)]
+
+
+def test_a_split_block_keeps_its_place_in_the_schedule() -> None:
+    network = iossim.load("inception_v3", max_block=4)
+    assert network.notes
+    found = schedule(network, RandomCostModel(), "ios-both")
+    fit(found, network)
+    assert set(network.notes) <= set(found.notes)
