@@ -17,7 +17,7 @@ from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError, ScheduleError
+from iossim.errors import OptionError
 from iossim.execution.engine import Engine
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
@@ -149,7 +149,7 @@ def compare(
     complete = True
     for name in schedulers or scheduler_names():
         try:
-            found.append(_priced(schedule(network, prices, name, options, progress(name)), prices))
+            found.append(schedule(network, prices, name, options, progress(name)))
             complete = found[-1].complete
         except KeyboardInterrupt:
             if not found:
@@ -178,7 +178,7 @@ def optimize(
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
     _warm_up(network, prices)
-    return _priced(schedule(network, prices, scheduler, options, progress), prices)
+    return schedule(network, prices, scheduler, options, progress)
 
 
 def simulate(
@@ -206,7 +206,7 @@ def simulate(
             )
         device = read.device
     prices = _cost_model(cost_model, device, network, engine or read.engine or Engine.PAPER)
-    return _priced(reprice(read, network, prices), prices)
+    return reprice(read, network, prices)
 
 
 def summary(found: Schedule) -> str:
@@ -247,18 +247,6 @@ def optimality(found: Schedule) -> str | None:
     stages = describe(space) if found.options["concurrent"] else "single units and merged ones"
     among = stages if found.options["merge"] else f"{stages}, without merging"
     return f"proven optimal at these prices among all schedules of {among}"
-
-
-def _priced(found: Schedule, prices: CostModel) -> Schedule:
-    """The schedule itself; raises ScheduleError naming the first stage that cannot run."""
-    for stage in found.stages:
-        if stage.latency_us == float("inf"):
-            kind = "merged " if stage.strategy == "merge" else ""
-            raise ScheduleError(
-                f"scheduler {found.scheduler!r}: cost model {prices.identity.name!r} has no price for the {kind}stage of "
-                f"{', '.join(map(repr, stage.units))}; add it, or choose another scheduler or cost model"
-            )
-    return found
 
 
 def _warm_up(network: Network, prices: CostModel) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import fsum
 
 from iossim.devices.compute_capability import WARP_THREADS
 from iossim.devices.profile import DeviceProfile
@@ -137,7 +138,7 @@ class KernelModel:
         best_us = float("inf")
         for candidate in candidates:
             prices = tuple(self.price(kernel) for kernel in candidate.kernels)
-            total_us = sum(price.alone_us for price in prices)
+            total_us = fsum(price.alone_us for price in prices)
             if best is None or total_us < best_us:
                 best, best_us = (candidate, prices), total_us
         assert best is not None, "every op has a candidate"

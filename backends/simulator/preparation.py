@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +32,12 @@ class UnitPrice:
     @property
     def device_us(self) -> float:
         """All kernels one after another on an idle device."""
-        return sum(self.alone_us)
+        return fsum(self.alone_us)
 
     @property
     def single_us(self) -> float:
         """The unit in a stage of one group: the longer of host and device time."""
-        return max(self.device_us, sum(self.host_us))
+        return max(self.device_us, fsum(self.host_us))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +64,9 @@ class PreparedProblem:
         return PreparedProblem(tuple(units), begin, alone, issue, dram, host, single)
 
     def per_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sums of a value of each kernel over each unit, shape ``[units]``."""
+        """Sums of a value of each kernel over each unit, shape ``[units]``, rounded alike under every Python."""
         begin = self.kernel_begin.tolist()
-        return np.array([values[a:b].sum() for a, b in pairwise(begin)])
+        return np.array([fsum(values[a:b]) for a, b in pairwise(begin)])
 
 
 def price_unit(model: KernelModel, steps: StepCandidates, costs: EngineOverheads | None) -> UnitPrice:

@@ -101,7 +101,7 @@ def _print(comparison: Comparison) -> None:
 def _files(comparison: Comparison, prices: CostModel, trace: bool | None, plot: bool | None) -> dict[str, Writer]:
     """comparison.json, the best schedule's files, and the picture of all."""
     from iossim.reporting.comparison import ComparisonRow
-    from iossim.schedule.schedule import write_atomically
+    from iossim.user_files import write_atomically
 
     text = json.dumps(comparison.to_json(), indent=1) + "\n"
     files: dict[str, Writer] = {"comparison.json": lambda path: write_atomically(path, text)}

@@ -50,7 +50,7 @@ def schedule_files(
 ) -> dict[str, Writer]:
     """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's picture."""
     from iossim.reporting.dot import dot
-    from iossim.schedule.schedule import write_atomically
+    from iossim.user_files import write_atomically
 
     files: dict[str, Writer] = {
         "schedule.json": schedule.save,

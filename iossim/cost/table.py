@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import first_problem
+from iossim.user_files import read_text
+from iossim.validation import Value, first_problem
 
 if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
@@ -33,11 +34,7 @@ if TYPE_CHECKING:
 StageKey = tuple[str, frozenset[str]]
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class BoundaryPrices(_Value):
+class BoundaryPrices(Value):
     """What stands between two stages, in us; nothing stands between two single groups unless the table says so."""
 
     single_to_single: float = Field(default=0.0, ge=0)
@@ -46,7 +43,7 @@ class BoundaryPrices(_Value):
     concurrent_to_concurrent: float = Field(default=0.0, ge=0)
 
 
-class StagePrice(_Value):
+class StagePrice(Value):
     """The price of one stage: its units by name, in any order."""
 
     units: list[str] = Field(min_length=1)
@@ -65,7 +62,7 @@ class StagePrice(_Value):
         return self
 
 
-class PriceTable(_Value):
+class PriceTable(Value):
     """A table of stage prices. ``device`` is what they were measured on, if the table says so."""
 
     device: str | None = None
@@ -115,14 +112,9 @@ class TableCostModel:
 
 def read_table(path: Path) -> PriceTable:
     """Raises OptionError naming the file and the field."""
+    text = read_text(path, "the price table", "give an existing JSON file", OptionError)
     try:
-        return PriceTable.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionError(
-            f"cannot read the price table {path}: {error.strerror}; give an existing JSON file"
-        ) from None
-    except UnicodeDecodeError:
-        raise OptionError(f"the price table {path} is not text; give a JSON file") from None
+        return PriceTable.model_validate_json(text)
     except ValidationError as error:
         raise OptionError(f"the price table {path} is not valid: {first_problem(error)}; correct it") from None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.errors import DeviceError, did_you_mean
+from iossim.user_files import read_text
 
 if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
@@ -28,7 +29,9 @@ def device(name_or_path: str) -> DeviceProfile:
     path = Path(name_or_path)
     is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
     if is_path:
-        return parse(_read(path), str(path))
+        return parse(
+            read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), str(path)
+        )
     names = device_names()
     if name_or_path not in names:
         raise DeviceError(
@@ -44,7 +47,7 @@ def parse(text: str, where: str) -> DeviceProfile:
     from pydantic import ValidationError
 
     from iossim.devices.profile import DeviceProfile
-    from iossim.schedule.schedule import first_problem
+    from iossim.validation import first_problem
 
     try:
         data = yaml.safe_load(text)
@@ -57,14 +60,3 @@ def parse(text: str, where: str) -> DeviceProfile:
         return DeviceProfile.model_validate(data)
     except ValidationError as error:
         raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DeviceError(
-            f"cannot read device profile {path}: {error.strerror}; give a YAML file or a device"
-        ) from None
-    except UnicodeDecodeError:
-        raise DeviceError(f"device profile {path} is not text; give a YAML file or the name of a device") from None

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iossim.devices.compute_capability import Architecture
+from iossim.validation import Value
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Provenance(_Value):
+class Provenance(Value):
     """Where parameter values come from: set by hand, or fitted to a data set."""
 
     kind: Literal["hand-set", "fitted"]
@@ -28,7 +25,7 @@ class Provenance(_Value):
     held_out_error: float | None = None
 
 
-class ModelParameters(_Value):
+class ModelParameters(Value):
     """How far real kernels stay below the datasheet's peaks.
 
     Efficiencies are fractions of a peak, at most 1: unbounded fits find a second, wrong optimum.
@@ -70,7 +67,7 @@ class ModelParameters(_Value):
     crowding: float = Field(ge=0)
 
 
-class EngineOverheads(_Value):
+class EngineOverheads(Value):
     """Costs of the host and of what separates kernels, in microseconds."""
 
     #: Host time to issue a library call (descriptor checks, heuristics and first launch).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from iossim.devices.compute_capability import LIMITS, Architecture, MultiprocessorLimits
 from iossim.devices.parameters import (
@@ -17,22 +17,19 @@ from iossim.devices.parameters import (
     Provenance,
 )
 from iossim.ir.types import Precision
+from iossim.validation import Value
 
 T = TypeVar("T")
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Fact(_Value, Generic[T]):
+class Fact(Value, Generic[T]):
     """A datasheet fact; ``source`` is a key of the profile's ``sources``."""
 
     value: T
     source: str
 
 
-class Datasheet(_Value):
+class Datasheet(Value):
     """What the vendor prints about the device."""
 
     compute_capability: Fact[str]
@@ -76,7 +73,7 @@ class Datasheet(_Value):
         return fact
 
 
-class DeviceProfile(_Value):
+class DeviceProfile(Value):
     """A device as the lowering and the simulator see it."""
 
     name: str = Field(min_length=1)

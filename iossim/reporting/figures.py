@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.errors import OptionError
-from iossim.schedule.schedule import write_atomically
+from iossim.user_files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

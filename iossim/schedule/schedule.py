@@ -6,23 +6,19 @@ can be replayed, compared and explained. Reading checks every field; fitting it 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from iossim.errors import ScheduleError
+from iossim.user_files import read_text, write_atomically
+from iossim.validation import Value, first_problem
 
 FORMAT_VERSION = 1
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Stage(_Value):
+class Stage(Value):
     """Units that run together: groups (unit names, each group in execution order) and the strategy.
 
     A merged stage has one group, whose units run as one stacked convolution.
@@ -44,22 +40,22 @@ class Stage(_Value):
         return self.strategy == "concurrent" and len(self.groups) > 1
 
 
-class BlockSchedule(_Value):
+class BlockSchedule(Value):
     """The stages of one block, in execution order."""
 
     name: str
     stages: list[Stage]
 
 
-class ModelReference(_Value):
+class ModelReference(Value):
     """The model that the schedule is for, enough to load it again."""
 
     model: str
     batch: int = Field(ge=1)
-    options: dict[str, str] = {}
+    options: dict[str, str] = Field(default_factory=dict)
 
 
-class Schedule(_Value):
+class Schedule(Value):
     """A whole network's schedule. ``latency_us`` is the sum of its stages and boundaries."""
 
     format_version: int = FORMAT_VERSION
@@ -71,13 +67,13 @@ class Schedule(_Value):
     engine: str
     cost_model: dict[str, str]
     scheduler: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     latency_us: float = Field(ge=0)
     lower_bound_us: float | None = None
     search_s: float = Field(default=0.0, ge=0)
     #: False if the search was interrupted: the best schedule so far.
     complete: bool = True
-    notes: list[str] = []
+    notes: list[str] = Field(default_factory=list)
     blocks: list[BlockSchedule]
 
     @property
@@ -103,14 +99,8 @@ class Schedule(_Value):
     @staticmethod
     def read(path: Path) -> Schedule:
         """Raises ScheduleError naming the file and the field."""
-        try:
-            text = path.read_text()
-        except OSError as error:
-            raise ScheduleError(
-                f"cannot read schedule {path}: {error.strerror}; give a schedule.json that optimize wrote"
-            ) from None
-        except UnicodeDecodeError:
-            raise ScheduleError(f"schedule {path} is not text; give a schedule.json that optimize wrote") from None
+        remedy = "give a schedule.json that optimize wrote"
+        text = read_text(path, "schedule", remedy, ScheduleError)
         try:
             schedule = Schedule.model_validate_json(text)
         except ValidationError as error:
@@ -120,27 +110,3 @@ class Schedule(_Value):
                 f"schedule {path} has format {schedule.format_version}, this iossim reads {FORMAT_VERSION}; write it again with optimize"
             )
         return schedule
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first of pydantic's complaints as one line that names the field, and how many more there are."""
-    problems = error.errors()
-    first = problems[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the document"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"field {where!r}: {first['msg']}{more}".replace("\n", " ")
-
-
-def write_atomically(path: Path, contents: str | bytes) -> None:
-    """Write a file (text as UTF-8) so that a reader sees the old one or the whole new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(contents.encode() if isinstance(contents, str) else contents)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

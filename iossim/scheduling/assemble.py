@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from iossim.cost.model import CostModel
+from iossim.errors import ScheduleError
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -19,7 +20,10 @@ from iossim.scheduling.relaxation import bound_ahead
 def price_blocks(
     problems: Sequence[ScheduleProblem], plans: Sequence[Sequence[PlannedStage]], cost_model: CostModel
 ) -> list[BlockSchedule]:
-    """Stages and boundaries of all blocks in execution order, each with its price."""
+    """Stages and boundaries of all blocks in execution order, each with its price.
+
+    Raises ScheduleError naming the first stage that the cost model cannot price.
+    """
     blocks: list[BlockSchedule] = []
     before: bool | None = None
     for problem, plan in zip(problems, plans, strict=True):
@@ -28,6 +32,8 @@ def price_blocks(
         prices = cost_model.price_stages(StageBatch(problem, masks, strategies)).tolist()
         stages: list[Stage] = []
         for planned, price in zip(plan, prices, strict=True):
+            if not np.isfinite(price):
+                raise ScheduleError(_no_price(problem, planned, cost_model))
             groups = problem.groups(planned.mask) if planned.strategy is Strategy.CONCURRENT else [planned.mask]
             concurrent = len(groups) > 1
             boundary_us = 0.0 if before is None else cost_model.price_boundary(before, concurrent)
@@ -42,6 +48,15 @@ def price_blocks(
             before = concurrent
         blocks.append(BlockSchedule(name=problem.name, stages=stages))
     return blocks
+
+
+def _no_price(problem: ScheduleProblem, planned: PlannedStage, cost_model: CostModel) -> str:
+    kind = "merged " if planned.strategy is Strategy.MERGE else ""
+    names = ", ".join(repr(problem.unit_names[unit]) for unit in bits(planned.mask))
+    return (
+        f"cost model {cost_model.identity.name!r} has no price for the {kind}stage of {names}; "
+        "add it, or choose another scheduler or cost model"
+    )
 
 
 def build_schedule(

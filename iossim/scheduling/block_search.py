@@ -13,7 +13,7 @@ each distinct one once. With lower bounds from the cost model the search stays e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from iossim.scheduling.relaxation import (
     PROPOSAL,
     Floats,
     Integers,
+    Labels,
+    PriceTable,
     bound_ahead,
     enter_prices,
     find_unpriced,
@@ -100,39 +102,40 @@ def solve_block(
         if not hurry:
             search.run(None)
     except KeyboardInterrupt:
-        search.table.drop_unpriced()
-        if not np.isfinite(search.cost[-1]).any():
+        search.known.drop_unpriced()
+        if not np.isfinite(search.labels.cost[-1]).any():
             search.run(1)
         hurry = True
     return search.solution(complete=not hurry)
 
 
-@dataclass
-class _PriceTable:
-    """Prices of stages by mask: open addressing, sized so that it is at most half full."""
+class _Prices:
+    """The prices that are known so far, in a table that grows so that it is at most half full."""
 
-    keys: np.ndarray = field(default_factory=lambda: np.zeros(1 << 12, dtype=np.uint64))
-    prices: Floats = field(default_factory=lambda: np.zeros(1 << 12))
-    used: int = 0
+    def __init__(self) -> None:
+        self.table = _empty_table(1 << 12)
+        self.used = 0
 
     def reserve(self, more: int) -> None:
-        if 2 * (self.used + more) <= len(self.keys):
-            return
-        size = len(self.keys)
+        """Make room for ``more`` stages."""
+        size = len(self.table.keys)
         while 2 * (self.used + more) > size:
             size *= 2
-        old_keys, old_prices = self.keys, self.prices
-        self.keys, self.prices = np.zeros(size, dtype=np.uint64), np.zeros(size)
-        present = old_keys != 0
-        enter_prices(old_keys[present], old_prices[present], self.keys, self.prices)
+        if size > len(self.table.keys):
+            self._move_to(_empty_table(size))
 
     def drop_unpriced(self) -> None:
         """Forget the stages that were entered, and whose pricing was then interrupted."""
-        priced = (self.keys != 0) & ~np.isnan(self.prices)
-        masks, prices = self.keys[priced], self.prices[priced]
-        self.keys, self.prices = np.zeros_like(self.keys), np.zeros_like(self.prices)
-        enter_prices(masks, prices, self.keys, self.prices)
-        self.used = len(masks)
+        self._move_to(_empty_table(len(self.table.keys)))
+
+    def _move_to(self, table: PriceTable) -> None:
+        priced = (self.table.keys != 0) & ~np.isnan(self.table.prices)
+        enter_prices(self.table.keys[priced], self.table.prices[priced], table)
+        self.table, self.used = table, int(priced.sum())
+
+
+def _empty_table(size: int) -> PriceTable:
+    return PriceTable(np.zeros(size, dtype=np.uint64), np.zeros(size))
 
 
 class _Search:
@@ -158,15 +161,17 @@ class _Search:
         # than the other bit's is of no use.
         dearer = self.boundary[::-1] - self.boundary
         self.tolerance = np.maximum(0.0, dearer.max(axis=1))
-        self.cost = np.full((states, 2), np.inf)
-        self.parent = np.full((states, 2), -1, dtype=np.int32)
-        self.parent_bit = np.zeros((states, 2), dtype=np.int8)
-        self.parent_stage = np.zeros((states, 2), dtype=np.uint64)
-        self.parent_strategy = np.zeros((states, 2), dtype=np.uint8)
         self.entry = entry
-        self.cost[0, 1 if entry == 1 else 0] = 0.0
-        self.ahead = self._ahead()
-        self.table = _PriceTable()
+        self.labels = Labels(
+            cost=np.full((states, 2), np.inf),
+            ahead=self._ahead(),
+            parent=np.full((states, 2), -1, dtype=np.int32),
+            parent_bit=np.zeros((states, 2), dtype=np.int8),
+            stage=np.zeros((states, 2), dtype=np.uint64),
+            strategy=np.zeros((states, 2), dtype=np.uint8),
+        )
+        self.labels.cost[0, 1 if entry == 1 else 0] = 0.0
+        self.known = _Prices()
         self.proposals = np.empty(1 << 15, dtype=PROPOSAL)
 
     def run(self, beam: int | None) -> None:
@@ -177,13 +182,13 @@ class _Search:
             self._relax_concurrent(states)
 
     def solution(self, complete: bool) -> BlockSolution:
-        paths = [self._path(bit) if np.isfinite(self.cost[-1, bit]) else None for bit in range(2)]
-        return BlockSolution(paths[0], paths[1], self.table.used + len(self.merges.masks), complete)
+        paths = [self._path(bit) if np.isfinite(self.labels.cost[-1, bit]) else None for bit in range(2)]
+        return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks), complete)
 
     @property
     def upper_us(self) -> float:
         """What a path must cost less than to matter: the best so far, or more by what the bit that it ends in is worth."""
-        best = float(self.cost[-1].min())
+        best = float(self.labels.cost[-1].min())
         spread = 0.0 if self.problem.one_sink or not self.concurrent else float(self.tolerance.max())
         return best * (1 - RELATIVE_TOLERANCE) + spread
 
@@ -191,7 +196,7 @@ class _Search:
         begins = self.lattice.level_begin
         for level in range(len(self.problem)):
             states = np.arange(begins[level], begins[level + 1])
-            promise = (self.cost[states] + self.ahead[states]).min(axis=1)
+            promise = (self.labels.cost[states] + self.labels.ahead[states]).min(axis=1)
             states = states[promise < self.upper_us]
             if beam is not None and len(states) > beam:
                 promise = promise[promise < self.upper_us]
@@ -213,8 +218,7 @@ class _Search:
                 self.bounds.serial_us,
                 self.bounds.single_us,
                 self.bounds.work_us,
-                self.cost,
-                self.ahead,
+                self.labels,
                 boundary,
                 self.tolerance,
                 self.upper_us,
@@ -229,32 +233,21 @@ class _Search:
                 continue
             position = reached
             self._price(filled)
-            relax(
-                self.proposals,
-                filled,
-                self.table.keys,
-                self.table.prices,
-                self.cost,
-                self.parent,
-                self.parent_bit,
-                self.parent_stage,
-                self.parent_strategy,
-            )
+            relax(self.proposals, filled, self.known.table, self.labels)
 
     def _boundary_behind(self, states: Integers) -> Floats:
         """Boundaries behind the states of a level; nothing stands before the first stage of a network."""
         return np.zeros((2, 2)) if states[0] == 0 and self.entry == START else self.boundary
 
     def _price(self, filled: int) -> None:
-        table = self.table
-        table.reserve(filled)
+        self.known.reserve(filled)
         unpriced = np.empty(filled, dtype=np.uint64)
-        found = find_unpriced(self.proposals, filled, table.keys, table.prices, table.used, unpriced)
+        found = find_unpriced(self.proposals, filled, self.known.table, unpriced)
         if found:
             masks = unpriced[:found]
             prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
-            enter_prices(masks, prices, table.keys, table.prices)
-            table.used += found
+            enter_prices(masks, prices, self.known.table)
+            self.known.used += found
 
     def _relax_merges(self, states: Integers) -> None:
         boundary = self._boundary_behind(states)
@@ -265,11 +258,7 @@ class _Search:
             self.merges.masks,
             self.merges.prices_us,
             boundary,
-            self.cost,
-            self.parent,
-            self.parent_bit,
-            self.parent_stage,
-            self.parent_strategy,
+            self.labels,
         )
 
     def _ahead(self) -> Floats:
@@ -299,11 +288,11 @@ class _Search:
 
     def _path(self, bit: int) -> BlockPath:
         stages: list[PlannedStage] = []
-        cost_us = float(self.cost[-1, bit])
+        cost_us = float(self.labels.cost[-1, bit])
         state = len(self.lattice) - 1
         while state > 0:
             stages.append(
-                PlannedStage(int(self.parent_stage[state, bit]), Strategy(int(self.parent_strategy[state, bit])))
+                PlannedStage(int(self.labels.stage[state, bit]), Strategy(int(self.labels.strategy[state, bit])))
             )
-            state, bit = int(self.parent[state, bit]), int(self.parent_bit[state, bit])
+            state, bit = int(self.labels.parent[state, bit]), int(self.labels.parent_bit[state, bit])
         return BlockPath(cost_us, tuple(reversed(stages)))

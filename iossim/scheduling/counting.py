@@ -48,6 +48,7 @@ def count_search_space(problem: ScheduleProblem, space: StageSpace, max_states: 
         space.max_group_size or len(problem),
         space.max_groups or len(problem),
         space.single_root,
+        2**62,
         limbs,
     )
     schedules = sum(int(limb) << (64 * index) for index, limb in enumerate(limbs[0]))
@@ -67,56 +68,18 @@ def width(problem: ScheduleProblem) -> int:
 
 def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
     """Whether the block has more than ``limit`` transitions; stops counting there."""
-    return bool(
-        _exceeds(
-            limit,
-            lattice.addable,
-            lattice.child,
-            problem.predecessors,
-            space.max_group_size or len(problem),
-            space.single_root,
-        )
+    nowhere = np.zeros((0, 4), dtype=np.uint64)
+    transitions, _ = _count(
+        lattice.addable,
+        lattice.child,
+        problem.predecessors,
+        space.max_group_size or len(problem),
+        space.max_groups or len(problem),
+        space.single_root,
+        limit,
+        nowhere,
     )
-
-
-@jit
-def _exceeds(
-    limit: int,
-    addable: Masks,
-    child: NDArray[np.int32],
-    predecessors: Masks,
-    max_group_size: int,
-    single_root: bool,
-) -> bool:
-    """As :func:`_count`, counting stages of any number of groups and nothing else."""
-    count = child.shape[1]
-    at = np.empty(count + 1, dtype=np.int64)
-    choices = np.zeros(count + 1, dtype=np.uint64)
-    groups = np.zeros((count + 1, count + 1), dtype=np.uint64)
-    group_count = np.zeros(count + 1, dtype=np.int64)
-    transitions = 0
-    for state in range(len(addable)):
-        depth = 0
-        at[0], choices[0] = state, addable[state]
-        while depth >= 0:
-            rest = choices[depth]
-            if rest == 0:
-                depth -= 1
-                continue
-            choices[depth] = rest & (rest - np.uint64(1))
-            unit = lowest_bit(rest)
-            bit = np.uint64(1) << np.uint64(unit)
-            joined, kept, merged = join_groups(predecessors[unit], bit, groups, group_count, depth)
-            if count_bits(joined) > max_group_size or (single_root and merged > 1):
-                continue
-            depth += 1
-            at[depth] = child[at[depth - 1], unit]
-            group_count[depth] = kept + 1
-            choices[depth] = addable[at[depth]] & ~((bit << np.uint64(1)) - np.uint64(1))
-            transitions += 1
-            if transitions > limit:
-                return True
-    return False
+    return bool(transitions > limit)
 
 
 @jit(inline="always")
@@ -150,9 +113,12 @@ def _count(
     max_group_size: int,
     max_groups: int,
     single_root: bool,
+    limit: int,
     limbs: NDArray[np.uint64],
 ) -> tuple[int, int]:
     """Transitions and distinct stages; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
+
+    Without limbs only transitions are counted, until there are more than ``limit``.
 
     A stage is grown unit by unit in ascending order, so that each is met once from each state. ``groups[d]`` are the
     connected components of the stage at depth ``d``; a component only grows as units are added, so one that is too
@@ -189,6 +155,10 @@ def _count(
             if kept + 1 > max_groups:
                 continue
             transitions += 1
+            if transitions > limit:
+                return transitions, distinct
+            if len(limbs) == 0:
+                continue
             _add(limbs[state], limbs[at[depth]])
             if 2 * distinct > len(table):
                 table = _grown(table)

@@ -7,6 +7,8 @@ lower bound of what is still to come. A label lies on no better schedule once ``
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +32,28 @@ PROPOSAL = np.dtype(
 )
 
 
+class Labels(NamedTuple):
+    """What is known of each label; all arrays have shape ``[states, 2]``.
+
+    ``parent`` and ``parent_bit`` are the label that the best path found comes from, ``stage`` (a mask) and ``strategy`` the
+    stage that leads here.
+    """
+
+    cost: Floats
+    ahead: Floats
+    parent: NDArray[np.int32]
+    parent_bit: NDArray[np.int8]
+    stage: Masks
+    strategy: NDArray[np.uint8]
+
+
+class PriceTable(NamedTuple):
+    """Prices of stages by mask: an open-addressing table whose size is a power of two; the key 0 is no stage."""
+
+    keys: Masks
+    prices: Floats
+
+
 @jit
 def propose(
     states: Integers,
@@ -40,8 +64,7 @@ def propose(
     serial_us: Floats,
     single_us: Floats,
     work_us: Floats,
-    cost: Floats,
-    ahead: Floats,
+    labels: Labels,
     boundary: Floats,
     tolerance: Floats,
     upper_us: float,
@@ -57,6 +80,7 @@ def propose(
     ``boundary[i, j]`` is what stands between a stage of bit ``i`` and one of bit ``j``. ``tolerance[b]`` is the most by which a
     label of the other bit may be dearer and still be as good.
     """
+    cost, ahead = labels.cost, labels.ahead
     count = child.shape[1]
     resources = work_us.shape[1]
     at = np.empty(count + 1, dtype=np.int64)
@@ -151,13 +175,12 @@ def propose(
 
 
 @jit
-def find_unpriced(
-    proposals: NDArray[np.void], filled: int, keys: Masks, prices: Floats, used: int, unpriced: Masks
-) -> int:
+def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, unpriced: Masks) -> int:
     """Collect the stages whose price is not in the table yet, each once, entering them with the price NaN.
 
     The table must have room for ``filled`` more. Returns how many there are.
     """
+    keys, prices = table.keys, table.prices
     slots = np.uint64(len(keys) - 1)
     found = 0
     for index in range(filled):
@@ -174,8 +197,9 @@ def find_unpriced(
 
 
 @jit
-def enter_prices(stages: Masks, stage_prices: Floats, keys: Masks, prices: Floats) -> None:
+def enter_prices(stages: Masks, stage_prices: Floats, table: PriceTable) -> None:
     """Give stages that stand in the table their price, or enter them."""
+    keys, prices = table.keys, table.prices
     slots = np.uint64(len(keys) - 1)
     for index in range(len(stages)):
         slot = hash_mask(stages[index]) & slots
@@ -186,18 +210,9 @@ def enter_prices(stages: Masks, stage_prices: Floats, keys: Masks, prices: Float
 
 
 @jit
-def relax(
-    proposals: NDArray[np.void],
-    filled: int,
-    keys: Masks,
-    prices: Floats,
-    cost: Floats,
-    parent: NDArray[np.int32],
-    parent_bit: NDArray[np.int8],
-    parent_stage: Masks,
-    parent_strategy: NDArray[np.uint8],
-) -> None:
+def relax(proposals: NDArray[np.void], filled: int, table: PriceTable, labels: Labels) -> None:
     """Lower the costs of the targets where the proposed stage, now priced, gives a better path."""
+    keys = table.keys
     slots = np.uint64(len(keys) - 1)
     for index in range(filled):
         proposal = proposals[index]
@@ -205,14 +220,14 @@ def relax(
         slot = hash_mask(stage) & slots
         while keys[slot] != stage:
             slot = slot + np.uint64(1) & slots
-        reached_us = proposal["cost"] + prices[slot]
+        reached_us = proposal["cost"] + table.prices[slot]
         target, bit = proposal["target"], proposal["bit"]
-        if reached_us < cost[target, bit]:
-            cost[target, bit] = reached_us
-            parent[target, bit] = proposal["source"]
-            parent_bit[target, bit] = proposal["source_bit"]
-            parent_stage[target, bit] = stage
-            parent_strategy[target, bit] = 0
+        if reached_us < labels.cost[target, bit]:
+            labels.cost[target, bit] = reached_us
+            labels.parent[target, bit] = proposal["source"]
+            labels.parent_bit[target, bit] = proposal["source_bit"]
+            labels.stage[target, bit] = stage
+            labels.strategy[target, bit] = 0
 
 
 @jit
@@ -223,13 +238,10 @@ def relax_merges(
     merges: Masks,
     merge_prices: Floats,
     boundary: Floats,
-    cost: Floats,
-    parent: NDArray[np.int32],
-    parent_bit: NDArray[np.int8],
-    parent_stage: Masks,
-    parent_strategy: NDArray[np.uint8],
+    labels: Labels,
 ) -> None:
     """Relax every merged stage that can follow each state: merged units share an input, so all must be addable."""
+    cost = labels.cost
     for state in states:
         one = cost[state, 0] + boundary[0, 0]
         many = cost[state, 1] + boundary[1, 0]
@@ -248,10 +260,10 @@ def relax_merges(
             reached_us = before_us + merge_prices[index]
             if reached_us < cost[target, 0]:
                 cost[target, 0] = reached_us
-                parent[target, 0] = state
-                parent_bit[target, 0] = 0 if one <= many else 1
-                parent_stage[target, 0] = stage
-                parent_strategy[target, 0] = 1
+                labels.parent[target, 0] = state
+                labels.parent_bit[target, 0] = 0 if one <= many else 1
+                labels.stage[target, 0] = stage
+                labels.strategy[target, 0] = 1
 
 
 @jit

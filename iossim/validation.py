@@ -1,0 +1,22 @@
+"""Values that are read from files: every field checked, and what is wrong told in one line."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class Value(BaseModel):
+    """An immutable value of a file: no field missing, none too many, none of another type, no number
+    that is not finite.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first of pydantic's complaints as one line that names the field, and how many more there are."""
+    problems = error.errors()
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the document"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"field {where!r}: {first['msg']}{more}".replace("\n", " ")
