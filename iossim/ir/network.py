@@ -126,13 +126,15 @@ class Network:
 
     def statistics(self) -> dict[str, Any]:
         """Counts that describe the network: units, blocks, multiply-adds, parameters."""
-        works = [self.graph.work(node) for node in self.graph.nodes]
+        graph = self.graph
         return {
-            "ops": len(self.graph.nodes),
+            "ops": len(graph.nodes),
             "units": len(self.units),
             "blocks": len(self.blocks),
-            "macs": sum(work.flops for work in works) // 2,
-            "parameters": sum(constant.type.elements for constant in self.graph.constants.values()),
+            "macs": sum(
+                node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) for node in graph.nodes
+            ),
+            "parameters": sum(constant.type.elements for constant in graph.constants.values()),
         }
 
 

@@ -100,9 +100,13 @@ class Op(ABC):
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """The outputs, computed with NumPy: the meaning of the op."""
 
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        """Multiply-adds of convolutions and matrix products, bias left out: what papers count networks by."""
+        return 0
+
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Floating-point operations; a multiply-add counts as two. Data movement does none."""
-        return 0
+        return 2 * self.multiply_adds(inputs, outputs)
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         """Arithmetic and the bytes of all inputs (weights included) and outputs, each moved once."""

@@ -68,10 +68,12 @@ class Conv(Op):
         )
         return (TensorType((x.shape[0], weight.shape[0], *spatial), x.dtype),)
 
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return outputs[0].elements * math.prod(inputs[1].shape[1:])
+
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        weight, y = inputs[1], outputs[0]
-        bias = y.elements if len(inputs) == 3 else 0
-        return 2 * y.elements * math.prod(weight.shape[1:]) + bias
+        bias = outputs[0].elements if len(inputs) == 3 else 0
+        return 2 * self.multiply_adds(inputs, outputs) + bias
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, weight = as_float32(inputs[0]), as_float32(inputs[1])

@@ -40,9 +40,12 @@ class Gemm(Op):
             require(broadcast([y, c]) == y, f"its bias {c} does not broadcast to {y}")
         return (y,)
 
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return outputs[0].elements * inputs[0].shape[0 if self.trans_a else 1]
+
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        inner = inputs[0].shape[0 if self.trans_a else 1]
-        return outputs[0].elements * (2 * inner + (len(inputs) == 3))
+        bias = outputs[0].elements if len(inputs) == 3 else 0
+        return 2 * self.multiply_adds(inputs, outputs) + bias
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         a, b = widen(inputs[0]), widen(inputs[1])

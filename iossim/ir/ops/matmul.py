@@ -36,8 +36,8 @@ class MatMul(Op):
         columns = b.shape[-1:] if len(b.shape) > 1 else ()
         return (TensorType((*stack.shape, *rows, *columns), a.dtype),)
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 2 * outputs[0].elements * inputs[0].shape[-1]
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return outputs[0].elements * inputs[0].shape[-1]
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         y = np.asarray(widen(inputs[0]) @ widen(inputs[1]))
