@@ -132,6 +132,14 @@ class ScheduleProblem:
         return result
 
     @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """For each unit the number of units on the longest way to it."""
+        depths: list[int] = []
+        for mask in self.predecessors.tolist():
+            depths.append(max((depths[before] + 1 for before in bits(mask)), default=0))
+        return tuple(depths)
+
+    @cached_property
     def one_sink(self) -> bool:
         """Whether all units lead to the last one: then a stage that holds it is connected, so the last has one group."""
         return int(self.ancestors[-1]) | 1 << (len(self) - 1) == self.full

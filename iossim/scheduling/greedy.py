@@ -23,7 +23,7 @@ def schedule_greedily(
     """Stages of all ready units, each unit a group of its own."""
     started = perf_counter()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    plans = [_greedy_stages(problem) for problem in problems]
+    plans = [greedy_stages(problem) for problem in problems]
     return build_schedule(
         network,
         problems,
@@ -36,7 +36,7 @@ def schedule_greedily(
     )
 
 
-def _greedy_stages(problem: ScheduleProblem) -> list[PlannedStage]:
+def greedy_stages(problem: ScheduleProblem) -> list[PlannedStage]:
     predecessors = problem.predecessors.tolist()
     done, stages = 0, []
     while done != problem.full:

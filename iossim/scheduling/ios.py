@@ -1,8 +1,9 @@
 """IOS: the optimal stages of every block by dynamic programming (IOS thesis, chapter 3).
 
 Blocks are solved one by one and joined by the one bit that boundaries depend on: whether the last stage of a block, and
-the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block that
-is too wide to solve is split; one with too many transitions is pruned; the schedule's notes say which.
+the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block
+with too many transitions is pruned as in the paper's experiments; one that is too wide for that is split; the schedule's
+notes say which.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from iossim.scheduling.scheduler import Progress, ignore, scheduler
 
 #: Blocks of no more states than this are solved without counting their transitions first.
 FEW_STATES = 20_000
+#: The pruning of the paper's experiments (section 4.1): r and s.
+PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
 
 
 @scheduler("ios-merge")
@@ -210,46 +213,46 @@ class _Solver:
         return self._solutions[key]
 
     def _prepare(self, problem: ScheduleProblem) -> tuple[list[_Part], list[str]]:
-        """Split a block into runs that can be solved, and say what was done to it."""
-        limits, space = self.options.limits, self.options.space
-        said: list[str] = []
+        """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it, in words."""
+        limits = self.options.limits
         runs = [tuple(range(len(problem)))]
         parts: list[_Part] = []
         while runs:
             units = runs.pop(0)
             part = problem if len(units) == len(problem) else problem.restrict(units)
             lattice = build_lattice(part, limits.max_states)
-            if lattice is None:
-                runs = [units[: len(units) // 2], units[len(units) // 2 :], *runs]
+            space = None if lattice is None else self._solvable_space(part, lattice)
+            if lattice is None or space is None:
+                runs = [*_halves(problem, units), *runs]
                 continue
-            narrowed = self._narrow(part, lattice, space)
-            if narrowed != space:
-                said.append(
-                    f"more than {limits.max_transitions:,} transitions, pruned to groups of at most "
-                    f"{narrowed.max_group_size} units, {narrowed.max_groups} groups"
-                )
-            merges = (
-                price_merges(part, self.cost_model, narrowed.max_groups or len(part)) if self.merge else no_merges()
-            )
-            parts.append(_Part(part, lattice, units, narrowed, merges))
+            merges = price_merges(part, self.cost_model, space.max_groups or len(part)) if self.merge else no_merges()
+            parts.append(_Part(part, lattice, units, space, merges))
+        said: list[str] = []
         if len(parts) > 1:
             sizes = ", ".join(str(len(part.units)) for part in parts)
-            said.insert(0, f"more than {limits.max_states:,} states, split into runs of {sizes} units")
+            said.append(f"too wide to be solved as a whole, split into runs of {sizes} units")
+        pruned = {part.space for part in parts} - {self.options.space}
+        said += [
+            f"too many transitions to be solved unpruned, pruned to groups of at most {space.max_group_size} units, "
+            f"{space.max_groups} groups"
+            for space in pruned
+        ]
         return parts, said
 
-    def _narrow(self, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> StageSpace:
-        """The space itself, or one pruned until its transitions can be enumerated."""
-        limit = self.options.limits.max_transitions
+    def _solvable_space(self, problem: ScheduleProblem, lattice: Lattice) -> StageSpace | None:
+        """The space itself, or pruned as in the paper, or None if that still has too many transitions."""
+        space, limit = self.options.space, self.options.limits.max_transitions
         if not self.concurrent or len(lattice) <= FEW_STATES:
             return space
-        size, groups = space.max_group_size or len(problem), space.max_groups or len(problem)
-        for most in (None, 3, 2, 1):
-            tried = (
-                space if most is None else replace(space, max_group_size=min(size, most), max_groups=min(groups, 8))
-            )
+        pruned = replace(
+            space,
+            max_group_size=min(PAPER_GROUP_SIZE, space.max_group_size or len(problem)),
+            max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
+        )
+        for tried in (space, pruned):
             if not more_transitions_than(limit, problem, lattice, tried):
                 return tried
-        return tried
+        return None
 
     def lower_bound_us(self, problems: Sequence[ScheduleProblem]) -> float | None:
         """What any schedule of the blocks costs at least, split and pruned or not."""
@@ -262,6 +265,20 @@ class _Solver:
         if len(parts) == 1 and parts[0].space.max_groups is None:
             return parts[0].merges
         return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
+
+
+def _halves(problem: ScheduleProblem, units: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Units cut in two, the first half done before the second.
+
+    The cut is between two depths (longest ways from an entry), the nearest to the middle: greedy stages are depths, so
+    that a split block is not scheduled worse than greedily. Units of one depth are cut in the middle.
+    """
+    depth = problem.depths
+    ordered = sorted(units, key=lambda unit: (depth[unit], unit))
+    middle = len(units) / 2
+    cuts = [cut for cut in range(1, len(ordered)) if depth[ordered[cut - 1]] != depth[ordered[cut]]]
+    cut = min(cuts, key=lambda cut: abs(cut - middle)) if cuts else len(units) // 2
+    return [tuple(sorted(ordered[:cut])), tuple(sorted(ordered[cut:]))]
 
 
 def _spread(mask: int, units: tuple[int, ...]) -> int:

@@ -13,6 +13,7 @@ from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.scheduling.assemble import price_blocks, total_latency_us
+from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.ios import Solution, solve
 from iossim.scheduling.options import SearchLimits, SearchOptions, StageSpace
 
@@ -144,11 +145,25 @@ def test_a_block_with_too_many_states_is_split_and_says_so() -> None:
 
 
 def test_a_block_with_too_many_transitions_is_pruned_and_says_so() -> None:
-    problem = ScheduleProblem.of_edges(15, [])
-    options = SearchOptions(limits=SearchLimits(max_transitions=100_000))
+    """Five chains of seven have 60 million transitions, 12 million with groups of at most three units."""
+    problem = ScheduleProblem.of_edges(35, [(u, u + 1) for u in range(34) if u % 7 != 6])
+    options = SearchOptions(limits=SearchLimits(max_transitions=20_000_000))
     solution = solve([problem], RandomCostModel(), options, concurrent=True, merge=False)
-    assert any("pruned to groups of at most" in note for note in solution.notes)
-    assert all(stage.mask.bit_count() <= 8 for stage in solution.plans[0])
+    assert solution.notes == (
+        "block problem: too many transitions to be solved unpruned, pruned to groups of at most 3 units, 8 groups",
+    )
+    groups = [group for stage in solution.plans[0] for group in problem.groups(stage.mask)]
+    assert max(group.bit_count() for group in groups) <= 3
+
+
+def test_a_split_block_is_not_scheduled_worse_than_greedily() -> None:
+    """Fifteen chains of four: too wide to be solved, and cut between depths, as greedy stages are."""
+    problem = ScheduleProblem.of_edges(60, [(u, u + 1) for u in range(60) if u % 4 != 3 and u < 59])
+    cost_model = RandomCostModel(seed=2)
+    solution = solve([problem], cost_model, SearchOptions(), concurrent=True, merge=False)
+    assert any("split into runs of 15, 15, 15, 15 units" in note for note in solution.notes)
+    greedy = total_latency_us(price_blocks([problem], [greedy_stages(problem)], cost_model))
+    assert solution.cost_us <= greedy
 
 
 def test_an_interrupted_search_returns_the_best_schedule_so_far() -> None:
