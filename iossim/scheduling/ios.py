@@ -21,7 +21,7 @@ from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
 from iossim.scheduling.block_search import START, BlockSolution, PlannedStage, solve_block
 from iossim.scheduling.counting import more_transitions_than
 from iossim.scheduling.lattice import Lattice, build_lattice
-from iossim.scheduling.merges import MergedStages, no_merges, price_merges
+from iossim.scheduling.merges import ALL_SUBSETS, MergedStages, largest_class, no_merges, price_merges
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, scheduler
 
@@ -237,6 +237,8 @@ class _Solver:
             f"{space.max_groups} groups"
             for space in pruned
         ]
+        if self.merge and (many := largest_class(problem)) > ALL_SUBSETS:
+            said.append(f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets")
         return parts, said
 
     def _solvable_space(self, problem: ScheduleProblem, lattice: Lattice) -> StageSpace | None:

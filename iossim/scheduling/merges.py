@@ -42,6 +42,12 @@ def price_merges(problem: ScheduleProblem, cost_model: CostModel, max_groups: in
     return MergedStages(masks[able], prices[able])
 
 
+def largest_class(problem: ScheduleProblem) -> int:
+    """How many units the largest merge class has; 0 where nothing merges."""
+    members = problem.merge_class[problem.merge_class >= 0]
+    return int(np.bincount(members).max()) if len(members) else 0
+
+
 def bounds_with_merges(bounds: StageBounds, problem: ScheduleProblem, merges: MergedStages) -> StageBounds:
     """Bounds that hold for merged stages too.
 

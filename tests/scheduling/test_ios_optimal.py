@@ -166,6 +166,14 @@ def test_a_split_block_is_not_scheduled_worse_than_greedily() -> None:
     assert solution.cost_us <= greedy
 
 
+def test_many_convolutions_of_one_input_are_said_not_to_merge_in_all_sets() -> None:
+    few, many = (ScheduleProblem.of_edges(count, [], [0] * count) for count in (10, 11))
+    notes = [solve([p], RandomCostModel(), SearchOptions(), concurrent=True, merge=True).notes for p in (few, many)]
+    assert notes[0] == ()
+    assert "11 convolutions of one input merge in pairs, in runs and as a whole" in notes[1][0]
+    assert not solve([many], RandomCostModel(), SearchOptions(), concurrent=True, merge=False).notes
+
+
 def test_an_interrupted_search_returns_the_best_schedule_so_far() -> None:
     generator = np.random.default_rng(7)
     blocks = [layered(generator, layers=5, width=4), layered(generator, layers=4, width=4)]
