@@ -3,23 +3,28 @@
 Blocks are solved one by one and joined by the one bit that boundaries depend on: whether the last stage of a block, and
 the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block
 with too many transitions is pruned as in the paper's experiments; one that is too wide for that is split; the schedule's
-notes say which.
+notes say which. Such a block still is scheduled no worse than greedily, nor ios-both worse than ios-merge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from time import perf_counter
+
+import numpy as np
 
 from iossim.cost.model import CostModel
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
 from iossim.scheduling.block_search import START, BlockSolution, PlannedStage, solve_block
 from iossim.scheduling.counting import more_transitions_than
+from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.lattice import Lattice, build_lattice
 from iossim.scheduling.merges import ALL_SUBSETS, MergedStages, largest_class, no_merges, price_merges
 from iossim.scheduling.options import SearchOptions, StageSpace
@@ -162,6 +167,8 @@ class _Solver:
         self.notes: list[str] = []
         self._parts: dict[str, tuple[list[_Part], list[str]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
+        #: Of ios-both: the search without concurrency, which solves wider blocks as a whole.
+        self._merging = _Solver(cost_model, options, False, True) if concurrent and merge else None
 
     def extend(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
         """Append a block to the best schedules of all that comes before it."""
@@ -169,10 +176,40 @@ class _Solver:
             self._parts[problem.key] = self._prepare(problem)
         parts, said = self._parts[problem.key]
         self.notes += [f"block {problem.name}: {sentence}" for sentence in said]
-        best = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
+        reached = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
         for part in parts:
-            best = self._extend_part(best, part)
-        return best
+            reached = self._extend_part(reached, part)
+        if self.concurrent and [part.space for part in parts] != [self.options.space]:
+            reached = _cheapest(reached, self._extend_greedily(best, problem), self._extend_merging(best, problem))
+        return reached
+
+    def _extend_greedily(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
+        """Append a block in greedy stages, if the space of stages has them: what is split may have lost them."""
+        stages = tuple(greedy_stages(problem))
+        widths = [stage.mask.bit_count() for stage in stages]
+        if max(widths) > (self.options.space.max_groups or len(problem)):
+            return {}
+        masks = np.array([stage.mask for stage in stages], dtype=np.uint64)
+        prices = self.cost_model.price_stages(StageBatch.concurrent(problem, masks)).tolist()
+        ways: list[dict[int, _Prefix]] = []
+        for entry, prefix in best.items():
+            cost_us, before = prefix.cost_us, entry
+            for width, price_us in zip(widths, prices, strict=True):
+                if before != START:
+                    cost_us += self.cost_model.price_boundary(bool(before), width > 1)
+                cost_us, before = cost_us + price_us, int(width > 1)
+            if isfinite(cost_us):
+                ways.append({before: _Prefix(cost_us, (*prefix.plans, stages))})
+        return _cheapest(*ways)
+
+    def _extend_merging(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
+        """Append a block as ios-merge does."""
+        if self._merging is None:
+            return {}
+        self._merging.complete = self.complete
+        reached = self._merging.extend(best, problem)
+        self.complete = self._merging.complete
+        return reached
 
     @property
     def priced_stages(self) -> int:
@@ -269,11 +306,20 @@ class _Solver:
         return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
 
 
+def _cheapest(*ways: dict[int, _Prefix]) -> dict[int, _Prefix]:
+    """For each bit the cheapest of several ways; of equals the first."""
+    result: dict[int, _Prefix] = {}
+    for bit, prefix in (item for way in ways for item in way.items()):
+        if bit not in result or prefix.cost_us < result[bit].cost_us:
+            result[bit] = prefix
+    return result
+
+
 def _halves(problem: ScheduleProblem, units: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Units cut in two, the first half done before the second.
 
-    The cut is between two depths (longest ways from an entry), the nearest to the middle: greedy stages are depths, so
-    that a split block is not scheduled worse than greedily. Units of one depth are cut in the middle.
+    The cut is between two depths (longest ways from an entry), the nearest to the middle: units of one depth run side
+    by side. Units of one depth are cut in the middle.
     """
     depth = problem.depths
     ordered = sorted(units, key=lambda unit: (depth[unit], unit))

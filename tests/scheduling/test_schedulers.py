@@ -9,7 +9,7 @@ from iossim.cost.random import RandomCostModel
 from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
-from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.scheduling.options import SearchLimits, SearchOptions, StageSpace
 from iossim.scheduling.scheduler import schedule, scheduler_names
 
 
@@ -76,3 +76,24 @@ def test_a_split_block_keeps_its_place_in_the_schedule() -> None:
     found = schedule(network, RandomCostModel(), "ios-both")
     fit(found, network)
     assert set(network.notes) <= set(found.notes)
+
+
+@pytest.mark.parametrize("limits", [SearchLimits(max_states=10), SearchLimits(max_transitions=10)])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_not_searched_as_a_whole_is_no_worse_than_plainer_schedules(
+    network: Network, limits: SearchLimits, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iossim.scheduling.ios.FEW_STATES", 0)
+    options = SearchOptions(limits=limits)
+    found = {name: schedule(network, RandomCostModel(seed), name, options) for name in scheduler_names()}
+    assert any("split" in note for note in found["ios-both"].notes)
+    latency_us = {name: one.latency_us * (1 - 1e-9) for name, one in found.items()}
+    fit(found["ios-both"], network)
+    assert latency_us["ios-parallel"] <= min(found[name].latency_us for name in ("sequential", "greedy"))
+    assert latency_us["ios-both"] <= min(one.latency_us for one in found.values())
+
+
+def test_a_split_block_is_not_greedy_where_that_was_pruned_away(network: Network) -> None:
+    options = SearchOptions(StageSpace(max_groups=2), SearchLimits(max_states=10))
+    found = schedule(network, RandomCostModel(), "ios-parallel", options)
+    assert max(len(stage.groups) for stage in found.stages) == 2
