@@ -2,6 +2,8 @@
 
 Not mere noise: each unit has a time and a share of the machine, a stage takes what its longest group or its total work
 takes, and a seeded factor of at most ``1 + spread`` comes on top, so that the bounds below hold and optima are not trivial.
+A price depends on the stage alone (each group's sequence of unit signatures), not on the block that it stands in, so that
+a block solved in parts costs what the whole block costs.
 """
 
 from __future__ import annotations
@@ -41,9 +43,11 @@ class RandomCostModel:
     def price_stages(self, batch: StageBatch) -> Prices:
         problem = batch.problem
         serial_us, share = self._units(problem)
-        noise_key = np.uint64(_seed(self.seed, problem.key, "noise") % 2**64)
         work_us = serial_us * share
-        prices: Prices = _price(batch.masks, problem.predecessors, serial_us, work_us, noise_key, self.spread)
+        noise_keys = np.array(
+            [_seed(self.seed, signature, "noise") % 2**64 for signature in problem.signatures], dtype=np.uint64
+        )
+        prices: Prices = _price(batch.masks, problem.predecessors, serial_us, work_us, noise_keys, self.spread)
         for index in np.flatnonzero(batch.strategies == Strategy.MERGE):
             units = bits(int(batch.masks[index]))
             one_class = len({int(problem.merge_class[unit]) for unit in units}) == 1
@@ -81,13 +85,21 @@ def _seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256("\0".join(map(str, parts)).encode()).digest()[:16], "little")
 
 
+@jit(inline="always")
+def _mix(value: np.uint64) -> np.uint64:
+    """The finaliser of splitmix64."""
+    value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return value ^ value >> np.uint64(31)
+
+
 @jit
 def _price(
     masks: Masks,
     predecessors: Masks,
     serial_us: NDArray[np.float64],
     work_us: NDArray[np.float64],
-    noise_key: np.uint64,
+    noise_keys: NDArray[np.uint64],
     spread: float,
 ) -> NDArray[np.float64]:
     prices = np.empty(len(masks))
@@ -111,13 +123,16 @@ def _price(
                     kept += 1
             groups[kept], group_us[kept] = joined, joined_us
             count = kept + 1
-        hashed = masks[index] ^ noise_key
-        hashed = (hashed ^ hashed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-        hashed = (hashed ^ hashed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-        noise = float((hashed ^ hashed >> np.uint64(31)) >> np.uint64(11)) / 2.0**53
         longest = 0.0
+        hashed = np.uint64(0)
         for g in range(count):
             longest = max(longest, group_us[g])
+            sequence = np.uint64(0)
+            for unit in range(len(predecessors)):
+                if groups[g] >> np.uint64(unit) & np.uint64(1):
+                    sequence = _mix(sequence ^ noise_keys[unit]) + np.uint64(1)
+            hashed += _mix(sequence)
+        noise = float(_mix(hashed) >> np.uint64(11)) / 2.0**53
         # A group alone has no one to contend with, and takes exactly its time.
         prices[index] = longest if count == 1 else max(longest, total) * (1.0 + spread * noise)
     return prices

@@ -73,6 +73,22 @@ def test_merges_of_one_class_only(problem: ScheduleProblem) -> None:
             assert price == np.inf
 
 
+@settings(max_examples=40, deadline=None)
+@given(problem=problems(), seed=st.integers(0, 10), data=st.data())
+def test_a_stage_costs_the_same_in_a_part_of_its_block(
+    problem: ScheduleProblem, seed: int, data: st.DataObject
+) -> None:
+    """Else a block that is solved in parts, or prices kept by signature, would not cost what the schedule says."""
+    model = RandomCostModel(seed)
+    mask = data.draw(st.integers(1, problem.full))
+    part = problem.restrict(bits(mask))
+    for strategy in Strategy:
+        strategies = np.array([strategy], dtype=np.uint8)
+        whole = model.price_stages(StageBatch(problem, np.array([mask], dtype=np.uint64), strategies))
+        alone = model.price_stages(StageBatch(part, np.array([part.full], dtype=np.uint64), strategies))
+        assert alone.tolist() == whole.tolist()
+
+
 def test_seeds_differ() -> None:
     problem = ScheduleProblem.of_edges(3, [])
     first, second = (RandomCostModel(seed).price_stages(every_stage(problem)).tolist() for seed in (0, 1))

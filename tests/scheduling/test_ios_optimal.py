@@ -142,6 +142,8 @@ def test_a_block_with_too_many_states_is_split_and_says_so() -> None:
     assert any("split into runs of" in note for note in solution.notes)
     assert solution.lower_bound_us is not None
     assert solution.lower_bound_us <= solution.cost_us
+    # What its parts cost is what the block costs.
+    assert recomputed(problem, RandomCostModel(), solution) == pytest.approx(solution.cost_us, rel=1e-12)
 
 
 def test_a_block_with_too_many_transitions_is_pruned_and_says_so() -> None:
