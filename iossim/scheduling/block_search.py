@@ -207,7 +207,6 @@ class _Search:
     def _relax_concurrent(self, states: Integers) -> None:
         position = 0
         boundary = self._boundary_behind(states)
-        count = len(self.problem)
         while position < len(states):
             reached, filled = propose(
                 states,
@@ -222,8 +221,7 @@ class _Search:
                 boundary,
                 self.tolerance,
                 self.upper_us,
-                self.space.max_group_size or count,
-                self.space.max_groups or count,
+                *self.space.limits(len(self.problem)),
                 self.space.single_root,
                 self.concurrent,
                 self.proposals,

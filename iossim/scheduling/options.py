@@ -32,12 +32,16 @@ class StageSpace:
                 f"{did_you_mean(self.definition, get_args(StageDefinition))}"
             )
         for name, value in (("--max-group-size", self.max_group_size), ("--max-groups", self.max_groups)):
-            if value is not None and value < 1:
-                raise OptionError(f"{name} {value} leaves no stage to form; give 1 or more, or leave it out")
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise OptionError(f"{name} {value!r} leaves no stage to form; give 1 or more, or leave it out")
 
     @property
     def single_root(self) -> bool:
         return self.definition == "paper"
+
+    def limits(self, units: int) -> tuple[int, int]:
+        """r and s in a problem of that many units: all of them where nothing, or nothing less, is asked for."""
+        return min(self.max_group_size or units, units), min(self.max_groups or units, units)
 
     def to_json(self) -> dict[str, Any]:
         return {

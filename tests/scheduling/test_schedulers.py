@@ -97,3 +97,12 @@ def test_a_split_block_is_not_greedy_where_that_was_pruned_away(network: Network
     options = SearchOptions(StageSpace(max_groups=2), SearchLimits(max_states=10))
     found = schedule(network, RandomCostModel(), "ios-parallel", options)
     assert max(len(stage.groups) for stage in found.stages) == 2
+
+
+def test_a_limit_beyond_all_units_prunes_nothing() -> None:
+    network = iossim.load("ios_sample")
+    plain, pruned = (
+        schedule(network, RandomCostModel(), "ios-both", SearchOptions(StageSpace("general", limit, limit)))
+        for limit in (None, 10**20)
+    )
+    assert pruned.blocks == plain.blocks
