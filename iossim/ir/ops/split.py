@@ -28,7 +28,11 @@ class Split(Op):
         x = one_input(inputs)
         axis = normal_axis(self.axis, len(x.shape))
         require(
-            bool(self.sizes) and min(self.sizes) > 0 and sum(self.sizes) == x.shape[axis],
+            min(self.sizes, default=1) > 0,
+            f"its sizes {list(self.sizes)} are not all positive: an output would be empty",
+        )
+        require(
+            bool(self.sizes) and sum(self.sizes) == x.shape[axis],
             f"its sizes {list(self.sizes)} do not add up to dimension {axis} of {x}",
         )
         return tuple(TensorType((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype) for size in self.sizes)

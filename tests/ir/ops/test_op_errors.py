@@ -65,7 +65,7 @@ IMAGE = (1, 3, 8, 8)
         (Reshape((-2, 3)), [(2, 3)], "has a negative dimension"),
         (Transpose((0, 0)), [(2, 3)], "is not one of the axes"),
         (Split(1, (1, 1)), [(2, 3)], "sizes [1, 1] do not add up to dimension 1"),
-        (Split(1, (3, 0)), [(2, 3)], "do not add up"),
+        (Split(1, (3, 0)), [(2, 3)], "sizes [3, 0] are not all positive"),
         (Slice((0,), (1, 2), (0,), (1,)), [(2, 3)], "differ in number"),
         (Slice((0,), (1,), (0,), (0,)), [(2, 3)], "has a step of 0"),
         (Slice((0, 0), (1, 1), (0, -2), (1, 1)), [(2, 3)], "slices an axis twice"),
