@@ -34,10 +34,10 @@ class OptionError(IossimError):
     """An option with a value that it cannot have."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy for a misspelt name: the nearest known one, and all of them."""
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A remedy for a misspelt name: the nearest known one, and all of them; what is no name is near none."""
     names = sorted(known)
-    wanted = name.lower()
+    wanted = name.lower() if isinstance(name, str) else ""
     begun = [known_name for known_name in names if wanted and known_name.startswith(wanted)]
     near = begun or difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""

@@ -120,6 +120,7 @@ def test_summary() -> None:
         (lambda: iossim.load("ios_sample", dtype="x"), "unknown dtype 'x'"),
         (lambda: iossim.cost_model("simulator", "t4", "x"), "unknown dtype 'x'"),
         (lambda: api.search_options("x"), "general, paper"),
+        (lambda: api.search_options(max_groups=2.5), "--max-groups 2.5"),  # type: ignore[arg-type]
     ],
 )
 def test_mistakes(call: object, message: str) -> None:

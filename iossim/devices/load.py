@@ -26,6 +26,8 @@ def device_names() -> list[str]:
 
 def device(name_or_path: str) -> DeviceProfile:
     """The profile of a shipped device, or of a YAML file; raises DeviceError naming the file and the field at fault."""
+    if not isinstance(name_or_path, str | Path):
+        raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, device_names())}")
     path = Path(name_or_path)
     is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
     if is_path:

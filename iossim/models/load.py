@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +41,10 @@ def load(
 
     Raises ModelError, OptionError or GraphError.
     """
-    if batch is not None and batch < 1:
-        raise OptionError(f"batch {batch} is not possible: give 1 or more")
+    if not isinstance(model, str | Path):
+        raise ModelError(f"model {model!r} is no name: give a model of the zoo, or the path of an ONNX file")
+    if batch is not None and (not isinstance(batch, int) or batch < 1):
+        raise OptionError(f"batch {batch!r} is not possible: give a whole number, 1 or more")
     check_max_block(max_block)
     precision = Precision.named(dtype)
     unit_policy(units)  # an unknown one is an error before anything is read
@@ -154,18 +157,18 @@ def _from_onnx(
 
 def _onnx_path(model: str | Path) -> Path | None:
     """The file that ``model`` names, or None where it is a name of the zoo."""
-    if not isinstance(model, Path) and not model.lower().endswith(".onnx") and not Path(model).is_file():
+    if not isinstance(model, Path) and not model.lower().endswith(".onnx") and not os.path.isfile(model):
         return None
     path = Path(model)
-    if not path.is_file():
-        reason = "is a folder" if path.is_dir() else "does not exist"
+    if not os.path.isfile(path):  # unlike Path.is_file false for a name too long to be one
+        reason = "is a folder" if os.path.isdir(path) else "does not exist"
         raise ModelError(f"model file {str(path)!r} {reason}; give an ONNX file, or a model of the zoo by name")
     return path
 
 
 def _zoo_model(name: str) -> ZooModel:
     if "/" in name or "\\" in name or "." in name:
-        reason = "is a folder" if Path(name).is_dir() else "does not exist"
+        reason = "is a folder" if os.path.isdir(name) else "does not exist"
         raise ModelError(f"model file {name!r} {reason}; give an ONNX file, or a model of the zoo by name")
     return zoo_model(name)
 

@@ -51,8 +51,8 @@ def split_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
 
 def check_max_block(max_block: int) -> None:
     """Raise OptionError unless a block may have that many units at most."""
-    if not 1 <= max_block <= MAX_UNITS:
-        raise OptionError(f"blocks of at most {max_block} units cannot be: give a number from 1 to {MAX_UNITS}")
+    if not isinstance(max_block, int) or not 1 <= max_block <= MAX_UNITS:
+        raise OptionError(f"blocks of at most {max_block!r} units cannot be: give a number from 1 to {MAX_UNITS}")
 
 
 def _single_entry_single_exit(network: Network) -> list[Block]:
