@@ -106,7 +106,8 @@ def _schedule(
 class Solution:
     """The best stages of each block, what they cost together, and what any schedule costs at least.
 
-    ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was interrupted.
+    ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was interrupted:
+    then the stages may cost less than ``cost_us``, since what was improved last was not carried to the end.
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]
@@ -147,10 +148,15 @@ def solve(
             )
         progress(done, len(problems))
     chosen = min(best.values(), key=lambda prefix: prefix.cost_us)
+    try:
+        lower_bound_us = solver.lower_bound_us(problems)
+    except KeyboardInterrupt:
+        # The bound may ask for prices of its own; the schedule stands without.
+        lower_bound_us, solver.complete = None, False
     return Solution(
         chosen.plans,
         chosen.cost_us,
-        solver.lower_bound_us(problems),
+        lower_bound_us,
         solver.priced_stages,
         solver.complete,
         tuple(solver.notes),

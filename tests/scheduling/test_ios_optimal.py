@@ -8,9 +8,9 @@ from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, Prices
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.scheduling.assemble import price_blocks, total_latency_us
 from iossim.scheduling.greedy import greedy_stages
@@ -196,6 +196,23 @@ def test_an_interrupted_search_returns_the_best_schedule_so_far() -> None:
     best = solve(blocks, RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
     assert best.complete
     assert best.cost_us <= solution.cost_us
+
+
+def test_a_search_interrupted_while_it_prices_its_bound_keeps_its_schedule() -> None:
+    """With few groups the bound, which holds for any number of them, asks for prices that the search did not."""
+    problem = ScheduleProblem.of_edges(5, [], [0] * 5)
+
+    class Impatient(RandomCostModel):
+        def price_stages(self, batch: StageBatch) -> Prices:
+            if any(mask.bit_count() > 2 for mask in batch.masks.tolist()):
+                raise KeyboardInterrupt
+            return super().price_stages(batch)
+
+    options = SearchOptions(StageSpace(max_groups=2))
+    solution = solve([problem], Impatient(), options, concurrent=True, merge=True)
+    best = solve([problem], RandomCostModel(), options, concurrent=True, merge=True)
+    assert (solution.complete, solution.lower_bound_us) == (False, None)
+    assert solution.plans == best.plans
 
 
 def test_equal_blocks_are_solved_once() -> None:
