@@ -18,6 +18,9 @@ from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.scheduling.lattice import Lattice, build_lattice, count_bits, hash_mask, lowest_bit
 from iossim.scheduling.options import StageSpace
 
+#: No block of so few states has too many transitions to be enumerated: they are not counted first.
+FEW_STATES = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
@@ -32,12 +35,19 @@ class SearchSpace:
     distinct_stages: int
 
 
-def count_search_space(problem: ScheduleProblem, space: StageSpace, max_states: int = 5_000_000) -> SearchSpace:
-    """Count one block; raises OptionError if it has more than ``max_states`` states."""
+def count_search_space(
+    problem: ScheduleProblem, space: StageSpace, max_states: int = 5_000_000, max_transitions: int = 300_000_000
+) -> SearchSpace:
+    """Count one block; raises OptionError if it has more than ``max_states`` states or ``max_transitions`` transitions."""
     lattice = build_lattice(problem, max_states)
     if lattice is None:
         raise OptionError(
             f"block {problem.name!r} has more than {max_states:,} states; split it with a smaller --max-block"
+        )
+    if len(lattice) > FEW_STATES and more_transitions_than(max_transitions, problem, lattice, space):
+        raise OptionError(
+            f"block {problem.name!r} has more than {max_transitions:,} transitions; prune with --max-group-size and "
+            "--max-groups, or split it with a smaller --max-block"
         )
     limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
     limbs[-1, 0] = 1

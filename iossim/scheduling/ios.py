@@ -23,15 +23,13 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
 from iossim.scheduling.block_search import START, BlockSolution, PlannedStage, solve_block
-from iossim.scheduling.counting import more_transitions_than
+from iossim.scheduling.counting import FEW_STATES, more_transitions_than
 from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.lattice import Lattice, build_lattice
 from iossim.scheduling.merges import ALL_SUBSETS, MergedStages, largest_class, no_merges, price_merges
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, scheduler
 
-#: Blocks of no more states than this are solved without counting their transitions first.
-FEW_STATES = 20_000
 #: The pruning of the paper's experiments (section 4.1): r and s.
 PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
 

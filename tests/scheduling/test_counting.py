@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import iossim
+from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
@@ -84,6 +85,16 @@ def test_counting_stops_at_a_limit() -> None:
     assert more_transitions_than(exact - 1, problem, lattice, StageSpace())
     assert not more_transitions_than(exact, problem, lattice, StageSpace())
     assert build_lattice(problem, 10) is None
+
+
+def test_a_block_too_large_to_count_is_an_error_with_a_remedy() -> None:
+    problem = ScheduleProblem.of_edges(18, [], name="wide")
+    with pytest.raises(
+        OptionError, match="block 'wide' has more than 1,000 states; split it with a smaller --max-block"
+    ):
+        count_search_space(problem, StageSpace(), max_states=1000)
+    with pytest.raises(OptionError, match="has more than 300,000,000 transitions; prune with --max-group-size"):
+        count_search_space(problem, StageSpace())
 
 
 # What is known of the paper's networks. Counts of blocks: n, width, states, then by definition transitions, schedules
