@@ -179,12 +179,12 @@ class _Solver:
         if problem.key not in self._parts:
             self._parts[problem.key] = self._prepare(problem)
         parts, said = self._parts[problem.key]
-        self.notes += [f"block {problem.name}: {sentence}" for sentence in said]
         reached = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
         for part in parts:
             reached = self._extend_part(reached, part)
         if self.concurrent and [part.space for part in parts] != [self.options.space]:
             reached = _cheapest(reached, self._extend_greedily(best, problem), self._extend_merging(best, problem))
+        self.notes += [f"block {problem.name}: {sentence}" for sentence in said]
         return reached
 
     def _extend_greedily(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:

@@ -8,7 +8,7 @@ from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.cost.model import CostModel, Prices
+from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
@@ -213,6 +213,23 @@ def test_a_search_interrupted_while_it_prices_its_bound_keeps_its_schedule() -> 
     best = solve([problem], RandomCostModel(), options, concurrent=True, merge=True)
     assert (solution.complete, solution.lower_bound_us) == (False, None)
     assert solution.plans == best.plans
+
+
+def test_an_interrupted_block_is_noted_once() -> None:
+    class Impatient(RandomCostModel):
+        asked = 0
+
+        def bounds(self, problem: ScheduleProblem) -> StageBounds:
+            type(self).asked += 1
+            if type(self).asked == 2:
+                raise KeyboardInterrupt
+            return super().bounds(problem)
+
+    options = SearchOptions(limits=SearchLimits(max_states=1 << 9))
+    problem = ScheduleProblem.of_edges(20, [])
+    solution = solve([problem], Impatient(), options, concurrent=True, merge=False)
+    assert not solution.complete
+    assert len(solution.notes) == 1
 
 
 def test_equal_blocks_are_solved_once() -> None:
