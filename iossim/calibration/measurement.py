@@ -68,7 +68,7 @@ class Extent(NamedTuple):
     z: int
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         return self.x * self.y * self.z
 
 

@@ -79,4 +79,4 @@ class Operator:
         same for every device, data set, order of rows and program run, and what is held out at a fraction is held out
         at every larger one.
         """
-        return int(self.shape_hash[:_HASH_DIGITS], 16) < fraction * 2 ** (4 * _HASH_DIGITS)
+        return bool(int(self.shape_hash[:_HASH_DIGITS], 16) < fraction * 2 ** (4 * _HASH_DIGITS))

@@ -90,10 +90,10 @@ def parse_table(text: str, path: Path) -> Table:
     if repeated:
         raise MeasurementError(f"measurements {path}: column {repeated[0]!r} is there twice; remove one")
     ends_whole = text.endswith(("\n", "\r"))
-    for line, cells in uneven:
-        if line == last and len(cells) < len(columns) and not ends_whole:
+    for line, short in uneven:
+        if line == last and len(short) < len(columns) and not ends_whole:
             raise MeasurementError(
-                f"measurements {path}: cut short at line {line}, which has {len(cells)} of {len(columns)} columns; "
+                f"measurements {path}: cut short at line {line}, which has {len(short)} of {len(columns)} columns; "
                 "copy or record the file again"
             )
         sieve.total += 1
