@@ -83,11 +83,11 @@ def price_unit(model: KernelModel, steps: StepCandidates, costs: EngineOverheads
             alone.append(price.alone_us)
             issue.append(price.issue_demand)
             dram.append(price.dram_demand)
-            host.append(0.0 if costs is None else _issue_us(candidate, position, costs))
+            host.append(0.0 if costs is None else host_issue_us(candidate, position, costs))
     return UnitPrice(tuple(names), tuple(alone), tuple(issue), tuple(dram), tuple(host))
 
 
-def _issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -> float:
+def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -> float:
     """What the host needs for the kernel at ``position`` of a candidate."""
     if not candidate.is_library_call:
         return costs.bare_launch_us

@@ -37,20 +37,30 @@ def occupancy(
     return blocks * ceil_div(threads_per_block, WARP_THREADS) / limits.max_warps
 
 
+def warps_by_registers(limits: MultiprocessorLimits, registers_per_thread: int) -> int:
+    """Warps with that many registers (1 or more) a thread that a register file of ``registers_per_block`` holds."""
+    unit = limits.register_granularity
+    per_warp = ceil_div(registers_per_thread * WARP_THREADS, unit) * unit
+    return limits.registers_per_block // per_warp // limits.warp_granularity * limits.warp_granularity
+
+
+def allocated_shared_bytes(limits: MultiprocessorLimits, shared_bytes_per_block: int) -> int:
+    """Shared memory that a block takes, what the system takes and rounding up included."""
+    unit = limits.shared_granularity_bytes
+    return ceil_div(shared_bytes_per_block + limits.reserved_shared_bytes_per_block, unit) * unit
+
+
 def _by_registers(limits: MultiprocessorLimits, warps: int, registers_per_thread: int) -> int:
     if registers_per_thread == 0:
         return limits.max_blocks
-    unit = limits.register_granularity
-    per_warp = ceil_div(registers_per_thread * WARP_THREADS, unit) * unit
-    granularity = limits.warp_granularity
     # The calculator fills one block's most registers, then counts how often those are in the register file.
-    warps_that_fit = limits.registers_per_block // per_warp // granularity * granularity
-    return warps_that_fit // warps * (limits.registers // limits.registers_per_block)
+    return (
+        warps_by_registers(limits, registers_per_thread) // warps * (limits.registers // limits.registers_per_block)
+    )
 
 
 def _by_shared_memory(limits: MultiprocessorLimits, shared_bytes_per_block: int) -> int:
     if shared_bytes_per_block > limits.shared_bytes_per_block:
         return 0
-    unit = limits.shared_granularity_bytes
-    needed = ceil_div(shared_bytes_per_block + limits.reserved_shared_bytes_per_block, unit) * unit
+    needed = allocated_shared_bytes(limits, shared_bytes_per_block)
     return limits.shared_bytes // needed if needed else limits.max_blocks

@@ -1,0 +1,80 @@
+"""A kernel's blocks on one device: how fast they go by themselves, and how its DRAM traffic is spread over them.
+
+``n`` resident blocks of a kernel that has an SM to itself take ``max(least_us, n * issue_us, n * l2_us)`` each.
+
+A kernel alone runs in waves of as many blocks as the device holds. Its DRAM traffic is spread evenly over the time that
+its waves take, so the blocks of the last wave, which may be few and as slow as any, have a larger part of it. A kernel
+alone then takes the longer of its waves and its DRAM time, exactly: with equal parts a last wave of few blocks would
+leave DRAM idle, and a device with more SMs could be slower than one with fewer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iossim.backends.simulator.events.footprint import Footprint, block_footprint
+from iossim.backends.simulator.kernel_work import KernelWork
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import ScheduleError
+from iossim.lowering.kernel import ceil_div
+from iossim.lowering.occupancy import resident_blocks
+
+#: The shortest that a block may take: a kernel that asks for nothing still ends after it starts.
+_LEAST_US = 1e-3
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BlockDemand:
+    """The blocks of one kernel on one device.
+
+    ``block_us[n]`` is what each of ``n`` resident blocks takes on an SM of its own, shape ``[resident + 1]``. The first
+    ``early_blocks`` blocks have ``early_dram_us`` of DRAM time each, the ``last_blocks`` after them ``last_dram_us``.
+    """
+
+    work: KernelWork
+    footprint: Footprint
+    block_us: tuple[float, ...]
+    early_blocks: int
+    early_dram_us: float
+    last_blocks: int
+    last_dram_us: float
+    waves_us: float
+
+    @staticmethod
+    def of(work: KernelWork, profile: DeviceProfile) -> BlockDemand:
+        """Raises ScheduleError where not even one block fits an SM."""
+        limits = profile.limits
+        needs = work.threads_per_block, work.registers_per_thread, work.shared_bytes_per_block
+        footprint = block_footprint(limits, *needs)
+        if footprint is None:
+            raise ScheduleError(
+                f"kernel {work.name!r}: a block of {needs[0]} threads, {needs[1]} registers a thread and {needs[2]} "
+                f"bytes of shared memory does not fit an SM of {profile.name!r}; choose another device"
+            )
+        resident = resident_blocks(limits, *needs)
+        block_us = (0.0, *(_together_us(work, count) for count in range(1, resident + 1)))
+        waves = ceil_div(ceil_div(work.blocks, profile.sm_count), resident)
+        early = (waves - 1) * resident * profile.sm_count
+        last = work.blocks - early
+        early_us = (waves - 1) * block_us[resident]
+        last_us = block_us[ceil_div(last, profile.sm_count)]
+        waves_us = early_us + last_us
+        return BlockDemand(
+            work,
+            footprint,
+            block_us,
+            early,
+            work.dram_us * early_us / waves_us / early if early else 0.0,
+            last,
+            work.dram_us * last_us / waves_us / last,
+            waves_us,
+        )
+
+    @property
+    def alone_us(self) -> float:
+        """The kernel on an idle device, gap included: the longer of its waves and its DRAM time."""
+        return self.work.gap_us + max(self.waves_us, self.work.dram_us)
+
+
+def _together_us(work: KernelWork, count: int) -> float:
+    return max(_LEAST_US, work.least_us, count * work.issue_us, count * work.l2_us)

@@ -1,0 +1,197 @@
+"""The device as a SimPy process: kernels arrive, blocks are placed, progress and end.
+
+Kernels are served in the order in which they became ready; a later one gets the room that earlier ones leave. Whatever
+happens at one time is settled together: blocks that end, then placement, then the rates of all that is resident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import simpy
+
+from iossim.backends.simulator.events.demand import BlockDemand
+from iossim.backends.simulator.events.execution import Execution
+from iossim.backends.simulator.events.footprint import empty_multiprocessor
+from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place
+from iossim.backends.simulator.events.sharing import share
+from iossim.devices.profile import DeviceProfile
+from iossim.execution.timeline import Span
+
+#: Ends that are no further apart are one: far above rounding, far below anything that a GPU does.
+_TOGETHER_US = 1e-7
+
+#: Called after each settlement with the time and the classes: for tests that look inside.
+Observer = Callable[[float, list[MultiprocessorClass]], None]
+
+
+class Device:
+    """SMs, their contents, and what they did.
+
+    ``grouped`` keeps SMs of equal contents as one; without, the same happens SM by SM, only slower.
+    """
+
+    def __init__(
+        self,
+        environment: simpy.Environment,
+        profile: DeviceProfile,
+        grouped: bool = True,
+        observer: Observer | None = None,
+    ) -> None:
+        self._environment = environment
+        self._crowding = profile.parameters.crowding
+        self._grouped = grouped
+        self._observer = observer
+        empty = empty_multiprocessor(profile.limits)
+        self._sms = profile.sm_count
+        self._most_warps = empty.warps
+        numbers = range(self._sms)
+        parts = [numbers] if grouped else [[number] for number in numbers]
+        self._classes = [MultiprocessorClass(part, empty) for part in parts]
+        self._queue: list[KernelRun] = []
+        self._ended: dict[KernelRun, simpy.Event] = {}
+        self._runs = 0
+        self._arrived = False
+        self._settling = False
+        self._coupled = False
+        self._wake_us = float("inf")
+        self._record = _Record(self._sms, self._most_warps)
+
+    def submit(self, demand: BlockDemand) -> tuple[KernelRun, simpy.Event]:
+        """A kernel that is ready now; the event fires when its last block has ended."""
+        run = KernelRun(demand, self._runs)
+        self._runs += 1
+        self._queue.append(run)
+        ended = self._ended[run] = self._environment.event()
+        self._arrived = True
+        if not self._settling:
+            # At the end of this time, when all that happens at it has happened.
+            self._settling = True
+            self._environment.timeout(0.0).callbacks.append(lambda _: self._settle())
+        return run, ended
+
+    def execution(self, spans: tuple[Span, ...]) -> Execution:
+        """What happened up to the end of the last kernel."""
+        return self._record.execution(max((span.end_us for span in spans), default=0.0), spans)
+
+    def _wake(self, due_us: float) -> None:
+        # A wake-up that was overtaken finds another time due.
+        if due_us == self._wake_us and not self._settling:
+            self._settling = True
+            self._settle()
+
+    def _settle(self) -> None:
+        now = self._environment.now
+        self._settling = False
+        freed = self._finish(now)
+        if freed or self._arrived:
+            self._arrived = False
+            self._place(now)
+        if self._grouped:
+            self._merge(now)
+        self._coupled = share(self._classes, now, self._crowding, self._coupled)
+        self._record.add(now, self._classes)
+        if self._observer is not None:
+            self._observer(now, self._classes)
+        self._wake_us = min(found.next_us for found in self._classes)
+        if self._wake_us < float("inf"):
+            due_us = self._wake_us
+            wake = self._environment.timeout(max(0.0, due_us - now))
+            wake.callbacks.append(lambda _: self._wake(due_us))
+
+    def _finish(self, now: float) -> bool:
+        """Remove the blocks that have ended by now."""
+        freed = False
+        for found in self._classes:
+            if found.next_us > now + _TOGETHER_US:
+                continue
+            found.advance(now)
+            # Even if rounding leaves a block a little short: then the class is looked at again.
+            found.changed = True
+            for run, resident in list(found.residents.items()):
+                finished = resident.take_finished(resident.rate * _TOGETHER_US)
+                if finished:
+                    freed = True
+                    found.remove(run, finished)
+                    run.unfinished -= finished * len(found.sms)
+                    if not run.unfinished:
+                        run.end_us = now
+                        self._ended.pop(run).succeed()
+        return freed
+
+    def _place(self, now: float) -> None:
+        for run in self._queue:
+            demand = run.demand
+            before = run.pending
+            if run.early_pending:
+                run.early_pending -= place(self._classes, run, run.early_pending, demand.early_dram_us, now)
+            if not run.early_pending:
+                run.last_pending -= place(self._classes, run, run.last_pending, demand.last_dram_us, now)
+            if run.start_us < 0 and run.pending < before:
+                run.start_us = now
+        self._queue = [run for run in self._queue if run.pending]
+
+    def _merge(self, now: float) -> None:
+        """Join classes that have come to have equal contents: those that changed just now, and empty ones."""
+        kept: dict[object, MultiprocessorClass] = {}
+        classes: list[MultiprocessorClass] = []
+        for found in self._classes:
+            if found.residents and not found.changed:
+                classes.append(found)
+                continue
+            key = found.contents()
+            if key in kept:
+                kept[key].sms += found.sms
+            else:
+                found.advance(now)
+                kept[key] = found
+                classes.append(found)
+        if len(classes) < len(self._classes):
+            for found in kept.values():
+                found.sms.sort()
+        self._classes = classes
+
+
+class _Record:
+    """The device's state over time, a row each time that it changed."""
+
+    def __init__(self, sms: int, most_warps: int) -> None:
+        self._sms = sms
+        self._most_warps = most_warps
+        self._rows: list[tuple[float, float, float, float]] = []
+        self._warps: list[tuple[tuple[int, int], ...]] = []
+
+    def add(self, now: float, classes: list[MultiprocessorClass]) -> None:
+        issue = l2 = dram = 0.0
+        for found in classes:
+            size = len(found.sms)
+            issue += size * found.issue_use
+            l2 += size * found.l2_use
+            dram += size * found.dram_use
+        if self._rows and self._rows[-1][0] == now:
+            self._rows.pop()
+            self._warps.pop()
+        self._rows.append((now, issue / self._sms, l2 / self._sms, dram))
+        self._warps.append(tuple((found.warps, len(found.sms)) for found in classes))
+
+    def execution(self, latency_us: float, spans: tuple[Span, ...]) -> Execution:
+        # The device stands idle before the first state; the last one, at the end, is idle again.
+        rows = [row for row in self._rows if row[0] < latency_us]
+        if latency_us > 0 and (not rows or rows[0][0] > 0):
+            rows.insert(0, (0.0, 0.0, 0.0, 0.0))
+        idle = len(rows) - sum(row[0] < latency_us for row in self._rows)
+        table = np.array(rows, dtype=np.float64).reshape(-1, 4)
+        sms_by_warps = np.zeros((len(rows), self._most_warps + 1), dtype=np.int64)
+        sms_by_warps[:idle, 0] = self._sms
+        for state, of_classes in enumerate(self._warps[: len(rows) - idle], start=idle):
+            for warps, size in of_classes:
+                sms_by_warps[state, warps] += size
+        return Execution(
+            latency_us,
+            spans,
+            np.append(table[:, 0], latency_us),
+            sms_by_warps @ np.arange(self._most_warps + 1),
+            sms_by_warps,
+            *np.ascontiguousarray(table[:, 1:].T),
+        )

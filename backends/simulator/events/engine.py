@@ -1,0 +1,119 @@
+"""Host, streams and device together: SimPy processes that run a list of instructions.
+
+The host issues in order, on its own clock, and runs ahead of the device until it awaits it. A stream runs what it was
+given one after another: a kernel becomes ready ``gap_us`` after it was issued and what stands before it in its stream
+has ended, the later of the two. What was issued but is not ready occupies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+
+import simpy
+
+from iossim.backends.simulator.events.device import Device, Observer
+from iossim.backends.simulator.events.execution import Execution
+from iossim.backends.simulator.events.multiprocessors import KernelRun
+from iossim.backends.simulator.events.program import (
+    AwaitDevice,
+    Instruction,
+    IssueKernel,
+    IssueRecord,
+    IssueWait,
+)
+from iossim.devices.profile import DeviceProfile
+from iossim.execution.plan import Queue
+from iossim.execution.timeline import Span
+
+_Process = Generator[simpy.Event, object, None]
+
+
+def execute(
+    instructions: Sequence[Instruction],
+    profile: DeviceProfile,
+    grouped: bool = True,
+    observer: Observer | None = None,
+) -> Execution:
+    """Run instructions on an idle device, until all of it has ended.
+
+    ``grouped=False`` simulates every SM by itself, to the same result; ``observer`` is called at each change.
+    """
+    return _Engine(instructions, profile, grouped, observer).run()
+
+
+class _Engine:
+    def __init__(
+        self, instructions: Sequence[Instruction], profile: DeviceProfile, grouped: bool, observer: Observer | None
+    ) -> None:
+        self._environment = simpy.Environment()
+        self._device = Device(self._environment, profile, grouped, observer)
+        self._instructions = instructions
+        self._streams: dict[Queue, simpy.Store] = {}
+        self._events: dict[int, simpy.Event] = {}
+        self._finished: list[tuple[IssueKernel, KernelRun]] = []
+        #: Instructions that streams were given and have not done.
+        self._outstanding = 0
+        self._idle: simpy.Event | None = None
+
+    def run(self) -> Execution:
+        self._environment.process(self._host(self._instructions))
+        self._environment.run()
+        return self._device.execution(self._spans())
+
+    def _host(self, instructions: Iterable[Instruction]) -> _Process:
+        environment = self._environment
+        for instruction in instructions:
+            if isinstance(instruction, AwaitDevice):
+                if self._outstanding:
+                    self._idle = environment.event()
+                    yield self._idle
+                yield environment.timeout(instruction.host_us)
+                continue
+            host_us = instruction.kernel.host_us if isinstance(instruction, IssueKernel) else instruction.host_us
+            if host_us:
+                yield environment.timeout(host_us)
+            self._outstanding += 1
+            self._stream(instruction.queue).put(instruction)
+
+    def _stream(self, queue: Queue) -> simpy.Store:
+        if queue not in self._streams:
+            issued = self._streams[queue] = simpy.Store(self._environment)
+            self._environment.process(self._run_stream(issued))
+        return self._streams[queue]
+
+    def _run_stream(self, issued: simpy.Store) -> _Process:
+        environment = self._environment
+        while True:
+            instruction = yield issued.get()
+            match instruction:
+                case IssueKernel():
+                    demand = instruction.kernel.demand
+                    if demand.work.gap_us:
+                        yield environment.timeout(demand.work.gap_us)
+                    run, ended = self._device.submit(demand)
+                    yield ended
+                    self._finished.append((instruction, run))
+                case IssueRecord():
+                    if instruction.stream_us:
+                        yield environment.timeout(instruction.stream_us)
+                    self._event(instruction.event).succeed()
+                case IssueWait():
+                    yield self._event(instruction.event)
+                    if instruction.stream_us:
+                        yield environment.timeout(instruction.stream_us)
+            self._outstanding -= 1
+            if self._idle is not None and not self._outstanding:
+                self._idle.succeed()
+                self._idle = None
+
+    def _event(self, event: int) -> simpy.Event:
+        if event not in self._events:
+            self._events[event] = self._environment.event()
+        return self._events[event]
+
+    def _spans(self) -> tuple[Span, ...]:
+        spans = [
+            Span(issue.kernel.demand.work.name, issue.unit, issue.stage, issue.queue.stream, run.start_us, run.end_us)
+            for issue, run in self._finished
+        ]
+        return tuple(sorted(spans, key=lambda span: (span.start_us, span.stream, span.end_us)))

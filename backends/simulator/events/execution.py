@@ -1,0 +1,63 @@
+"""What the event-driven engine finds: when each kernel ran, and what the device was doing meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.execution.timeline import Span
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Execution:
+    """One run of a plan. Times are microseconds since the host issued the first command.
+
+    ``spans`` are the kernels in the order they started, each from its first block's start to its last block's end.
+    The device's state is a step function: state ``i`` holds from ``time_us[i]`` to ``time_us[i + 1]``, so ``time_us``
+    has one entry more than the states, and the last is ``latency_us``, the end of the last kernel.
+    """
+
+    latency_us: float
+    spans: tuple[Span, ...]
+    time_us: Floats
+    #: Resident warps over the whole device, shape ``[states]``.
+    active_warps: Integers
+    #: SMs that hold ``w`` resident warps, shape ``[states, most warps of an SM + 1]``.
+    sms_by_warps: Integers
+    #: Parts of the device's issue capacity, of all L2 ports and of DRAM bandwidth in use, shape ``[states]``, 0 to 1.
+    issue: Floats
+    l2: Floats
+    dram: Floats
+
+    @property
+    def mean_active_warps(self) -> float:
+        """Resident warps averaged over the whole run, gaps and synchronisations included."""
+        return self._mean(self.active_warps)
+
+    @property
+    def mean_issue(self) -> float:
+        return self._mean(self.issue)
+
+    @property
+    def mean_l2(self) -> float:
+        return self._mean(self.l2)
+
+    @property
+    def mean_dram(self) -> float:
+        return self._mean(self.dram)
+
+    @property
+    def occupied_sms(self) -> Floats:
+        """Part of the SMs that hold any block, shape ``[states]``."""
+        count: Floats = 1.0 - self.sms_by_warps[:, 0] / self.sms_by_warps.sum(axis=1)
+        return count
+
+    def _mean(self, values: NDArray[np.generic]) -> float:
+        if not self.latency_us:
+            return 0.0
+        return float(np.diff(self.time_us) @ values.astype(np.float64) / self.latency_us)

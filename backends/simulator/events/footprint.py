@@ -1,0 +1,87 @@
+"""What a resident block takes of an SM, and how many more fit beside what is resident.
+
+Registers are counted so that unlike kernels can share an SM: a warp takes ``1 / W`` of the register file, ``W`` being
+how many warps with its registers the file holds, allocation granularities included. All shares are whole numbers of
+one common unit, so a kernel alone has exactly the blocks of :func:`iossim.lowering.occupancy.resident_blocks`, and each
+block placed leaves room for exactly one less.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import lcm
+from typing import NamedTuple
+
+from iossim.devices.compute_capability import WARP_THREADS, MultiprocessorLimits
+from iossim.lowering.kernel import ceil_div
+from iossim.lowering.occupancy import allocated_shared_bytes, resident_blocks, warps_by_registers
+
+
+class Footprint(NamedTuple):
+    """Resources of an SM: what one block takes, or what is free. ``registers`` are parts of the file's common unit."""
+
+    warps: int
+    slots: int
+    registers: int
+    shared_bytes: int
+
+    def minus(self, other: Footprint, count: int) -> Footprint:
+        """What is left after ``count`` times ``other``; a negative count gives back."""
+        return Footprint(
+            self.warps - count * other.warps,
+            self.slots - count * other.slots,
+            self.registers - count * other.registers,
+            self.shared_bytes - count * other.shared_bytes,
+        )
+
+    def room(self, block: Footprint) -> int:
+        """How many more such blocks fit into what is free."""
+        room = min(self.warps // block.warps, self.slots)
+        if block.registers:
+            room = min(room, self.registers // block.registers)
+        if block.shared_bytes:
+            room = min(room, self.shared_bytes // block.shared_bytes)
+        return room
+
+
+@cache
+def empty_multiprocessor(limits: MultiprocessorLimits) -> Footprint:
+    """All that an SM has."""
+    warps = min(limits.max_warps, limits.max_threads // WARP_THREADS)
+    return Footprint(warps, limits.max_blocks, _register_units(limits), limits.shared_bytes)
+
+
+@cache
+def block_footprint(
+    limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
+) -> Footprint | None:
+    """What one block takes, None where not even one fits."""
+    if not resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block):
+        return None
+    warps = ceil_div(threads_per_block, WARP_THREADS)
+    return Footprint(
+        warps,
+        1,
+        _registers(limits, warps, registers_per_thread),
+        allocated_shared_bytes(limits, shared_bytes_per_block),
+    )
+
+
+def _registers(limits: MultiprocessorLimits, warps: int, registers_per_thread: int) -> int:
+    if registers_per_thread == 0:
+        return 0
+    fit = warps_by_registers(limits, registers_per_thread)
+    halves = limits.registers // limits.registers_per_block
+    if halves == 1:
+        return warps * (_register_units(limits) // fit)
+    # A block lies in one part of the file: the warps that are left over in each part hold no block.
+    return _register_units(limits) // (fit // warps * halves)
+
+
+@cache
+def _register_units(limits: MultiprocessorLimits) -> int:
+    """The register file in a unit that any number of warps, and of blocks, that fit can be expressed in."""
+    fits = {warps_by_registers(limits, count) for count in range(1, limits.max_registers_per_thread + 1)}
+    halves = limits.registers // limits.registers_per_block
+    blocks = {fit // warps * halves for fit in fits for warps in range(1, fit + 1)} if halves > 1 else set()
+    return lcm(*fits, *blocks)

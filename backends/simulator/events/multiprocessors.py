@@ -1,0 +1,228 @@
+"""The SMs of a device in classes of equal content, and the placement of blocks on them.
+
+A block goes to the SM with the most room, counted in blocks of its kernel; of those to the one with the fewest
+resident warps, then to the lowest number (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread
+block scheduler", 2020, for the policy; the order of equals is ours). Placing a block leaves its SM room for exactly one
+less, so that ``n`` blocks over classes of SMs are dealt level by level, as one by one, without a step for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from iossim.backends.simulator.events.demand import BlockDemand
+from iossim.backends.simulator.events.footprint import Footprint
+
+
+class KernelRun:
+    """One launch on the device: what is still to be placed, what is resident, and when it ran."""
+
+    __slots__ = ("demand", "early_pending", "end_us", "last_pending", "number", "start_us", "unfinished")
+
+    def __init__(self, demand: BlockDemand, number: int) -> None:
+        self.demand = demand
+        self.number = number
+        self.early_pending = demand.early_blocks
+        self.last_pending = demand.last_blocks
+        self.unfinished = demand.work.blocks
+        self.start_us = -1.0
+        self.end_us = -1.0
+
+    @property
+    def pending(self) -> int:
+        return self.early_pending + self.last_pending
+
+
+class Cohort:
+    """Blocks of one kernel that were placed together on each SM of a class: ``count`` on each.
+
+    ``started`` is where the progress of the class's :class:`Resident` stood; they end when it has grown by 1.
+    """
+
+    __slots__ = ("count", "dram_us", "started")
+
+    def __init__(self, started: float, count: int, dram_us: float) -> None:
+        self.started = started
+        self.count = count
+        self.dram_us = dram_us
+
+
+class Resident:
+    """One kernel's blocks on each SM of a class. All of them progress at ``rate``, in blocks per microsecond."""
+
+    __slots__ = ("base_rate", "cohorts", "count", "dram_us", "progress", "rate", "run")
+
+    def __init__(self, run: KernelRun) -> None:
+        self.run = run
+        self.count = 0
+        #: DRAM time of all its blocks on one SM.
+        self.dram_us = 0.0
+        self.progress = 0.0
+        #: What they would have if the kernel were alone on the SM.
+        self.base_rate = 0.0
+        self.rate = 0.0
+        self.cohorts: list[Cohort] = []
+
+    def add(self, count: int, dram_us: float) -> None:
+        """Place ``count`` blocks of ``dram_us`` each on each SM."""
+        self.cohorts.append(Cohort(self.progress, count, dram_us))
+        self.count += count
+        self._recount()
+
+    def take_finished(self, tolerance: float) -> int:
+        """Remove the blocks that are done, or within ``tolerance`` blocks of it; how many on each SM."""
+        finished = 0
+        while self.cohorts and self.cohorts[0].started + 1.0 - self.progress <= tolerance:
+            finished += self.cohorts.pop(0).count
+        if finished:
+            self.count -= finished
+            self._recount()
+        return finished
+
+    def _recount(self) -> None:
+        # Summed anew each time: no rounding is carried on.
+        self.dram_us = sum(cohort.count * cohort.dram_us for cohort in self.cohorts)
+        self.base_rate = 1.0 / self.run.demand.block_us[self.count] if self.count else 0.0
+
+    def copy(self) -> Resident:
+        twin = Resident(self.run)
+        twin.count, twin.dram_us, twin.progress = self.count, self.dram_us, self.progress
+        twin.base_rate, twin.rate = self.base_rate, self.rate
+        twin.cohorts = [Cohort(cohort.started, cohort.count, cohort.dram_us) for cohort in self.cohorts]
+        return twin
+
+
+class MultiprocessorClass:
+    """SMs (their numbers, ascending) with equal contents: ``free`` is what each has left."""
+
+    __slots__ = (
+        "changed",
+        "dram_use",
+        "free",
+        "issue_use",
+        "l2_use",
+        "next_us",
+        "residents",
+        "sms",
+        "updated_us",
+        "warps",
+    )
+
+    def __init__(self, sms: Sequence[int], free: Footprint) -> None:
+        self.sms = list(sms)
+        self.free = free
+        self.warps = 0
+        self.residents: dict[KernelRun, Resident] = {}
+        self.updated_us = 0.0
+        self.next_us = float("inf")
+        #: Parts of each SM's issue capacity and L2 port, and of the device's DRAM, that one SM uses.
+        self.issue_use = 0.0
+        self.l2_use = 0.0
+        self.dram_use = 0.0
+        #: Whether its contents changed since the rates were last shared out.
+        self.changed = True
+
+    def advance(self, now: float) -> None:
+        """Bring the progress of all blocks up to ``now``."""
+        passed_us = now - self.updated_us
+        if passed_us > 0.0:
+            for resident in self.residents.values():
+                resident.progress += resident.rate * passed_us
+        self.updated_us = now
+
+    def add(self, run: KernelRun, count: int, dram_us: float) -> None:
+        """Place blocks of a kernel on each SM; the class must have been advanced to now."""
+        resident = self.residents.get(run)
+        if resident is None:
+            resident = self.residents[run] = Resident(run)
+        resident.add(count, dram_us)
+        footprint = run.demand.footprint
+        self.free = self.free.minus(footprint, count)
+        self.warps += count * footprint.warps
+        self.changed = True
+
+    def remove(self, run: KernelRun, count: int) -> None:
+        """Give back what ``count`` finished blocks on each SM held."""
+        footprint = run.demand.footprint
+        self.free = self.free.minus(footprint, -count)
+        self.warps -= count * footprint.warps
+        if not self.residents[run].count:
+            del self.residents[run]
+        self.changed = True
+
+    def split(self, chosen: Sequence[int]) -> MultiprocessorClass:
+        """Take some of the SMs out, as a class of their own with the same contents."""
+        twin = MultiprocessorClass(chosen, self.free)
+        twin.warps, twin.updated_us = self.warps, self.updated_us
+        twin.residents = {run: resident.copy() for run, resident in self.residents.items()}
+        leaving = set(chosen)
+        self.sms = [sm for sm in self.sms if sm not in leaving]
+        return twin
+
+    def contents(self) -> tuple[tuple[int, tuple[tuple[float, int, float], ...]], ...]:
+        """Equal for classes, advanced to one time, whose SMs hold the same blocks at the same progress."""
+        return tuple(
+            (
+                run.number,
+                tuple(
+                    (cohort.started - resident.progress, cohort.count, cohort.dram_us) for cohort in resident.cohorts
+                ),
+            )
+            for run, resident in sorted(self.residents.items(), key=lambda item: item[0].number)
+        )
+
+
+def place(classes: list[MultiprocessorClass], run: KernelRun, count: int, dram_us: float, now: float) -> int:
+    """Place up to ``count`` blocks, as many as there is room for; returns how many. May add classes."""
+    block = run.demand.footprint
+    roomy = [(room, found) for found in classes if (room := found.free.room(block))]
+    total = sum(room * len(found.sms) for room, found in roomy)
+    level, extra = _level(roomy, count) if count < total else (0, 0)
+    reached = [(room, found) for room, found in roomy if room >= level]
+    for (room, found), chosen in zip(reached, _first(reached, level, block.warps, extra), strict=True):
+        others = len(found.sms) - len(chosen)
+        found.advance(now)
+        if chosen:
+            taking = found.split(chosen) if others else found
+            if others:
+                classes.append(taking)
+            taking.add(run, room - level + 1, dram_us)
+        if others and room > level:
+            found.add(run, room - level, dram_us)
+    return min(count, total)
+
+
+def _level(roomy: Iterable[tuple[int, MultiprocessorClass]], count: int) -> tuple[int, int]:
+    """The room that is left, after ``count`` blocks, on each SM that had as much; and how many of those have 1 less."""
+    sms_of_room: dict[int, int] = {}
+    for room, found in roomy:
+        sms_of_room[room] = sms_of_room.get(room, 0) + len(found.sms)
+    reached = 0
+    for room, below in pairwise([*sorted(sms_of_room, reverse=True), 0]):
+        reached += sms_of_room[room]
+        if count < reached * (room - below):
+            return room - count // reached, count % reached
+        count -= reached * (room - below)
+    raise AssertionError("called only where not all room is taken")
+
+
+def _first(
+    reached: Sequence[tuple[int, MultiprocessorClass]], level: int, block_warps: int, extra: int
+) -> list[list[int]]:
+    """For each class the SMs among the first ``extra`` of all, ordered by resident warps, then by number."""
+    first: list[list[int]] = [[] for _ in reached]
+    of_warps: dict[int, list[int]] = {}
+    for index, (room, found) in enumerate(reached):
+        of_warps.setdefault(found.warps + (room - level) * block_warps, []).append(index)
+    for _, indices in sorted(of_warps.items()):
+        count = sum(len(reached[index][1].sms) for index in indices)
+        if count <= extra:
+            for index in indices:
+                first[index] = reached[index][1].sms
+        elif extra:
+            among = set(sorted(sm for index in indices for sm in reached[index][1].sms)[:extra])
+            for index in indices:
+                first[index] = [sm for sm in reached[index][1].sms if sm in among]
+        extra = max(0, extra - count)
+    return first

@@ -1,0 +1,182 @@
+"""A plan as the engine issues it: kernels instead of units, and what each command costs the host and its stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from iossim.backends.simulator.events.demand import BlockDemand
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_work import kernel_work
+from iossim.backends.simulator.preparation import host_issue_us
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError, ScheduleError
+from iossim.execution.engine import Engine
+from iossim.execution.plan import Command, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.ir.network import Network
+from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.schedule.batch import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedKernel:
+    """A kernel, and what the host needs to issue it."""
+
+    demand: BlockDemand
+    host_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class IssueKernel:
+    """The host issues a kernel of ``unit`` to a stream."""
+
+    kernel: IssuedKernel
+    queue: Queue
+    unit: str
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class IssueRecord:
+    """The host issues the record of an event; the stream needs ``stream_us`` before it fires."""
+
+    event: int
+    queue: Queue
+    host_us: float
+    stream_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class IssueWait:
+    """The host makes a stream wait for an event; the stream goes on ``stream_us`` after it."""
+
+    event: int
+    queue: Queue
+    host_us: float
+    stream_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitDevice:
+    """The host waits for all streams, and issues the next command ``host_us`` after the last has ended."""
+
+    host_us: float
+
+
+Instruction = IssueKernel | IssueRecord | IssueWait | AwaitDevice
+
+
+class KernelLibrary:
+    """The kernels that units run as on one device: of each step the candidate that is fastest alone.
+
+    Equal units are lowered once, in whatever network they come.
+    """
+
+    def __init__(self, profile: DeviceProfile, engine: Engine = Engine.PAPER) -> None:
+        self.profile = profile
+        self.engine = engine
+        costs = profile.engine
+        self._model = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
+        self._units: dict[str, tuple[IssuedKernel, ...]] = {}
+
+    def unit(self, network: Network, unit: int) -> tuple[IssuedKernel, ...]:
+        """The kernels of a unit, in order; none for a unit of views."""
+        key = network.signatures[unit]
+        if key not in self._units:
+            self._units[key] = self._kernels(lower_unit(network, network.units[unit]))
+        return self._units[key]
+
+    def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
+        """The kernels of several units as one stacked convolution; raises ScheduleError where they do not merge."""
+        return self._kernels(lower_merged(network, units))
+
+    def _kernels(self, steps: StepCandidates) -> tuple[IssuedKernel, ...]:
+        kernels: list[IssuedKernel] = []
+        for candidates in steps:
+            candidate, _ = self._model.fastest(candidates)
+            for position, kernel in enumerate(candidate.kernels):
+                # A graph was issued before it runs: its kernels cost the host nothing.
+                paper = self.engine == Engine.PAPER
+                host_us = host_issue_us(candidate, position, self.profile.engine) if paper else 0.0
+                demand = BlockDemand.of(kernel_work(self._model, kernel), self.profile)
+                kernels.append(IssuedKernel(demand, host_us))
+        return tuple(kernels)
+
+
+def instructions(
+    plan: Plan, network: Network, library: KernelLibrary, stages: Mapping[str, int] | None = None
+) -> list[Instruction]:
+    """What the host does for a plan; ``stages`` are the stage numbers of units, 0 where left out.
+
+    Raises ScheduleError for a plan of another network, OptionError for one of several devices.
+    """
+    if plan.graph_hash != network.graph.hash:
+        raise ScheduleError(f"the plan is not of network {network.name!r}; lower a schedule of this network")
+    devices = {command.queue.device for command in plan.commands if not isinstance(command, Synchronize)}
+    if len(devices) > 1:
+        raise OptionError(f"the plan uses {len(devices)} devices; the event-driven engine runs plans of one")
+    costs = library.profile.engine
+    graph = library.engine == Engine.GRAPH
+    host_event_us = 0.0 if graph else costs.event_us
+    forks, joins = _forks_and_joins(plan.commands) if graph else (set(), set())
+    found: list[Instruction] = []
+    for place, command in enumerate(plan.commands):
+        match command:
+            case Launch():
+                unit = "+".join(command.units)
+                stage = (stages or {}).get(command.units[0], 0)
+                found += [
+                    IssueKernel(kernel, command.queue, unit, stage) for kernel in _launched(command, network, library)
+                ]
+            case Record():
+                fork_us = costs.fork_us if place in forks else 0.0
+                found.append(IssueRecord(command.event, command.queue, host_event_us, fork_us))
+            case Wait():
+                join_us = costs.join_us if place in joins else 0.0
+                found.append(IssueWait(command.event, command.queue, host_event_us, join_us))
+            case Synchronize():
+                found.append(AwaitDevice(costs.synchronise_us))
+    return found
+
+
+def _launched(command: Launch, network: Network, library: KernelLibrary) -> tuple[IssuedKernel, ...]:
+    units = [network.unit_index[name] for name in command.units]
+    return library.merged(network, units) if command.strategy is Strategy.MERGE else library.unit(network, units[0])
+
+
+def _forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
+    """The places of the records that are forks, and of the waits that are joins, of a captured graph.
+
+    A *fork* is a node that several follow: a record behind a launch whose event several streams wait for, its own
+    counted where it launches more before it waits for anything. A *join* is a node that follows several: a wait of a
+    stream that has launched since its last record, or that stands behind another wait of its stream.
+    """
+    of_queue: dict[Queue, list[tuple[int, Launch | Record | Wait]]] = {}
+    for place, command in enumerate(commands):
+        if not isinstance(command, Synchronize):
+            of_queue.setdefault(command.queue, []).append((place, command))
+    waiting = Counter(command.event for command in commands if isinstance(command, Wait))
+    forks: set[int] = set()
+    joins: set[int] = set()
+    for own in of_queue.values():
+        launched = open_end = False
+        previous: Command | None = None
+        joined = False
+        for index, (place, command) in enumerate(own):
+            match command:
+                case Launch():
+                    launched = open_end = True
+                    joined = False
+                case Record():
+                    open_end = False
+                    next_one = next((c for _, c in own[index + 1 :] if not isinstance(c, Record)), None)
+                    if launched and waiting[command.event] + isinstance(next_one, Launch) > 1:
+                        forks.add(place)
+                case Wait():
+                    # Waits in a row are one join.
+                    if not joined and (open_end or isinstance(previous, Wait)):
+                        joins.add(place)
+                        joined = True
+            previous = command
+    return forks, joins
