@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from iossim.calibration.measurement import MeasurementError
-from iossim.devices.load import device_names
+from iossim.devices.load import device, device_names
 
 #: Names in recordings of devices that ship under another.
 ALIASES = {"v100-dgx1": "v100-sxm2"}
@@ -30,3 +31,18 @@ def device_of(path: Path, recorded: str | None, given: str | None) -> str:
             f"measurements {path}: recorded on {recorded}, not on {given}; give --device {recorded}, or another file"
         )
     return given
+
+
+def device_of_product(product: str) -> str:
+    """The device that ships whose title a driver's product name is, or the name itself in the style of ours."""
+    wanted = _words(product)
+    for name in device_names():
+        if _words(device(name).title) == wanted:
+            return name
+    return "-".join(wanted)
+
+
+def _words(product: str) -> list[str]:
+    return [
+        word for word in re.split(r"[^a-z0-9]+", product.lower()) if word not in ("", "nvidia", "tesla", "geforce")
+    ]

@@ -79,20 +79,10 @@ class Column:
             if value in ("N", "T", "n", "t"):
                 return int(value in ("T", "t"))
             raise RecordError(f"{self.name} is {_shown(value)}, not N or T", self.name)
-        try:
-            number = int(value)  # type: ignore[call-overload]
-            if number != value and not isinstance(value, str):
-                raise ValueError
-        except (TypeError, ValueError, OverflowError):
-            # A spreadsheet may write whole numbers as 3.0.
-            try:
-                number = int(value) if isinstance(value, str) and (value := float(value)) == int(value) else None
-            except (ValueError, OverflowError):
-                number = None
-        if number is None or not self.smallest <= number <= LARGEST_SIZE or isinstance(value, bool):
+        number = _whole_number(value)
+        if number is None or not self.smallest <= number <= LARGEST_SIZE:
             raise RecordError(f"{self.name} is {_shown(value)}, not a whole number from {self.smallest}", self.name)
-        result: int = number
-        return result
+        return number
 
     def write(self, size: int) -> int | str:
         return "NT"[size] if self.is_transposition else size
@@ -106,6 +96,24 @@ class OperatorKind:
     columns: tuple[Column, ...]
     parts: Parts
     sizes: Callable[[Operator], Sizes]
+
+
+def _whole_number(value: object) -> int | None:
+    """The number in a cell of text or JSON; a spreadsheet may write whole numbers as 3.0."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return int(value) if isinstance(value, int | str) else _whole(value)
+    except ValueError:
+        pass
+    try:
+        return _whole(float(value))
+    except ValueError:
+        return None
+
+
+def _whole(value: float) -> int | None:
+    return int(value) if value.is_integer() else None
 
 
 def _shown(value: object) -> str:

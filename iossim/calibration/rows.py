@@ -40,6 +40,8 @@ class Sieve:
 
     path: Path
     total: int = 0
+    #: What the numbers of rows count.
+    place: str = "line"
     dropped: dict[str, list[int]] = field(default_factory=dict)
 
     def keep(self, rows: Iterable[NumberedRow], read: Callable[[Row], T]) -> list[T]:
@@ -62,10 +64,10 @@ class Sieve:
             reason, lines = max(self.dropped.items(), key=lambda item: len(item[1]))
             raise MeasurementError(
                 f"measurements {self.path}: {count:,} of {self.total:,} rows are not usable, more than "
-                f"{LARGEST_DROPPED_PART:.0%}; line {lines[0]}: {reason}; correct or remove them"
+                f"{LARGEST_DROPPED_PART:.0%}; {self.place} {lines[0]}: {reason}; correct or remove them"
             )
         return tuple(
-            f"{len(lines):,} of {self.total:,} rows dropped: {reason} (first: line {lines[0]})"
+            f"{len(lines):,} of {self.total:,} rows dropped: {reason} (first: {self.place} {lines[0]})"
             for reason, lines in self.dropped.items()
         )
 
