@@ -129,7 +129,9 @@ def _stages(problem: ScheduleProblem, space: StageSpace) -> Iterator[int]:
             if max(group.bit_count() for group in groups) > largest:
                 continue
             # A later unit may join groups, but each joins at most ``largest - 1``.
-            if len(groups) <= most and (not space.single_root or all(_roots(group, predecessors) == 1 for group in groups)):
+            if len(groups) <= most and (
+                not space.single_root or all(_roots(group, predecessors) == 1 for group in groups)
+            ):
                 yield grown
             yield from grow(grown, unit + 1)
 

@@ -40,7 +40,6 @@ class Device:
         observer: Observer | None = None,
     ) -> None:
         self._environment = environment
-        self._crowding = profile.parameters.crowding
         self._grouped = grouped
         self._observer = observer
         empty = empty_multiprocessor(profile.limits)
@@ -90,7 +89,7 @@ class Device:
             self._place(now)
         if self._grouped:
             self._merge(now)
-        self._coupled = share(self._classes, now, self._crowding, self._coupled)
+        self._coupled = share(self._classes, now, self._coupled)
         self._record.add(now, self._classes)
         if self._observer is not None:
             self._observer(now, self._classes)

@@ -6,8 +6,8 @@ them as if they had the device's DRAM to themselves, where the fastest of its bl
 - on each SM, all blocks stretch by the larger of the sums of demands for issue and for the L2 port, where that is above 1;
 - if what then goes to DRAM is more than it carries, every block that uses it stretches by the excess.
 
-So demands share in proportion, and what is over-asked is used in full. ``crowding`` is the part by which the demands
-count more for each further kernel, as in the analytic model.
+So demands share in proportion, and what is over-asked is used in full. Nothing stands for the interference of kernels
+(``crowding`` of the analytic model): that blocks crowd some SMs while others have room is simulated here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iossim.backends.simulator.events.multiprocessors import KernelRun, Multipro
 _ROUNDING = 1e-12
 
 
-def share(classes: Sequence[MultiprocessorClass], now: float, crowding: float, was_coupled: bool) -> bool:
+def share(classes: Sequence[MultiprocessorClass], now: float, was_coupled: bool) -> bool:
     """Set the rates of all blocks from ``now`` on, and when the first of each class ends.
 
     Classes are independent of each other unless DRAM is the limit: then they are *coupled*, and all their rates may
@@ -36,15 +36,13 @@ def share(classes: Sequence[MultiprocessorClass], now: float, crowding: float, w
         run: _highest_rate(classes, run) for run, asked in demand_us.items() if asked > 1.0 + _ROUNDING
     }  # fmt: skip
     # Not more than this goes to DRAM, as stretching on the SMs only lowers it.
-    most = sum(min(1.0, asked) for asked in demand_us.values()) * (1.0 + crowding * max(0, len(demand_us) - 1))
-    coupled = bool(caps) or most > 1.0 + _ROUNDING
+    coupled = bool(caps) or sum(demand_us.values()) > 1.0 + _ROUNDING
     anew = classes if coupled or was_coupled else [found for found in classes if found.changed]
     for found in anew:
         found.advance(now)
-        _share_multiprocessor(found, caps, crowding)
+        _share_multiprocessor(found, caps)
     if coupled:
-        total = sum(len(found.sms) * found.dram_use for found in classes)
-        excess = total * (1.0 + crowding * max(0, len(demand_us) - 1))
+        excess = sum(len(found.sms) * found.dram_use for found in classes)
         if excess > 1.0 + _ROUNDING:
             for found in classes:
                 _stretch_dram(found, excess)
@@ -71,7 +69,7 @@ def _highest_rate(classes: Iterable[MultiprocessorClass], run: KernelRun) -> flo
     return left / weight
 
 
-def _share_multiprocessor(found: MultiprocessorClass, caps: dict[KernelRun, float], crowding: float) -> None:
+def _share_multiprocessor(found: MultiprocessorClass, caps: dict[KernelRun, float]) -> None:
     issue = l2 = dram = 0.0
     for run, resident in found.residents.items():
         rate = resident.base_rate
@@ -82,7 +80,7 @@ def _share_multiprocessor(found: MultiprocessorClass, caps: dict[KernelRun, floa
         issue += resident.count * work.issue_us * rate
         l2 += resident.count * work.l2_us * rate
         dram += resident.dram_us * rate
-    stretch = max(issue, l2) * (1.0 + crowding * max(0, len(found.residents) - 1))
+    stretch = max(issue, l2)
     if stretch > 1.0 + _ROUNDING:
         for resident in found.residents.values():
             resident.rate /= stretch
