@@ -18,12 +18,12 @@ Then a line for each measurement: the operator (``op`` and the columns of its ki
 
 and a line for each stage of groups that ran at the same time, one stream a group::
 
-    {"groups": [[{"op": "conv", ...}, {"op": "relu", "rows": 64, "cols": 784}], [{"op": "conv", ...}]],
+    {"stage": [[{"op": "conv", ...}, {"op": "relu", "rows": 64, "cols": 784}], [{"op": "conv", ...}]],
      "latency_us": 61.0, "serial_us": 80.4}
 
 The same as CSV (``.csv``): the header as comment lines ``# key: value``, the schema first, the values JSON; then a table
-with the union of the columns, ``grid_x`` ... ``block_z`` for the extents, ``;`` between kernels. A stage's ``groups``
-are text: ``conv batch=1 in_channels=3 ...;relu rows=64 cols=784|conv ...``.
+with the union of the columns, ``grid_x`` ... ``block_z`` for the extents, ``;`` between kernels. A ``stage``
+is text: ``conv batch=1 in_channels=3 ...;relu rows=64 cols=784|conv ...``.
 
 Rows that cannot be right are dropped and noted; more than a tenth of them, a file that is cut short, or one of too few
 rows is refused.

@@ -288,6 +288,9 @@ def missing_columns(kind: OperatorKind, present: Collection[str]) -> list[str]:
     ]
 
 
+_CELL_TYPES = {int, float, str, type(None), Precision}
+
+
 class RecordReader:
     """Makes operators of a kind from records that all have the same columns.
 
@@ -310,6 +313,9 @@ class RecordReader:
     def __call__(self, record: Mapping[str, Any], precision: Precision) -> Operator:
         """The operator of a record; raises RecordError. Columns that are no sizes are ignored, empty optional ones too."""
         cells = (*[record.get(source) for _, source in self._columns], precision)
+        # True is equal to 1, and a list has no hash: only numbers and text may be looked up.
+        if not set(map(type, cells)) <= _CELL_TYPES:
+            return self._make(record, precision)
         found = self._known.get(cells)
         if found is None:
             found = self._known[cells] = self._make(record, precision)

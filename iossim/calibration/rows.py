@@ -154,8 +154,8 @@ class RowReader:
         )
 
     def stage(self, cells: Row) -> StageMeasurement:
-        """Raises RowError or RecordError. ``groups``: lists of records, or text with ``|`` and ``;`` between them."""
-        groups = cells["groups"]
+        """Raises RowError or RecordError. ``stage``: lists of records, or text with ``|`` and ``;`` between them."""
+        groups = cells["stage"]
         precision = self._precision(cells)
         if isinstance(groups, str):
             operators = [
@@ -163,12 +163,12 @@ class RowReader:
             ]
         elif isinstance(groups, list) and all(isinstance(group, list) for group in groups):
             if not all(isinstance(record, dict) for group in groups for record in group):
-                raise RowError("groups are not lists of operators")
+                raise RowError("stage is not lists of operators")
             operators = [[read_record(record, precision) for record in group] for group in groups]
         else:
-            raise RowError("groups are not lists of operators")
+            raise RowError("stage is not lists of operators")
         if not operators or not all(operators):
-            raise RowError("a group is empty")
+            raise RowError("a group of the stage is empty")
         return StageMeasurement(
             tuple(map(tuple, operators)),
             number(cells, "latency_us"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from iossim.calibration.formats.format import Format
 from iossim.calibration.formats.json_lines import (
-    check_counts,
+    check_count,
     header_record,
     measurement_record,
     parse_header,
@@ -24,7 +24,7 @@ from iossim.ir.types import Precision
 
 _EXTENTS = ("grid", "block")
 _OWN_COLUMNS = (
-    "groups",
+    "stage",
     "precision",
     "latency_us",
     "serial_us",
@@ -49,13 +49,12 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         raise MeasurementError(f"measurements {path}: the column latency_us is missing; add it")
     # A cell of another kind's column is empty: to the row, the column is not there.
     rows = [type(row)(row.line, {name: cell for name, cell in row.cells.items() if cell != ""}) for row in table.rows]
-    stages = [row for row in rows if "groups" in row.cells]
-    singles = [row for row in rows if "groups" not in row.cells]
+    stages = [row for row in rows if "stage" in row.cells]
+    singles = [row for row in rows if "stage" not in row.cells]
     sieve, reader = table.sieve, RowReader(header)
+    check_count(promised, sieve.total + len(rows), path)
     measurements = tuple(sieve.keep(singles, reader.measurement))
     measured_stages = tuple(sieve.keep(stages, reader.stage))
-    if not sieve.dropped:
-        check_counts(promised, {"measurements": len(singles), "stages": len(stages)}, path)
     return MeasurementSet(header, measurements, measured_stages, sieve.notes())
 
 
@@ -95,7 +94,7 @@ def to_csv(measured: MeasurementSet) -> str:
 def _stage_row(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
     own = stage_precision([operator.precision for group in stage.groups for operator in group])
     return {
-        "groups": "|".join(";".join(map(describe, group)) for group in stage.groups),
+        "stage": "|".join(";".join(map(describe, group)) for group in stage.groups),
         "precision": str(own) if own is not precision else "",
         "latency_us": stage.latency_us,
         "serial_us": "" if stage.serial_us is None else stage.serial_us,

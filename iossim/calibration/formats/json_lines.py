@@ -39,14 +39,14 @@ def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tupl
         raise MeasurementError(f"measurements {path}: header: {first_problem(error)}; correct the header") from None
 
 
-def check_counts(promised: dict[str, int], found: dict[str, int], path: Path) -> None:
-    """Raise MeasurementError if a file holds not what its header says."""
-    for name, count in promised.items():
-        if count != found[name]:
-            raise MeasurementError(
-                f"measurements {path}: the header says {count:,} {name}, the file has {found[name]:,}: it is cut short "
-                "or was edited; copy or record it again, or correct the header"
-            )
+def check_count(promised: dict[str, int], found: int, path: Path) -> None:
+    """Raise MeasurementError if a file holds not as many rows as its header says."""
+    expected = sum(promised.values())
+    if promised and found != expected:
+        raise MeasurementError(
+            f"measurements {path}: the header says {expected:,} rows, the file has {found:,}: it is cut short or was "
+            "edited; copy or record it again, or correct the header"
+        )
 
 
 def _recognises(path: Path, head: str) -> bool:
@@ -76,9 +76,9 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
             sieve.drop(index + 1, "the line is not a JSON object")
     header, promised = parse_header(dict(records[0].cells), path, device)
     reader = RowReader(header)
-    stages = [record for record in records[1:] if "groups" in record.cells]
-    singles = [record for record in records[1:] if "groups" not in record.cells]
-    check_counts(promised, {"measurements": len(singles), "stages": len(stages)}, path)
+    stages = [record for record in records[1:] if "stage" in record.cells]
+    singles = [record for record in records[1:] if "stage" not in record.cells]
+    check_count(promised, sieve.total + len(singles) + len(stages), path)
     measurements = tuple(sieve.keep(singles, reader.measurement))
     measured_stages = tuple(sieve.keep(stages, reader.stage))
     return MeasurementSet(header, measurements, measured_stages, sieve.notes())
@@ -127,7 +127,7 @@ def to_json_lines(measured: MeasurementSet) -> str:
     for stage in measured.stages:
         own = stage_precision([operator.precision for group in stage.groups for operator in group])
         lines.append(
-            {"groups": [[record_of(operator) for operator in group] for group in stage.groups]}
+            {"stage": [[record_of(operator) for operator in group] for group in stage.groups]}
             | _known(
                 precision=str(own) if own is not precision else None,
                 latency_us=stage.latency_us,

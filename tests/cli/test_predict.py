@@ -1,0 +1,145 @@
+"""``iossim predict``: tables of operators in, the same tables with predictions out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.calibration.operator_kinds import parse_description
+from iossim.calibration.predict import predict
+from iossim.devices.load import device
+
+CONV = """row,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us,kernels
+7,1,64,64,3,28,1,1,88.0,measured_kernel
+8,4,64,64,1,28,2,0,,
+9,1,64,64,3,28,1,1,90.0,measured_kernel
+"""
+TABLES = {
+    "conv": CONV,
+    "conv2d": "in_w,in_h,in_channels,batch,out_channels,kernel_w,kernel_h,pad_w,pad_h,stride_w,stride_h\n"
+    "700,161,1,4,32,20,5,0,0,2,2\n",
+    "linear": "batch,m,n,k\n1,126,115,72\n",
+    "gemm": "m,n,k,trans_a,trans_b\n1760,16,1760,N,T\n",
+    "add": "rows,cols\n127,168\n",
+    "relu": "rows,cols\n127,168\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_each_kind(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ops.csv").write_text(TABLES[kind])
+    rows = list(csv.DictReader(io.StringIO(printed(capsys, f"predict ops.csv --op {kind} -d t4"))))
+    given = list(csv.DictReader(io.StringIO(TABLES[kind])))
+    assert len(rows) == len(given)
+    for row, cells in zip(rows, given, strict=True):
+        assert {name: row[name] for name in cells if name != "kernels"} == {
+            name: cell for name, cell in cells.items() if name != "kernels"
+        }
+        assert 0 < float(row["low_us"]) < float(row["gpu_time_us"]) < float(row["high_us"])
+        assert row["algorithm"]
+        assert row["kernels"]
+
+
+def test_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ops.csv").write_text(CONV)
+    rows = list(csv.DictReader(io.StringIO(printed(capsys, "predict ops.csv --op conv -d v100-sxm2"))))
+    operator = parse_description("conv batch=1 in_channels=64 out_channels=64 kernel=3 in_size=28 stride=1 padding=1")
+    (prediction,) = predict([operator], device("v100-sxm2"))
+    assert float(rows[0]["gpu_time_us"]) == pytest.approx(prediction.gpu_time_us, rel=1e-5)
+    assert rows[0]["kernels"] == ";".join(prediction.kernels)
+    assert rows[0]["input_kernels"] == "measured_kernel"
+    assert {**rows[2], "row": "7", "latency_us": "88.0"} == rows[0]
+
+
+def test_kinds_by_column(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ops.csv").write_text("op,rows,cols,m,n,k,trans_a,trans_b\nadd,5,6,,,,,\ngemm,,,64,32,16,N,N\n")
+    rows = printed_json(capsys, "predict ops.csv -d t4 --json")
+    assert [row["op"] for row in rows] == ["add", "gemm"]
+    assert rows[0]["rows"] == 5
+    assert rows[1]["m"] == 64
+    assert rows[1]["gpu_time_us"] > 0
+    assert isinstance(rows[1]["kernels"], list)
+
+
+def test_precision(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ops.csv").write_text("m,n,k,trans_a,trans_b\n4096,4096,4096,N,N\n")
+    full, half = (
+        printed_json(capsys, f"predict ops.csv --op gemm -d v100-sxm2 --json --dtype {dtype}")[0]["gpu_time_us"]
+        for dtype in ("fp32", "fp16")
+    )
+    assert half < full
+
+
+def test_out(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    Path("ops.csv").write_text(CONV)
+    text = printed(capsys, "predict ops.csv --op conv -d t4")
+    assert printed(capsys, "predict ops.csv --op conv -d t4 --out predicted.csv") == ""
+    assert Path("predicted.csv").read_text() == text
+    printed(capsys, "predict ops.csv --op conv -d t4 --json --out predicted.json")
+    assert len(json.loads(Path("predicted.json").read_text())) == 3
+    again = printed(capsys, "predict predicted.csv --op conv -d t4").splitlines()
+    assert [name for name in again[0].split(",") if "kernels" in name] == [
+        "input_kernels",
+        "input_input_kernels",
+        "kernels",
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == ["ops.csv", "predicted.csv", "predicted.json"]
+
+
+BAD: dict[str, tuple[str, str, list[str]]] = {
+    "no rows": ("rows,cols\n", "--op add", ["no rows"]),
+    "empty": ("", "--op add", ["empty"]),
+    "word": ("rows,cols\n3,4\n3,x\n", "--op add", ["line 3", "column cols", "'x'"]),
+    "negative": ("rows,cols\n-3,4\n", "--op add", ["line 2", "column rows", "'-3'"]),
+    "empty cell": ("rows,cols\n3,4\n\n3,\n", "--op add", ["line 4", "column cols", "empty"]),
+    "short": ("rows,cols\n3,4\n3\n", "--op add", ["line 3", "1 cells"]),
+    "quote": ('rows,cols\n"3,4\n', "--op add", ["line 2", "not CSV"]),
+    "no kind": ("rows,cols\n3,4\n", "", ["'op'", "--op"]),
+    "other kind": ("rows,cols\n3,4\n", "--op conv", ["column batch", "rows, cols"]),
+    "no sizes": ("a,b\n3,4\n", "--op conv", ["column batch", "no column of sizes"]),
+    "unknown kind": ("rows,cols\n3,4\n", "--op rellu", ["'rellu'", "did you mean 'relu'"]),
+    "unknown kind in a row": ("op,rows,cols\nadd,3,4\nadt,3,4\n", "", ["line 3", "column op", "'adt'"]),
+    "other kind in a row": ("op,rows,cols\ngemm,3,4\n", "", ["line 2", "column m"]),
+    "twice": ("rows,rows\n3,4\n", "--op add", ["'rows'", "twice"]),
+    "kernel": (CONV.replace(",3,28,1,1,88", ",31,28,1,1,88"), "--op conv", ["line 2", "does not fit"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_tables_that_are_wrong(case: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    text, option, words = BAD[case]
+    Path("ops.csv").write_text(text)
+    line = refused(capsys, f"predict ops.csv -d t4 {option} --out out.csv")
+    for word in ("ops.csv", *words):
+        assert word in line
+    assert [path.name for path in folder.iterdir()] == ["ops.csv"]
+
+
+def test_other_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nothing.csv" in refused(capsys, "predict nothing.csv --op add -d t4")
+    Path("ops.csv").write_text(TABLES["add"])
+    assert "--device" in refused(capsys, "predict ops.csv --op add")
+    assert "did you mean 't4'" in refused(capsys, "predict ops.csv --op add -d t44")
+    assert "fp31" in refused(capsys, "predict ops.csv --op add -d t4 --dtype fp31")
+    assert "nowhere" in refused(capsys, "predict ops.csv --op add -d t4 --out nowhere/out.csv")
+    Path("ops.csv").write_bytes(os.urandom(300) + b"\xff")
+    assert "not text" in refused(capsys, "predict ops.csv --op add -d t4")
+
+
+def test_reference_tables(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = shared / "data/kernels/conv.v100-pcie-32gb.csv"
+    rows = printed(capsys, f"predict {path} --op conv -d v100-pcie-32gb").splitlines()
+    assert len(rows) == len(path.read_text().splitlines())
