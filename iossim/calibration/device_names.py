@@ -6,10 +6,18 @@ import re
 from pathlib import Path
 
 from iossim.calibration.measurement import MeasurementError
-from iossim.devices.load import device, device_names
+from iossim.devices.load import device_names
 
-#: Names in recordings of devices that ship under another.
-ALIASES = {"v100-dgx1": "v100-sxm2"}
+#: Names in recordings of devices that ship under another; those of drivers as :func:`device_of_product` spells them.
+ALIASES = {
+    "v100-dgx1": "v100-sxm2",
+    "v100-sxm2-16gb": "v100-sxm2",
+    "v100-sxm2-32gb": "v100-sxm2",
+    "a100-sxm4-40gb": "a100-sxm-40gb",
+    "a100-80gb-pcie": "a100-pcie-80gb",
+    "h100-80gb-hbm3": "h100-sxm",
+    "h200": "h200-sxm",
+}
 
 
 def device_of(path: Path, recorded: str | None, given: str | None) -> str:
@@ -34,15 +42,7 @@ def device_of(path: Path, recorded: str | None, given: str | None) -> str:
 
 
 def device_of_product(product: str) -> str:
-    """The device that ships whose title a driver's product name is, or the name itself in the style of ours."""
-    wanted = _words(product)
-    for name in device_names():
-        if _words(device(name).title) == wanted:
-            return name
-    return "-".join(wanted)
-
-
-def _words(product: str) -> list[str]:
-    return [
-        word for word in re.split(r"[^a-z0-9]+", product.lower()) if word not in ("", "nvidia", "tesla", "geforce")
-    ]
+    """A driver's name of a product in the style of ours: ``Tesla V100-PCIE-32GB`` as ``v100-pcie-32gb``."""
+    words = re.split(r"[^a-z0-9]+", product.lower())
+    name = "-".join(word for word in words if word not in ("", "nvidia", "tesla", "geforce"))
+    return ALIASES.get(name, name)
