@@ -75,6 +75,9 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         )
     sieve = Sieve(path)
     is_long = "Metric Name" in columns
+    missing = [name for name in ("Metric Unit", "Metric Value") if is_long and name not in columns]
+    if missing:
+        raise MeasurementError(f"measurements {path}: the column {missing[0]!r} is missing; record the profile again")
     kernels = list(_kernels_of_metrics(rows, path, sieve) if is_long else _kernels_of_rows(rows, path, sieve))
     operators: dict[str, Operator | None] = {}
     for kernel in kernels:

@@ -58,10 +58,15 @@ class _Event:
 
     name: str
     category: str
-    thread: tuple[Any, Any]
+    thread: str
     begin_us: float
     duration_us: float
     arguments: dict[str, Any]
+
+    def number(self, name: str) -> int | None:
+        """An argument that links events; 0 links none."""
+        value = self.arguments.get(name)
+        return value if isinstance(value, int) and value else None
 
 
 def _read(path: Path, device: str | None) -> MeasurementSet:
@@ -112,7 +117,7 @@ def _events(records: Any, path: Path) -> Iterator[_Event]:
         yield _Event(
             str(record.get("name", "")),
             str(record.get("cat", "")).lower(),
-            (record.get("pid"), record.get("tid")),
+            f"{record.get('pid')} {record.get('tid')}",
             _microseconds(record.get("ts")),
             _microseconds(record.get("dur")),
             {str(key).lower(): value for key, value in arguments.items()} if isinstance(arguments, dict) else {},
@@ -128,11 +133,7 @@ def _calls(
 ) -> tuple[list[Call], Counter[str]]:
     """The calls of known operators, and the names of what launched the other kernels."""
     around = _Nesting(operators)
-    launches = {
-        event.arguments["correlation"]: event
-        for event in events
-        if event.category in _LAUNCH_CATEGORIES and "correlation" in event.arguments
-    }
+    launches = {event.number("correlation"): event for event in events if event.category in _LAUNCH_CATEGORIES}
     launched: dict[int, list[_Event]] = defaultdict(list)
     made: dict[int, Operator | None] = {}
     others: Counter[str] = Counter()
@@ -195,16 +196,12 @@ class _Nesting:
     def __init__(self, operators: list[_Event]) -> None:
         self._operators = operators
         self._outer: dict[int, int] = {}
-        self._by_id = {
-            operator.arguments["external id"]: index
-            for index, operator in enumerate(operators)
-            if operator.arguments.get("external id")
-        }
-        self._of_thread: dict[tuple[Any, Any], list[int]] = defaultdict(list)
+        self._by_id = {operator.number("external id"): index for index, operator in enumerate(operators)}
+        self._of_thread: dict[str, list[int]] = defaultdict(list)
         order = sorted(
             range(len(operators)), key=lambda index: (operators[index].begin_us, -operators[index].duration_us)
         )
-        open_of_thread: dict[tuple[Any, Any], list[int]] = defaultdict(list)
+        open_of_thread: dict[str, list[int]] = defaultdict(list)
         for index in order:
             operator = operators[index]
             self._of_thread[operator.thread].append(index)
@@ -218,16 +215,21 @@ class _Nesting:
             thread: [operators[index].begin_us for index in indices] for thread, indices in self._of_thread.items()
         }
 
-    def launcher(self, kernel: _Event, launches: dict[Any, _Event]) -> int | None:
+    def launcher(self, kernel: _Event, launches: dict[int | None, _Event]) -> int | None:
         """The innermost operator that launched a kernel."""
-        index = self._by_id.get(kernel.arguments.get("external id"))
+        index = self._with_id(kernel)
         if index is not None:
             return index
-        launch = launches.get(kernel.arguments.get("correlation"))
+        correlation = kernel.number("correlation")
+        launch = None if correlation is None else launches.get(correlation)
         if launch is None:
             return None
-        index = self._by_id.get(launch.arguments.get("external id"))
+        index = self._with_id(launch)
         return index if index is not None else self._innermost(launch)
+
+    def _with_id(self, event: _Event) -> int | None:
+        own = event.number("external id")
+        return None if own is None else self._by_id.get(own)
 
     def _innermost(self, launch: _Event) -> int | None:
         place = bisect_right(self._begins.get(launch.thread, []), launch.begin_us) - 1

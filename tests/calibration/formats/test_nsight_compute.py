@@ -144,6 +144,7 @@ def test_refusals(tmp_path: Path) -> None:
     assert "--nvtx" in refusal(path, whole.replace(RANGES, "Other"))
     assert "cut short" in refusal(path, whole[:-40])
     assert "gpu__time_duration.sum" in refusal(path, whole.replace("gpu__time_duration.sum", "dram__bytes.sum"))
+    assert "Metric Value" in refusal(path, details_page(KERNELS).replace("Metric Value", "Value"))
     assert "no metric" in refusal(path, details_page(KERNELS, metric="DRAM Frequency"))
     assert "unit of the duration is 'cycle'" in refusal(path, raw_page(KERNELS, "cycle"))
     assert "no kernels" in refusal(path, as_csv([[*IDENTITY, "gpu__time_duration.sum"]]))

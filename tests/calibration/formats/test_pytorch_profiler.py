@@ -236,3 +236,12 @@ def test_durations_that_are_no_numbers(trace: Trace, tmp_path: Path) -> None:
     for _ in range(5):
         trace.conv(("k", float("nan")))
     assert "5 of 5 rows are not usable" in refusal(trace.write(tmp_path / "t.json"))
+
+
+def test_values_of_the_wrong_type_link_nothing(trace: Trace, tmp_path: Path) -> None:
+    trace.conv(("k", 20.0))
+    trace.events[0] |= {"ph": "X", "cat": "cpu_op", "pid": {}, "ts": None, "args": {"External id": [1]}}
+    trace.events += [{"ph": "X", "cat": "kernel", "dur": 5.0, "args": {"correlation": {}}}, {"ph": "X", "args": 3}]
+    measured = trace.read(tmp_path / "t.json")
+    assert only(measured).latency_us == 20.0
+    assert "no recorded operator (1)" in measured.notes[0]
