@@ -50,20 +50,20 @@ class Device:
         self._classes = [MultiprocessorClass(part, empty) for part in parts]
         self._queue: list[KernelRun] = []
         self._ended: dict[KernelRun, simpy.Event] = {}
-        self._runs = 0
-        self._arrived = False
+        self._arrivals: list[KernelRun] = []
         self._settling = False
         self._coupled = False
         self._wake_us = float("inf")
         self._record = _Record(self._sms, self._most_warps)
 
-    def submit(self, demand: BlockDemand) -> tuple[KernelRun, simpy.Event]:
-        """A kernel that is ready now; the event fires when its last block has ended."""
-        run = KernelRun(demand, self._runs)
-        self._runs += 1
-        self._queue.append(run)
+    def submit(self, demand: BlockDemand, number: int) -> tuple[KernelRun, simpy.Event]:
+        """A kernel that is ready now; the event fires when its last block has ended.
+
+        ``number`` counts launches as the host issued them: of kernels that become ready together the lower comes first.
+        """
+        run = KernelRun(demand, number)
+        self._arrivals.append(run)
         ended = self._ended[run] = self._environment.event()
-        self._arrived = True
         if not self._settling:
             # At the end of this time, when all that happens at it has happened.
             self._settling = True
@@ -84,8 +84,9 @@ class Device:
         now = self._environment.now
         self._settling = False
         freed = self._finish(now)
-        if freed or self._arrived:
-            self._arrived = False
+        if freed or self._arrivals:
+            self._queue += sorted(self._arrivals, key=lambda run: run.number)
+            self._arrivals.clear()
             self._place(now)
         if self._grouped:
             self._merge(now)

@@ -62,7 +62,7 @@ class _Engine:
 
     def _host(self, instructions: Iterable[Instruction]) -> _Process:
         environment = self._environment
-        for instruction in instructions:
+        for number, instruction in enumerate(instructions):
             if isinstance(instruction, AwaitDevice):
                 if self._outstanding:
                     self._idle = environment.event()
@@ -73,7 +73,7 @@ class _Engine:
             if host_us:
                 yield environment.timeout(host_us)
             self._outstanding += 1
-            self._stream(instruction.queue).put(instruction)
+            self._stream(instruction.queue).put((number, instruction))
 
     def _stream(self, queue: Queue) -> simpy.Store:
         if queue not in self._streams:
@@ -84,13 +84,13 @@ class _Engine:
     def _run_stream(self, issued: simpy.Store) -> _Process:
         environment = self._environment
         while True:
-            instruction = yield issued.get()
+            number, instruction = yield issued.get()
             match instruction:
                 case IssueKernel():
                     demand = instruction.kernel.demand
                     if demand.work.gap_us:
                         yield environment.timeout(demand.work.gap_us)
-                    run, ended = self._device.submit(demand)
+                    run, ended = self._device.submit(demand, number)
                     yield ended
                     self._finished.append((instruction, run))
                 case IssueRecord():

@@ -1,0 +1,173 @@
+"""The same rules, written the long way: every block by itself, every SM by itself, one block placed at a time.
+
+Shares nothing with the engine but the values that go in: no SimPy, no classes, no cohorts, no footprints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, floor, inf
+
+from iossim.backends.simulator.events.program import Instruction, IssueKernel
+from iossim.backends.simulator.kernel_work import KernelWork
+from iossim.devices.profile import DeviceProfile
+
+
+@dataclass
+class Block:
+    work: KernelWork
+    kernel: int
+    dram_us: float
+    left: float = 1.0
+    rate: float = 0.0
+
+
+@dataclass
+class Sm:
+    blocks: list[Block] = field(default_factory=list)
+
+
+@dataclass
+class Reference:
+    """Starts and ends of the kernels, in the order issued, of instructions that only issue kernels."""
+
+    profile: DeviceProfile
+    instructions: Sequence[Instruction]
+    starts: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+
+    def run(self) -> None:
+        kernels = [step for step in self.instructions if isinstance(step, IssueKernel)]
+        works = [step.kernel.demand.work for step in kernels]
+        issued, clock = [], 0.0
+        for step in kernels:
+            clock += step.kernel.host_us
+            issued.append(clock)
+        self.starts, self.ends = [inf] * len(kernels), [inf] * len(kernels)
+        sms = [Sm() for _ in range(self.profile.sm_count)]
+        ready: list[float | None] = [None] * len(kernels)
+        arrived: list[int] = []
+        waiting: dict[int, list[Block]] = {}
+        running: dict[int, int] = {}
+        now = 0.0
+        while min(self.ends, default=0.0) == inf or max(self.ends) == inf:
+            for index, step in enumerate(kernels):
+                before = [other for other in range(index) if kernels[other].queue == step.queue]
+                if ready[index] is None and all(self.ends[other] <= now for other in before):
+                    ready[index] = max([issued[index], *(self.ends[other] for other in before)]) + works[index].gap_us
+            for index in sorted(range(len(kernels)), key=lambda k: (ready[k] if ready[k] is not None else inf, k)):
+                moment = ready[index]
+                if moment is not None and moment <= now + 1e-7 and index not in arrived:
+                    arrived.append(index)
+                    waiting[index] = self.blocks(works[index], index)
+                    running[index] = len(waiting[index])
+            for index in arrived:
+                while waiting[index]:
+                    best = max(
+                        range(len(sms)), key=lambda sm: (self.room(sms[sm], works[index]), -self.warps(sms[sm]), -sm)
+                    )
+                    if not self.room(sms[best], works[index]):
+                        break
+                    sms[best].blocks.append(waiting[index].pop(0))
+                    self.starts[index] = min(self.starts[index], now)
+            self.set_rates(sms, works)
+            resident = [block for sm in sms for block in sm.blocks]
+            next_end = min((block.left / block.rate for block in resident), default=inf)
+            later = [moment for moment in ready if moment is not None and moment > now + 1e-7]
+            step_us = min(next_end, min(later, default=inf) - now)
+            assert step_us < inf
+            now += step_us
+            for block in resident:
+                block.left -= block.rate * step_us
+            for sm in sms:
+                for block in [block for block in sm.blocks if block.left <= block.rate * 1e-7]:
+                    sm.blocks.remove(block)
+                    running[block.kernel] -= 1
+                    if not running[block.kernel]:
+                        self.ends[block.kernel] = now
+
+    def blocks(self, work: KernelWork, kernel: int) -> list[Block]:
+        """All blocks in order; DRAM time goes to waves by the time that each takes alone, then equally to blocks."""
+        per_wave = self.most_resident(work) * self.profile.sm_count
+        waves = [min(per_wave, work.blocks - begin) for begin in range(0, work.blocks, per_wave)]
+        took = [self.together_us(work, ceil(count / self.profile.sm_count)) for count in waves]
+        return [
+            Block(work, kernel, work.dram_us * us / sum(took) / count)
+            for count, us in zip(waves, took, strict=True)
+            for _ in range(count)
+        ]
+
+    def together_us(self, work: KernelWork, count: int) -> float:
+        return max(1e-3, work.least_us, count * work.issue_us, count * work.l2_us)
+
+    def most_resident(self, work: KernelWork) -> int:
+        return self.room(Sm(), work)
+
+    def room(self, sm: Sm, work: KernelWork) -> int:
+        """How many more blocks fit: threads, slots, registers by warps that fit the file, shared memory by units."""
+        limits = self.profile.limits
+        shared = Fraction(0)
+        registers = Fraction(0)
+        for block in sm.blocks:
+            shared += self.shared(block.work)
+            registers += self.register_share(block.work)
+        warps = ceil(work.threads_per_block / 32)
+        rooms = [
+            (min(limits.max_warps, limits.max_threads // 32) - self.warps(sm)) // warps,
+            limits.max_blocks - len(sm.blocks),
+            floor((1 - registers) / self.register_share(work)),
+        ]
+        if self.shared(work):
+            rooms.append(floor((limits.shared_bytes - shared) / self.shared(work)))
+        return min(rooms)
+
+    def warps(self, sm: Sm) -> int:
+        return sum(ceil(block.work.threads_per_block / 32) for block in sm.blocks)
+
+    def register_share(self, work: KernelWork) -> Fraction:
+        limits = self.profile.limits
+        per_warp = ceil(work.registers_per_thread * 32 / limits.register_granularity) * limits.register_granularity
+        fit = limits.registers // per_warp // limits.warp_granularity * limits.warp_granularity
+        return Fraction(ceil(work.threads_per_block / 32), fit)
+
+    def shared(self, work: KernelWork) -> int:
+        limits = self.profile.limits
+        unit = limits.shared_granularity_bytes
+        return ceil((work.shared_bytes_per_block + limits.reserved_shared_bytes_per_block) / unit) * unit
+
+    def set_rates(self, sms: Sequence[Sm], works: Sequence[KernelWork]) -> None:
+        everything = [block for sm in sms for block in sm.blocks]
+        for sm in sms:
+            for block in sm.blocks:
+                beside = sum(other.kernel == block.kernel for other in sm.blocks)
+                block.rate = 1 / self.together_us(block.work, beside)
+        for kernel in range(len(works)):
+            self.cap([block for block in everything if block.kernel == kernel])
+        for sm in sms:
+            stretch = max(
+                1.0,
+                sum(block.rate * block.work.issue_us for block in sm.blocks),
+                sum(block.rate * block.work.l2_us for block in sm.blocks),
+            )
+            for block in sm.blocks:
+                block.rate /= stretch
+        excess = max(1.0, sum(block.rate * block.dram_us for block in everything))
+        for block in everything:
+            if block.dram_us:
+                block.rate /= excess
+
+    def cap(self, blocks: Sequence[Block]) -> None:
+        """Slow the fastest until the kernel's DRAM traffic fits: by bisection."""
+        if sum(block.rate * block.dram_us for block in blocks) <= 1:
+            return
+        low, high = 0.0, max(block.rate for block in blocks)
+        for _ in range(200):
+            middle = (low + high) / 2
+            if sum(min(block.rate, middle) * block.dram_us for block in blocks) <= 1:
+                low = middle
+            else:
+                high = middle
+        for block in blocks:
+            block.rate = min(block.rate, low)

@@ -1,0 +1,133 @@
+"""Whatever runs: work is conserved, no SM is over its limits, no resource gives more than it has."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_devices import issue, programs, small_device, work
+
+from iossim.backends.simulator.events.engine import execute
+from iossim.backends.simulator.events.execution import Execution
+from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass
+from iossim.backends.simulator.events.program import Instruction, IssueKernel
+from iossim.backends.simulator.kernel_work import KernelWork
+from iossim.devices.compute_capability import MultiprocessorLimits
+from iossim.devices.profile import DeviceProfile
+
+LIKE = st.sampled_from(["v100-sxm2", "t4", "a100-sxm-40gb", "k80"])
+
+
+def works_of(instructions: list[Instruction]) -> list[KernelWork]:
+    return [step.kernel.demand.work for step in instructions if isinstance(step, IssueKernel)]
+
+
+def integral(execution: Execution, values: np.ndarray) -> float:
+    return float(np.diff(execution.time_us) @ values)
+
+
+def check_limits(contents: list[tuple[KernelWork, int]], limits: MultiprocessorLimits) -> int:
+    """Raise where an SM with these kernels and counts of blocks is over a limit; returns its warps."""
+    warps = sum(count * ceil(work.threads_per_block / 32) for work, count in contents)
+    registers = sum(
+        count
+        * ceil(work.threads_per_block / 32)
+        * ceil(work.registers_per_thread * 32 / limits.register_granularity)
+        * limits.register_granularity
+        for work, count in contents
+    )
+    shared = sum(
+        count
+        * ceil(
+            (work.shared_bytes_per_block + limits.reserved_shared_bytes_per_block) / limits.shared_granularity_bytes
+        )
+        * limits.shared_granularity_bytes
+        for work, count in contents
+    )
+    assert warps <= limits.max_warps
+    assert warps * 32 <= limits.max_threads
+    assert sum(count for _, count in contents) <= limits.max_blocks
+    assert registers <= limits.registers
+    assert shared <= limits.shared_bytes
+    return warps
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data(), st.integers(1, 12), LIKE)
+def test_at_every_instant(data: st.DataObject, sms: int, like: str) -> None:
+    profile = small_device(sms, like)
+    instructions = data.draw(programs(profile, most_blocks=200))
+
+    def look(now: float, classes: list[MultiprocessorClass]) -> None:
+        # Every SM is in one class, and holds no more than it can.
+        assert sorted(sm for found in classes for sm in found.sms) == list(range(sms))
+        dram = 0.0
+        for found in classes:
+            contents = [(run.demand.work, resident.count) for run, resident in found.residents.items()]
+            assert check_limits(contents, profile.limits) == found.warps
+            rates = [(run.demand.work, resident) for run, resident in found.residents.items()]
+            assert sum(kernel.issue_us * held.count * held.rate for kernel, held in rates) <= 1 + 1e-9
+            assert sum(kernel.l2_us * held.count * held.rate for kernel, held in rates) <= 1 + 1e-9
+            assert all(held.rate * kernel.least_us <= 1 + 1e-9 for kernel, held in rates)
+            assert all(held.rate > 0 for _, held in rates)
+            dram += len(found.sms) * sum(held.dram_us * held.rate for _, held in rates)
+        assert dram <= 1 + 1e-9
+
+    execute(instructions, profile, observer=look)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data(), st.integers(1, 12), LIKE)
+def test_work_is_conserved(data: st.DataObject, sms: int, like: str) -> None:
+    profile = small_device(sms, like)
+    instructions = data.draw(programs(profile, most_blocks=200))
+    works = works_of(instructions)
+    execution = execute(instructions, profile)
+    assert len(execution.spans) == len(works)
+    for values, asked_us in (
+        (execution.issue, sum(kernel.blocks * kernel.issue_us for kernel in works) / sms),
+        (execution.l2, sum(kernel.blocks * kernel.l2_us for kernel in works) / sms),
+        (execution.dram, sum(kernel.dram_us for kernel in works)),
+    ):
+        assert integral(execution, values) == pytest.approx(asked_us, rel=1e-6, abs=1e-6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.integers(1, 12))
+def test_states_of_the_device(data: st.DataObject, sms: int) -> None:
+    profile = small_device(sms)
+    execution = execute(data.draw(programs(profile, most_blocks=200)), profile)
+    states = len(execution.active_warps)
+    assert execution.time_us.shape == (states + 1,)
+    assert execution.time_us[0] == 0.0
+    assert execution.time_us[-1] == execution.latency_us == max(span.end_us for span in execution.spans)
+    assert (np.diff(execution.time_us) > 0).all()
+    assert (execution.sms_by_warps.sum(axis=1) == sms).all()
+    # Something is resident exactly while a kernel runs.
+    middles = (execution.time_us[:-1] + execution.time_us[1:]) / 2
+    running = [any(span.start_us < middle < span.end_us for span in execution.spans) for middle in middles]
+    assert (execution.active_warps > 0).tolist() == running
+    assert ((execution.occupied_sms > 0) == (execution.active_warps > 0)).all()
+
+
+def test_what_a_known_run_uses() -> None:
+    # Two blocks on two SMs for 10 us, each half of an SM's issue and a quarter of its L2; DRAM for 4 of 10 us.
+    profile: DeviceProfile = small_device(2)
+    kernel = work(blocks=2, threads_per_block=256, issue_us=5.0, least_us=10.0, l2_us=2.5, dram_us=4.0, gap_us=5.0)
+    execution = execute([issue(kernel, profile, host_us=5.0)], profile)
+    assert execution.time_us.tolist() == [0.0, 10.0, 20.0]
+    assert execution.active_warps.tolist() == [0, 16]
+    assert execution.issue.tolist() == [0.0, 0.5]
+    assert execution.l2.tolist() == [0.0, 0.25]
+    assert execution.dram.tolist() == [0.0, pytest.approx(0.4)]
+    assert (execution.mean_active_warps, execution.mean_issue) == (8.0, 0.25)
+    assert execution.sms_by_warps[:, [0, 8]].tolist() == [[2, 0], [0, 2]]
+
+
+def test_nothing_to_run() -> None:
+    execution = execute([], small_device(2))
+    assert (execution.latency_us, execution.spans, execution.mean_active_warps) == (0.0, (), 0.0)
+    assert execution.time_us.tolist() == [0.0]
