@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from iossim._version import __version__
 
 if TYPE_CHECKING:
-    from iossim.api import Comparison, compare, cost_model, optimize, simulate
+    from iossim.api import Comparison, compare, cost_model, optimize, simulate, simulate_events
     from iossim.devices.load import device
     from iossim.errors import IossimError
     from iossim.ir.network import Network
@@ -31,6 +31,7 @@ _HOMES = {
     "cost_model": "iossim.api",
     "optimize": "iossim.api",
     "simulate": "iossim.api",
+    "simulate_events": "iossim.api",
     "device": "iossim.devices.load",
     "IossimError": "iossim.errors",
     "Network": "iossim.ir.network",
@@ -50,6 +51,7 @@ __all__ = [
     "load",
     "optimize",
     "simulate",
+    "simulate_events",
 ]
 
 

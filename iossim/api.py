@@ -19,6 +19,7 @@ from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError
 from iossim.execution.engine import Engine
+from iossim.execution.execution import Execution
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.load import load, load_source
@@ -193,20 +194,49 @@ def simulate(
 
     The network is loaded as the schedule says, unless given. Raises ScheduleError if the schedule does not fit it.
     """
+    read, network = _saved(saved, network)
+    if device is None and cost_model == "simulator":
+        device = _own_device(read)
+    prices = _cost_model(cost_model, device, network, engine or read.engine or Engine.PAPER)
+    return reprice(read, network, prices)
+
+
+def simulate_events(
+    saved: Schedule | str | Path,
+    device: DeviceProfile | str | None = None,
+    *,
+    network: Network | None = None,
+    engine: str | None = None,
+) -> Execution:
+    """Run a saved schedule as a whole, block by block, on the event-driven simulator: on another device, or on its own.
+
+    The network is loaded as the schedule says, unless given. Raises ScheduleError if the schedule does not fit it.
+    """
+    from iossim.backends.simulator.events import run_schedule
+
+    read, network = _saved(saved, network)
+    chosen = _own_device(read) if device is None else device
+    profile = load_device(chosen) if isinstance(chosen, str) else chosen
+    return run_schedule(network, read, profile, engine=engine or read.engine or Engine.PAPER)
+
+
+def _saved(saved: Schedule | str | Path, network: Network | None) -> tuple[Schedule, Network]:
+    """A schedule, read where it is a file, and its network, loaded where it is not given; the two fit."""
     read = saved if isinstance(saved, Schedule) else Schedule.read(Path(saved))
     if network is None:
         source = ModelSource(read.source.model, read.source.batch, tuple(read.source.options.items()))
         network = load_source(source)
     fit(read, network)
-    if device is None and cost_model == "simulator":
-        priced_by = read.cost_model.get("name")
-        if priced_by != "simulator":
-            raise OptionError(
-                f"the schedule was priced by {priced_by!r}, not for a device; say which with --device or --cost-model"
-            )
-        device = read.device
-    prices = _cost_model(cost_model, device, network, engine or read.engine or Engine.PAPER)
-    return reprice(read, network, prices)
+    return read, network
+
+
+def _own_device(read: Schedule) -> str:
+    priced_by = read.cost_model.get("name")
+    if priced_by != "simulator":
+        raise OptionError(
+            f"the schedule was priced by {priced_by!r}, not for a device; say which with --device or --cost-model"
+        )
+    return read.device
 
 
 def summary(found: Schedule) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from iossim.execution.execution import Execution
 from iossim.execution.timeline import Span
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
@@ -27,6 +32,25 @@ def fake_timeline(network: Network, schedule: Schedule, kernels: int = 1) -> tup
             end_us = max(end_us, start_us)
         now_us = end_us + BOUNDARY_US
     return tuple(spans)
+
+
+def fake_execution(spans: Sequence[Span]) -> Execution:
+    """Two SMs: idle for 1 us, both busy up to the middle of the timeline, one of them up to its end."""
+    end_us = max(span.end_us for span in spans)
+    sms_by_warps = np.zeros((3, 9), dtype=np.int64)
+    sms_by_warps[0, 0] = sms_by_warps[1, 8] = 2
+    sms_by_warps[2, [0, 8]] = 1
+    issue = np.array([0.0, 0.5, 0.125])
+    return Execution(
+        end_us,
+        tuple(spans),
+        np.array([0.0, 1.0, end_us / 2, end_us]),
+        sms_by_warps @ np.arange(9),
+        sms_by_warps,
+        issue,
+        issue / 2,
+        issue / 4,
+    )
 
 
 def unit_us(network: Network, name: str) -> float:

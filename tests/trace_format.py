@@ -19,7 +19,7 @@ def check_trace(text: str) -> dict[str, list[dict[str, Any]]]:
     processes: set[int] = set()
     tracks: dict[str, list[dict[str, Any]]] = {}
     for event in events:
-        assert event["ph"] in ("M", "X")
+        assert event["ph"] in ("M", "X", "C")
         assert isinstance(event["name"], str)
         assert event["name"]
         assert isinstance(event["pid"], int)
@@ -35,6 +35,8 @@ def check_trace(text: str) -> dict[str, list[dict[str, Any]]]:
             continue
         assert event["pid"] in processes
         assert isinstance(event["args"], dict)
+        if event["ph"] == "C":
+            continue
         for field in ("ts", "dur"):
             assert isinstance(event[field], int | float)
             assert event[field] >= 0
@@ -45,6 +47,19 @@ def check_trace(text: str) -> dict[str, list[dict[str, Any]]]:
             # Readers keep time in whole nanoseconds.
             assert round(left["ts"] * 1000) + round(left["dur"] * 1000) <= round(right["ts"] * 1000)
     return tracks
+
+
+def counters(text: str) -> dict[str, list[tuple[float, float]]]:
+    """Times and values of each counter of a trace, in order of time."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for event in json.loads(text)["traceEvents"]:
+        if event["ph"] == "C":
+            (value,) = event["args"].values()
+            assert isinstance(value, int | float)
+            found.setdefault(event["name"], []).append((event["ts"], value))
+    for values in found.values():
+        assert values == sorted(values, key=lambda point: point[0])
+    return found
 
 
 def check_metadata(event: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The files that optimize and compare write."""
+"""The files that optimize, compare and simulate write."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from iossim.errors import OptionError
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
+    from iossim.execution.execution import Execution
     from iossim.execution.timeline import Span
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule
@@ -47,8 +48,12 @@ def schedule_files(
     trace: bool | None,
     plot: bool | None,
     sequential_us: float | None,
+    execution: Execution | None = None,
 ) -> dict[str, Writer]:
-    """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's picture."""
+    """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's picture.
+
+    Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
+    """
     from iossim.reporting.dot import dot
     from iossim.user_files import write_atomically
 
@@ -58,16 +63,16 @@ def schedule_files(
     }
     if not hasattr(cost_model, "timeline"):
         return files
-    spans: Sequence[Span] = cost_model.timeline(network, schedule)
+    spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
     if trace is not False:
         from iossim.reporting.perfetto_trace import perfetto_trace
 
-        files["trace.json"] = lambda path: write_atomically(path, perfetto_trace(network, schedule, spans))
+        files["trace.json"] = lambda path: write_atomically(path, perfetto_trace(network, schedule, spans, execution))
     if wants_plot(plot):
         from iossim.reporting.figures import save_figure
         from iossim.reporting.timeline_plot import timeline_figure
 
-        figure = timeline_figure(network, schedule, spans, sequential_us)
+        figure = timeline_figure(network, schedule, spans, sequential_us, execution)
         files["timeline.svg"] = lambda path: save_figure(figure, path)
         files["timeline.png"] = lambda path: save_figure(figure, path)
     return files

@@ -1,13 +1,22 @@
-"""``iossim simulate``: a saved schedule priced on another device."""
+"""``iossim simulate``: a saved schedule priced on another device, or run there block by block."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iossim.cli import options
+from iossim.cli.outputs import Writer, check_outputs, schedule_files, wants_plot
+from iossim.errors import OptionError
+
+if TYPE_CHECKING:
+    from iossim.cost.model import CostModel
+    from iossim.execution.execution import Execution
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import Schedule
 
 SavedSchedule = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that optimize wrote.")]
 OtherModel = Annotated[
@@ -16,6 +25,10 @@ OtherModel = Annotated[
 ]
 OtherEngine = Annotated[
     str | None, typer.Option("--engine", metavar="NAME", help="paper or graph; by default the schedule's own.")
+]
+EventDriven = Annotated[
+    bool,
+    typer.Option("--event-driven", help="Also run it as a whole, block by block, on the event-driven simulator."),
 ]
 
 
@@ -29,6 +42,10 @@ def simulate(
     engine: OtherEngine = None,
     model: OtherModel = None,
     cost_model: options.CostModelName = "simulator",
+    event_driven: EventDriven = False,
+    out: options.Out = None,
+    trace: options.Trace = None,
+    plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
     """Price a saved schedule, by default on its own device."""
@@ -39,15 +56,48 @@ def simulate(
     from iossim.models.load import load_source
     from iossim.schedule.schedule import Schedule
 
+    if event_driven and cost_model != "simulator":
+        raise OptionError(f"--event-driven runs on the simulator, not on {cost_model!r}; leave --cost-model out")
     saved = Schedule.read(schedule)
-    network = None
-    if model is not None:
-        source = ModelSource(saved.source.model, saved.source.batch, tuple(saved.source.options.items()))
-        network = load_source(replace(source, model=model))
+    source = ModelSource(saved.source.model, saved.source.batch, tuple(saved.source.options.items()))
+    network = load_source(source if model is None else replace(source, model=model))
     priced = api.simulate(saved, device, network=network, engine=engine, cost_model=cost_model)
+    own = saved.device if cost_model == "simulator" else None
+    prices = api.cost_model(cost_model, device or own, network.precision, engine or saved.engine or "paper")
+    check_outputs(out, trace, plot, prices)
+    execution = None
+    if event_driven:
+        execution = api.simulate_events(saved, device, network=network, engine=engine)
     if as_json:
-        typer.echo(priced.model_dump_json(indent=1))
-        return
+        typer.echo(json.dumps(_document(priced, execution), indent=1))
+    else:
+        _print(saved, priced, execution)
+    if out is not None:
+        from iossim.reporting.output_folder import write_all
+
+        files = schedule_files(network, priced, prices, trace, plot, None, execution)
+        if execution is not None and wants_plot(plot):
+            files |= _active_warps(network, priced, device or saved.device, prices, execution)
+        written = write_all(out, files)
+        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+
+
+def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
+    """The priced schedule, and what the event-driven simulator found."""
+    document: dict[str, Any] = json.loads(priced.model_dump_json())
+    if execution is not None:
+        document["event_driven"] = {
+            "latency_us": execution.latency_us,
+            "mean_active_warps": execution.mean_active_warps,
+            "mean_issue": execution.mean_issue,
+            "mean_l2": execution.mean_l2,
+            "mean_dram": execution.mean_dram,
+            "kernels": len(execution.spans),
+        }
+    return document
+
+
+def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> None:
     from rich.console import Console
 
     from iossim.reporting.console import schedule_table
@@ -60,3 +110,32 @@ def simulate(
         f"where it was found ({ratio:.2f}x)",
         highlight=False,
     )
+    if execution is not None:
+        off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
+        console.print(
+            f"block by block: {execution.latency_us / 1e3:.3f} ms{off}; on average "
+            f"{execution.mean_active_warps:,.0f} active warps; in use: issue {execution.mean_issue:.0%}, "
+            f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}",
+            highlight=False,
+        )
+
+
+def _active_warps(
+    network: Network, priced: Schedule, device: str, prices: CostModel, execution: Execution
+) -> dict[str, Writer]:
+    """The picture of active warps over time: the sequential schedule above this one."""
+    from iossim import api
+    from iossim.reporting.active_warps_plot import active_warps_figure
+    from iossim.reporting.figures import save_figure
+    from iossim.scheduling.scheduler import schedule
+
+    runs = {priced.scheduler: execution}
+    if priced.scheduler != "sequential":
+        one_by_one = schedule(network, prices, "sequential")
+        runs = {"sequential": api.simulate_events(one_by_one, device, network=network), **runs}
+    title = f"{priced.network} on {priced.device}, batch {priced.source.batch}, {priced.engine} engine"
+    figure = active_warps_figure(title, runs)
+    return {
+        "active_warps.svg": lambda path: save_figure(figure, path),
+        "active_warps.png": lambda path: save_figure(figure, path),
+    }

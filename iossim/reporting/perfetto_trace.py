@@ -2,7 +2,8 @@
 
 One process, with a track (a "thread") for the stages and one for each stream. Every kernel is a complete event
 (``ph: "X"``) with its start ``ts`` and duration ``dur`` in microseconds, to the nanosecond, as the format has it
-("Trace Event Format", Duv & Nelson, 2016).
+("Trace Event Format", Duv & Nelson, 2016). Where it is known what the device was doing, counters (``ph: "C"``) show
+resident warps, and the parts in use of issue capacity, L2 and DRAM.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from iossim.execution.execution import Execution
 from iossim.execution.timeline import Span
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
@@ -23,8 +25,10 @@ STAGES_TRACK = 1
 _FIRST_STREAM_TRACK = 2
 
 
-def perfetto_trace(network: Network, schedule: Schedule, spans: Sequence[Span]) -> str:
-    """The trace as JSON text; equal arguments give equal text."""
+def perfetto_trace(
+    network: Network, schedule: Schedule, spans: Sequence[Span], execution: Execution | None = None
+) -> str:
+    """The trace as JSON text, with counters where ``execution`` is given; equal arguments give equal text."""
     streams = sorted({span.stream for span in spans})
     tracks = {STAGES_TRACK: "stages", **{_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in streams}}
     title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
@@ -35,6 +39,8 @@ def perfetto_trace(network: Network, schedule: Schedule, spans: Sequence[Span]) 
     events += [_stage_event(schedule, extent) for extent in stage_extents(schedule, spans)]
     for span in sorted(spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
         events.append(_kernel_event(network, schedule.stages[span.stage], span))
+    if execution is not None:
+        events += _counters(execution)
     document = {
         "traceEvents": events,
         "displayTimeUnit": "ns",
@@ -49,6 +55,21 @@ def perfetto_trace(network: Network, schedule: Schedule, spans: Sequence[Span]) 
         },
     }
     return json.dumps(document, indent=1) + "\n"
+
+
+def _counters(execution: Execution) -> list[dict[str, Any]]:
+    """A value at each change; at the end, nothing is in use."""
+    tracks = {
+        "active warps": execution.active_warps.tolist(),
+        "issue in use, %": [round(100 * part, 2) for part in execution.issue.tolist()],
+        "L2 in use, %": [round(100 * part, 2) for part in execution.l2.tolist()],
+        "DRAM in use, %": [round(100 * part, 2) for part in execution.dram.tolist()],
+    }
+    return [
+        {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}
+        for name, values in tracks.items()
+        for time_us, value in zip(execution.time_us.tolist(), [*values, 0], strict=True)
+    ]
 
 
 def _metadata(name: str, arguments: dict[str, Any], track: int | None = None) -> dict[str, Any]:

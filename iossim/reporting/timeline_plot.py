@@ -1,7 +1,8 @@
 """The timeline as a picture: a lane for each stream, a bar for each kernel, a band for each stage.
 
 Time runs to the right and, for a long schedule, goes on in the next row, like text, so that kernels stay visible. All
-rows have the same scale. Grey gaps between the bands are what stands between stages: launches and synchronisation.
+rows have the same scale. Grey gaps between the bands are what stands between stages: launches and synchronisation. Where
+it is known what the device was doing, a strip below the lanes shows its busy SMs and active warps.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from iossim.execution.execution import Execution
 from iossim.execution.timeline import Span
 from iossim.ir.network import Network
 from iossim.reporting.figures import DARK, PALETTE, REST, new_figure
@@ -31,6 +35,7 @@ _HEADER_INCHES, _LEGEND_INCHES, _AXIS_INCHES = 0.95, 0.2, 0.62
 _STAGES_PER_ROW, _KERNELS_PER_ROW = 18, 60
 _MAXIMUM_ROWS = 8
 _LABEL_POINTS = (6.5, 5.5)
+_BUSY, _WARPS = "#b3a9d3", "#3d3463"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +47,23 @@ class _Row:
 
 
 def timeline_figure(
-    network: Network, schedule: Schedule, spans: Sequence[Span], sequential_us: float | None = None
+    network: Network,
+    schedule: Schedule,
+    spans: Sequence[Span],
+    sequential_us: float | None = None,
+    execution: Execution | None = None,
 ) -> Figure:
-    """Draw a schedule's timeline; ``sequential_us``, if known, is the latency that its speed-up is against."""
+    """Draw a schedule's timeline; ``sequential_us``, if known, is the latency that its speed-up is against.
+
+    ``execution``, if given, is the run that the spans are of: its active warps and its latency are shown too.
+    """
     extents = stage_extents(schedule, spans)
     fullest = max(Counter(span.stream for span in spans).values(), default=0)
     rows = _rows(extents, max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(fullest / _KERNELS_PER_ROW)))
     row_us = max((row.extents[-1].end_us - row.start_us for row in rows), default=1.0) * 1.005
     lanes = max((span.stream for span in spans), default=0) + 1
-    row_inches = lanes * _LANE_INCHES + _AXIS_INCHES
+    strips = lanes + (execution is not None)
+    row_inches = strips * _LANE_INCHES + _AXIS_INCHES
     height = _HEADER_INCHES + max(1, len(rows)) * row_inches + _LEGEND_INCHES
     figure = new_figure(_WIDTH_INCHES, height)
     colours = _colours(network, schedule, spans)
@@ -62,16 +75,18 @@ def timeline_figure(
                 _LEFT_INCHES / _WIDTH_INCHES,
                 bottom / height,
                 plot_inches / _WIDTH_INCHES,
-                lanes * _LANE_INCHES / height,
+                strips * _LANE_INCHES / height,
             )
         )
         points_per_us = plot_inches * 72 / row_us
-        _draw_lanes(axes, lanes, row.start_us, row_us, in_ms=extents[-1].end_us >= 10_000)
-        _draw_stages(axes, row, lanes, points_per_us)
+        _draw_lanes(axes, lanes, strips, row.start_us, row_us, in_ms=extents[-1].end_us >= 10_000)
+        _draw_stages(axes, row, strips, points_per_us)
+        if execution is not None:
+            _draw_occupancy(axes, row, execution, lanes)
         members = {extent.number for extent in row.extents}
         _draw_kernels(axes, network, schedule, [s for s in spans if s.stage in members], colours, points_per_us)
-    _draw_title(figure, schedule, sequential_us, height)
-    _draw_legend(figure, colours, schedule, height)
+    _draw_title(figure, schedule, sequential_us, execution, height)
+    _draw_legend(figure, colours, schedule, execution is not None, height)
     return figure
 
 
@@ -107,11 +122,12 @@ def _colours(network: Network, schedule: Schedule, spans: Sequence[Span]) -> dic
     return {kind: PALETTE[index] if index < len(PALETTE) else REST for index, kind in enumerate(kinds)}
 
 
-def _draw_lanes(axes: Axes, lanes: int, start_us: float, row_us: float, in_ms: bool) -> None:
+def _draw_lanes(axes: Axes, lanes: int, strips: int, start_us: float, row_us: float, in_ms: bool) -> None:
     scale, unit = (1000.0, "ms") if in_ms else (1.0, "us")
     axes.set_xlim(start_us, start_us + row_us)
-    axes.set_ylim(lanes - 0.5, -0.5)
-    axes.set_yticks(range(lanes), [f"stream {lane}" for lane in range(lanes)], fontsize=7.5)
+    axes.set_ylim(strips - 0.5, -0.5)
+    names = [f"stream {lane}" for lane in range(lanes)] + ["occupancy"] * (strips - lanes)
+    axes.set_yticks(range(strips), names, fontsize=7.5)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / scale:g} {unit}")
     axes.tick_params(axis="x", labelsize=7.5, length=2.5, pad=1.5, colors="#444444")
     axes.tick_params(axis="y", length=0)
@@ -121,9 +137,18 @@ def _draw_lanes(axes: Axes, lanes: int, start_us: float, row_us: float, in_ms: b
     axes.spines["bottom"].set_color("#888888")
 
 
-def _draw_stages(axes: Axes, row: _Row, lanes: int, points_per_us: float) -> None:
+def _draw_occupancy(axes: Axes, row: _Row, execution: Execution, strip: int) -> None:
+    """SMs that hold any block, as a part of all, and active warps, as a part of the most there ever are, over time."""
+    base, tall = strip + 0.43, 0.86
+    warps = execution.active_warps / max(1, int(execution.active_warps.max(initial=0)))
+    times_us = np.clip(execution.time_us, row.start_us, row.extents[-1].end_us)
+    for parts, colour in ((execution.occupied_sms, _BUSY), (warps, _WARPS)):
+        axes.stairs(base - tall * parts, times_us, baseline=base, fill=True, color=colour, linewidth=0, zorder=2)
+
+
+def _draw_stages(axes: Axes, row: _Row, strips: int, points_per_us: float) -> None:
     """Bands and numbers of the stages, grey gaps between them, and the name of each block where it begins."""
-    top, bottom = -0.5, lanes - 0.5
+    top, bottom = -0.5, strips - 0.5
     for left, right in pairwise(row.extents):
         axes.axvspan(left.end_us, right.start_us, color="#c4c4c4", linewidth=0, zorder=0)
     label_end_us = -math.inf
@@ -200,7 +225,9 @@ def _text_points(text: str, font_points: float) -> float:
     return len(text) * font_points * 0.6
 
 
-def _draw_title(figure: Figure, schedule: Schedule, sequential_us: float | None, height: float) -> None:
+def _draw_title(
+    figure: Figure, schedule: Schedule, sequential_us: float | None, execution: Execution | None, height: float
+) -> None:
     first = f"{schedule.network} on {schedule.device}"
     facts = [
         f"batch {schedule.source.batch}",
@@ -215,6 +242,8 @@ def _draw_title(figure: Figure, schedule: Schedule, sequential_us: float | None,
         second += f", speed-up {sequential_us / schedule.latency_us:.2f}x over sequential"
     if schedule.lower_bound_us and schedule.gap is not None:
         second += f", lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {100 * schedule.gap:.1f} %)"
+    if execution is not None:
+        second += f", block by block {execution.latency_us / 1000:.3f} ms"
     left = _LEFT_INCHES / _WIDTH_INCHES
     figure.text(left, 1 - 0.16 / height, first, fontsize=13, fontweight="bold", va="top")
     figure.text(
@@ -222,7 +251,9 @@ def _draw_title(figure: Figure, schedule: Schedule, sequential_us: float | None,
     )
 
 
-def _draw_legend(figure: Figure, colours: Mapping[str, str], schedule: Schedule, height: float) -> None:
+def _draw_legend(
+    figure: Figure, colours: Mapping[str, str], schedule: Schedule, occupancy: bool, height: float
+) -> None:
     from matplotlib.patches import Patch
 
     shown = {kind: colour for kind, colour in colours.items() if colour != REST}
@@ -233,6 +264,8 @@ def _draw_legend(figure: Figure, colours: Mapping[str, str], schedule: Schedule,
         handles.append(Patch(facecolor="white", edgecolor="#555555", hatch="////", label="merged stage"))
     handles.append(Patch(facecolor="#eaeef2", edgecolor="#bbbbbb", label="stage"))
     handles.append(Patch(facecolor="#c4c4c4", label="between stages"))
+    if occupancy:
+        handles += [Patch(facecolor=_BUSY, label="busy SMs"), Patch(facecolor=_WARPS, label="active warps")]
     figure.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(_LEFT_INCHES / _WIDTH_INCHES - 0.006, 0.06 / height),
         ncols=len(handles), fontsize=8, frameon=False, handlelength=1.3, columnspacing=1.6, borderaxespad=0,

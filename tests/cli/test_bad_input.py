@@ -68,6 +68,7 @@ MISTAKES: list[tuple[str, Sequence[str]]] = [
     ("simulate", ["SCHEDULE"]),
     ("simulate missing.json", ["missing.json", "No such file", "optimize"]),
     ("simulate missing.json --device nowhere", ["missing.json", "No such file"]),
+    ("simulate missing.json --event-driven --cost-model random", ["--event-driven", "'random'", "--cost-model"]),
     # commands and options that there are not
     ("compare ios_sample --device", ["--device", "argument"]),
     ("compare ios_sample t4", ["t4", "iossim compare --help"]),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json
-from trace_format import check_trace
+from trace_format import check_trace, counters
 
 import iossim
 from iossim.ir.network import ModelSource
@@ -160,3 +160,40 @@ def test_model_that_has_moved(
     path.rename("moved.onnx")
     moved = printed_json(capsys, ["simulate", "sortie préférée/schedule.json", "--model", "moved.onnx", "--json"])
     assert moved["latency_us"] == saved.latency_us
+
+
+@pytest.mark.parametrize("options", ["", "--engine graph"])
+def test_simulated_block_by_block(options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize squeezenet -d v100-sxm2 {options} --no-plot --out {tmp_path}")
+    command = f"simulate {tmp_path / 'schedule.json'} --event-driven"
+    document = printed_json(capsys, f"{command} --json --out {tmp_path / 'run'}")
+    found = document["event_driven"]
+    assert found["latency_us"] == pytest.approx(document["latency_us"], rel=0.15)
+    assert 0 < found["mean_active_warps"] < 80 * 64
+    assert all(0 < found[name] < 1 for name in ("mean_issue", "mean_l2", "mean_dram"))
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "schedule.json",
+        "graph.dot",
+        "trace.json",
+        "timeline.svg",
+        "timeline.png",
+        "active_warps.svg",
+        "active_warps.png",
+    }
+    trace = (tmp_path / "run" / "trace.json").read_text()
+    tracks = check_trace(trace)
+    end_us = max(event["ts"] + event["dur"] for events in tracks.values() for event in events)
+    assert end_us == pytest.approx(found["latency_us"], abs=0.01)
+    assert counters(trace)["active warps"][-1] == (pytest.approx(end_us, abs=0.01), 0)
+    text = printed(capsys, command)
+    assert f"block by block: {found['latency_us'] / 1e3:.3f} ms" in " ".join(text.split())
+    elsewhere = printed_json(capsys, f"{command} --device k80 --engine paper --json")
+    assert elsewhere["event_driven"]["latency_us"] > found["latency_us"]
+
+
+def test_simulated_files_without_running_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize squeezenet -d v100-sxm2 --no-plot --out {tmp_path}")
+    printed(capsys, f"simulate {tmp_path / 'schedule.json'} -d t4 --no-plot --out {tmp_path / 'there'}")
+    assert {path.name for path in (tmp_path / "there").iterdir()} == {"schedule.json", "graph.dot", "trace.json"}
+    assert Schedule.read(tmp_path / "there" / "schedule.json").device == "t4"
+    assert counters((tmp_path / "there" / "trace.json").read_text()) == {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from fake_timelines import fake_timeline
+from fake_timelines import fake_execution, fake_timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_network, random_schedule
-from trace_format import check_trace
+from trace_format import check_trace, counters
 
 from iossim.execution.timeline import Span
 from iossim.ir.builder import GraphBuilder
@@ -106,3 +106,15 @@ def test_the_document_says_what_it_is_of(network: Network, schedule: Schedule) -
     document = json.loads(perfetto_trace(network, schedule, fake_timeline(network, schedule)))
     assert document["otherData"]["graph_hash"] == network.graph.hash
     assert document["traceEvents"][0]["args"]["name"] == "small on test-device, batch 1, random"
+
+
+def test_counters_show_what_the_device_was_doing(network: Network, schedule: Schedule) -> None:
+    spans = fake_timeline(network, schedule)
+    assert counters(perfetto_trace(network, schedule, spans)) == {}
+    text = perfetto_trace(network, schedule, spans, fake_execution(spans))
+    check_trace(text)
+    found = counters(text)
+    assert list(found) == ["active warps", "issue in use, %", "L2 in use, %", "DRAM in use, %"]
+    assert [value for _, value in found["active warps"]] == [0, 16, 8, 0]
+    assert [value for _, value in found["issue in use, %"]] == [0, 50, 12.5, 0]
+    assert found["DRAM in use, %"][-1] == (round(max(span.end_us for span in spans), 3), 0)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_timelines import fake_timeline
+from fake_timelines import fake_execution, fake_timeline
 from random_networks import random_network, random_schedule, sequential_schedule
 
 from iossim.errors import OptionError
 from iossim.ir.network import Network
+from iossim.reporting.active_warps_plot import active_warps_figure
 from iossim.reporting.comparison import ComparisonRow
 from iossim.reporting.comparison_plot import comparison_figure
 from iossim.reporting.figures import save_figure
@@ -20,7 +21,7 @@ from iossim.reporting.timeline_plot import timeline_figure
 from iossim.schedule.schedule import Schedule
 
 pytest.importorskip("matplotlib")
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Rectangle, StepPatch
 
 
 @pytest.fixture
@@ -130,3 +131,36 @@ def test_the_comparison_draws_every_scheduler_bound_and_published_figure() -> No
     assert len(one.collections) == 2
     assert [len(axes.get_yticks()) for axes in (one, two)] == [2, 1]
     assert [text.get_text() for text in figure.legends[0].texts] == ["best", "others", "lower bound", "published"]
+
+
+def test_the_occupancy_strip_stands_below_the_lanes_of_every_row(network: Network, schedule: Schedule) -> None:
+    spans = fake_timeline(network, schedule)
+    plain, figure = (timeline_figure(network, schedule, spans, execution=e) for e in (None, fake_execution(spans)))
+    for before, axes in zip(plain.axes, figure.axes, strict=True):
+        lanes = len(before.get_yticks())
+        assert [label.get_text() for label in axes.get_yticklabels()][lanes:] == ["occupancy"]
+        strips = [patch for patch in axes.patches if isinstance(patch, StepPatch)]
+        assert len(strips) == 2
+        for strip in strips:
+            heights = strip.get_data().values
+            assert ((heights > lanes - 0.5) & (heights < lanes + 0.5)).all()
+    assert "block by block" in figure.texts[1].get_text()
+    assert "block by block" not in plain.texts[1].get_text()
+
+
+def test_active_warps_of_two_runs_on_one_scale(network: Network, schedule: Schedule) -> None:
+    slow = fake_execution(fake_timeline(network, sequential_schedule(network)))
+    fast = fake_execution(fake_timeline(network, schedule))
+    figure = active_warps_figure("small on test-device", {"sequential": slow, "ios": fast})
+    first, second = figure.axes
+    assert first.get_xlim() == second.get_xlim()
+    assert first.get_ylim() == second.get_ylim()
+    assert first.get_xlim()[1] > slow.latency_us
+    ratio = fast.mean_active_warps / slow.mean_active_warps
+    assert first.get_title(loc="left").startswith(f"sequential: {slow.latency_us / 1000:.3f} ms")
+    assert second.get_title(loc="left").endswith(f"{ratio:.2f}x")
+    for axes, run in zip(figure.axes, (slow, fast), strict=True):
+        drawn = [patch for patch in axes.patches if isinstance(patch, StepPatch)]
+        np.testing.assert_array_equal(drawn[0].get_data().values, run.active_warps)
+        np.testing.assert_array_equal(drawn[0].get_data().edges, run.time_us)
+    assert active_warps_figure("nothing", {}).axes == []

@@ -12,11 +12,11 @@ import numpy as np
 import simpy
 
 from iossim.backends.simulator.events.demand import BlockDemand
-from iossim.backends.simulator.events.execution import Execution
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place
 from iossim.backends.simulator.events.sharing import share
 from iossim.devices.profile import DeviceProfile
+from iossim.execution.execution import Execution
 from iossim.execution.timeline import Span
 
 #: Ends that are no further apart are one: far above rounding, far below anything that a GPU does.

@@ -8,11 +8,11 @@ has ended, the later of the two. What was issued but is not ready occupies nothi
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from typing import Any
 
 import simpy
 
 from iossim.backends.simulator.events.device import Device, Observer
-from iossim.backends.simulator.events.execution import Execution
 from iossim.backends.simulator.events.multiprocessors import KernelRun
 from iossim.backends.simulator.events.program import (
     AwaitDevice,
@@ -22,10 +22,11 @@ from iossim.backends.simulator.events.program import (
     IssueWait,
 )
 from iossim.devices.profile import DeviceProfile
+from iossim.execution.execution import Execution
 from iossim.execution.plan import Queue
 from iossim.execution.timeline import Span
 
-_Process = Generator[simpy.Event, object, None]
+_Process = Generator[simpy.Event, Any, None]
 
 
 def execute(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iossim.backends.simulator.events.engine import execute
-from iossim.backends.simulator.events.execution import Execution
 from iossim.backends.simulator.events.program import KernelLibrary, instructions
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError
 from iossim.execution.engine import Engine
+from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network

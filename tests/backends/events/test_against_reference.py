@@ -10,9 +10,9 @@ from reference_engine import Reference
 from small_devices import issue, programs, small_device, work
 
 from iossim.backends.simulator.events.engine import execute
-from iossim.backends.simulator.events.execution import Execution
 from iossim.backends.simulator.events.program import Instruction
 from iossim.devices.profile import DeviceProfile
+from iossim.execution.execution import Execution
 
 
 def check_like_reference(instructions: list[Instruction], profile: DeviceProfile) -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from small_devices import issue, programs, small_device, work
 
 from iossim.backends.simulator.events.engine import execute
-from iossim.backends.simulator.events.execution import Execution
 from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass
 from iossim.backends.simulator.events.program import Instruction, IssueKernel
 from iossim.backends.simulator.kernel_work import KernelWork
 from iossim.devices.compute_capability import MultiprocessorLimits
 from iossim.devices.profile import DeviceProfile
+from iossim.execution.execution import Execution
 
 LIKE = st.sampled_from(["v100-sxm2", "t4", "a100-sxm-40gb", "k80"])
 

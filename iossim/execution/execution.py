@@ -1,4 +1,7 @@
-"""What the event-driven engine finds: when each kernel ran, and what the device was doing meanwhile."""
+"""One run of a plan: when each kernel ran, and what the device was doing meanwhile.
+
+An event-driven simulator finds it; reports draw it.
+"""
 
 from __future__ import annotations
 
