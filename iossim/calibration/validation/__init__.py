@@ -1,0 +1,1 @@
+"""How wrong predictions are: every figure of accuracy that is quoted, recomputed from data."""
