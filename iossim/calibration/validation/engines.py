@@ -1,0 +1,193 @@
+"""The analytic stage prices against the event-driven engine, and what a wrong price would cost a search.
+
+The engines agree if their prices are near each other, and if each takes the other's best schedule for nearly as good as
+its own. The second needs every stage's price of the event-driven engine, so it is left out where stages are sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.events.compare import distinct_stages, stage_us
+from iossim.backends.simulator.events.program import KernelLibrary
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.network import Network
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem
+from iossim.scheduling.assemble import reprice
+from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.scheduling.scheduler import schedule
+
+Floats = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+#: The devices and the network that are compared unless others are asked for.
+DEVICES = ("v100-sxm2", "a100-sxm-40gb", "t4")
+NETWORK = "inception_v3"
+SPACE = StageSpace("general", 3, 8)
+_SCHEDULER = "ios-parallel"
+
+
+@dataclass(frozen=True, eq=False)
+class EngineAgreement:
+    """Stages priced by both engines, one entry a stage, in us; ``total`` distinct stages there are.
+
+    The last two say how much slower the best schedule by the one is than the best by the other, at the other's prices;
+    None where not all stages were priced.
+    """
+
+    network: str
+    device: str
+    total: int
+    groups: NDArray[np.int64]
+    analytic_us: Floats
+    events_us: Floats
+    analytic_optimum_by_events: float | None = None
+    events_optimum_by_analytic: float | None = None
+
+    @property
+    def difference(self) -> Floats:
+        """Event-driven over analytic, less 1."""
+        return self.events_us / self.analytic_us - 1.0
+
+    @property
+    def median(self) -> float:
+        return float(np.median(np.abs(self.difference)))
+
+    @property
+    def percentile_95(self) -> float:
+        return float(np.quantile(np.abs(self.difference), 0.95))
+
+    @property
+    def bias(self) -> float:
+        return float(np.median(self.difference))
+
+    def to_json(self) -> dict[str, Any]:
+        several = self.groups > 1
+        return {
+            "network": self.network,
+            "device": self.device,
+            "stages": self.total,
+            "priced": len(self.groups),
+            "median_difference": self.median,
+            "percentile_95_difference": self.percentile_95,
+            "median_signed_difference": self.bias,
+            "median_difference_of_concurrent_stages": (
+                float(np.median(np.abs(self.difference[several]))) if several.any() else None
+            ),
+            "analytic_optimum_by_events": self.analytic_optimum_by_events,
+            "events_optimum_by_analytic": self.events_optimum_by_analytic,
+        }
+
+
+@dataclass
+class EventDrivenStages:
+    """A cost model whose stages are simulated block by block, each once; boundaries are the analytic simulator's."""
+
+    network: Network
+    analytic: SimulatorCostModel
+    told: Callable[[], None] = lambda: None
+    _prices: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._library = KernelLibrary(self.analytic.profile, self.analytic.engine)
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        own = self.analytic.identity
+        return CostModelIdentity("events", own.device, own.precision, own.engine, own.version)
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each concurrent stage, shape ``[len(batch)]``; merged ones are not priced: inf."""
+        return np.array(
+            [
+                self._price(batch.problem, mask) if strategy == Strategy.CONCURRENT else np.inf
+                for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
+            ]
+        )
+
+    def _price(self, problem: ScheduleProblem, mask: int) -> float:
+        key = (problem.key, mask)
+        if key not in self._prices:
+            self._prices[key] = stage_us(problem, mask, self.network, self._library)
+            self.told()
+        return self._prices[key]
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.analytic.price_boundary(left_concurrent, right_concurrent)
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
+        return None
+
+
+def compare_prices(
+    network: Network,
+    profile: DeviceProfile,
+    sample: int | None = None,
+    seed: int = 0,
+    space: StageSpace = SPACE,
+    progress: Progress = lambda done, total: None,
+) -> EngineAgreement:
+    """Price the distinct stages of a network's blocks by both engines (paper engine).
+
+    With ``sample``, that many of them, drawn with ``seed``; without, all, and the best schedules of each by the other.
+    ``progress`` is told of stages done and in all.
+    """
+    analytic = SimulatorCostModel(profile, network.precision)
+    problems: dict[str, ScheduleProblem] = {}
+    for block in network.blocks:
+        problem = ScheduleProblem.of_block(network, block)
+        problems.setdefault(problem.key, problem)
+    stages = [(problem, mask) for problem in problems.values() for mask in distinct_stages(problem, space).tolist()]
+    total = len(stages)
+    if sample is not None and sample < total:
+        chosen = np.random.default_rng(seed).choice(total, sample, replace=False)
+        stages = [stages[index] for index in sorted(chosen.tolist())]
+    done = 0
+
+    def told() -> None:
+        nonlocal done
+        done += 1
+        progress(min(done, len(stages)), len(stages))
+
+    events = EventDrivenStages(network, analytic, told)
+    events_us: list[float] = []
+    analytic_us: list[float] = []
+    groups: list[int] = []
+    for problem in problems.values():
+        masks = np.array([mask for own, mask in stages if own is problem], dtype=np.uint64)
+        if len(masks):
+            batch = StageBatch.concurrent(problem, masks)
+            events_us += events.price_stages(batch).tolist()
+            analytic_us += analytic.price_stages(batch).tolist()
+            groups += [len(problem.groups(mask)) for mask in masks.tolist()]
+    optima = _optima(network, analytic, events, space) if len(stages) == total else (None, None)
+    return EngineAgreement(
+        network.name,
+        profile.name,
+        total,
+        np.array(groups, dtype=np.int64),
+        np.array(analytic_us),
+        np.array(events_us),
+        *optima,
+    )
+
+
+def _optima(
+    network: Network, analytic: SimulatorCostModel, events: EventDrivenStages, space: StageSpace
+) -> tuple[float, float]:
+    """How much slower each engine's best schedule is than the other's, at the other's prices."""
+    options = SearchOptions(space)
+    best_analytic = schedule(network, analytic, _SCHEDULER, options)
+    best_events = schedule(network, events, _SCHEDULER, options)
+    return (
+        reprice(best_analytic, network, events).latency_us / best_events.latency_us - 1.0,
+        reprice(best_events, network, analytic).latency_us / best_analytic.latency_us - 1.0,
+    )

@@ -1,0 +1,277 @@
+"""Whole networks, the stages of the sample network and its active warps, against published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.events import run_schedule
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.scheduler import schedule, scheduler_names
+from iossim.study.published import published_figures
+
+#: Two published latencies that differ by more than this are in a known order; repeats differ by less, or nearly.
+NOISE = 0.03
+
+Progress = Callable[[int, int], None]
+#: From a network, a schedule of it and a profile to the bounds of its latency in us.
+LatencyInterval = Callable[[Network, Schedule, DeviceProfile], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLatency:
+    """A schedule that the simulator found, and the published latency of that scheduler, in us.
+
+    ``low_us`` to ``high_us`` is the interval of the prediction, None where the profile gives none. Speed-ups are over
+    the sequential schedule, of predictions and of published figures.
+    """
+
+    model: str
+    batch: int
+    scheduler: str
+    predicted_us: float
+    published_us: float
+    low_us: float | None = None
+    high_us: float | None = None
+    speedup: float | None = None
+    published_speedup: float | None = None
+
+    @property
+    def error(self) -> float:
+        return self.predicted_us / self.published_us - 1.0
+
+    @property
+    def is_covered(self) -> bool | None:
+        """Whether the published latency lies in the interval; None without one."""
+        if self.low_us is None or self.high_us is None:
+            return None
+        return self.low_us <= self.published_us <= self.high_us
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOrder:
+    """Two schedulers of which the first is published to be faster by more than the noise."""
+
+    model: str
+    batch: int
+    faster: str
+    slower: str
+    #: Slower over faster, less 1.
+    published: float
+    predicted: float
+
+    @property
+    def is_right(self) -> bool:
+        return self.predicted > 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StageLatency:
+    """A stage of the sample network, groups separated by commas, in us."""
+
+    batch: int
+    stage: str
+    predicted_us: float
+    published_us: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted_us / self.published_us - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveWarps:
+    """Active warps of a schedule of IOS over those of the sequential one, averaged over time, block by block."""
+
+    model: str
+    batch: int
+    predicted: float
+    published: float
+
+
+@dataclass(frozen=True)
+class NetworkEvaluation:
+    """All that is published of a device, beside predictions."""
+
+    device: str
+    latencies: tuple[NetworkLatency, ...] = ()
+    orders: tuple[SchedulerOrder, ...] = ()
+    stages: tuple[StageLatency, ...] = ()
+    active_warps: tuple[ActiveWarps, ...] = ()
+
+    @property
+    def mean_error(self) -> float | None:
+        """Mean absolute relative error of the networks' latencies."""
+        return fmean(abs(each.error) for each in self.latencies) if self.latencies else None
+
+    @property
+    def worst_error(self) -> float | None:
+        """The error of the largest size, with its sign."""
+        return max((each.error for each in self.latencies), key=abs, default=None)
+
+    @property
+    def coverage(self) -> float | None:
+        """The part of the published latencies that lies in the intervals of their predictions."""
+        known = [each.is_covered for each in self.latencies if each.is_covered is not None]
+        return fmean(known) if known else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "mean_error": self.mean_error,
+            "worst_error": self.worst_error,
+            "interval_coverage": self.coverage,
+            "orders": len(self.orders),
+            "orders_right": sum(order.is_right for order in self.orders),
+            "networks": [
+                {
+                    "model": each.model,
+                    "batch": each.batch,
+                    "scheduler": each.scheduler,
+                    "predicted_us": each.predicted_us,
+                    "low_us": each.low_us,
+                    "high_us": each.high_us,
+                    "published_us": each.published_us,
+                    "error": each.error,
+                    "speedup": each.speedup,
+                    "published_speedup": each.published_speedup,
+                }
+                for each in self.latencies
+            ],
+            "wrong_orders": [
+                {
+                    "model": order.model,
+                    "batch": order.batch,
+                    "faster": order.faster,
+                    "slower": order.slower,
+                    "published": order.published,
+                    "predicted": order.predicted,
+                }
+                for order in self.orders
+                if not order.is_right
+            ],
+            "sample_stages": [
+                {
+                    "batch": each.batch,
+                    "stage": each.stage,
+                    "predicted_us": each.predicted_us,
+                    "published_us": each.published_us,
+                    "error": each.error,
+                }
+                for each in self.stages
+            ],
+            "active_warps": [
+                {"model": each.model, "batch": each.batch, "predicted": each.predicted, "published": each.published}
+                for each in self.active_warps
+            ],
+        }
+
+
+def published_devices() -> tuple[str, ...]:
+    """The devices of which anything is published, sorted."""
+    figures = published_figures()
+    rows = [*figures["networks"], *figures["sample_stages"], *figures["active_warps"]]
+    return tuple(sorted({row["device"] for row in rows}))
+
+
+def evaluate_networks(
+    profile: DeviceProfile,
+    figures: Mapping[str, Any] | None = None,
+    interval: LatencyInterval | None = None,
+    progress: Progress = lambda done, total: None,
+) -> NetworkEvaluation:
+    """Schedule every network that ``figures`` have for the device, by every scheduler that they have.
+
+    The search itself runs on the simulator (paper engine, fp32), so that a strategy gains what the simulator makes of
+    it. ``figures`` are those of ``published.yaml`` by default, and of its form. ``progress`` is told of networks done
+    and in all.
+    """
+    figures = published_figures() if figures is None else figures
+    simulator = SimulatorCostModel(profile, Precision.FP32)
+    rows = [row for row in figures["networks"] if row["device"] == profile.name]
+    latencies: list[NetworkLatency] = []
+    orders: list[SchedulerOrder] = []
+    for done, row in enumerate(rows):
+        found = list(_latencies(row, profile, simulator, interval))
+        latencies += found
+        orders += _orders(found)
+        progress(done + 1, len(rows))
+    return NetworkEvaluation(
+        profile.name,
+        tuple(latencies),
+        tuple(orders),
+        tuple(_stages(figures.get("sample_stages", ()), simulator)),
+        tuple(_active_warps(figures.get("active_warps", ()), simulator)),
+    )
+
+
+def _latencies(
+    row: Mapping[str, Any], profile: DeviceProfile, simulator: SimulatorCostModel, interval: LatencyInterval | None
+) -> Iterator[NetworkLatency]:
+    network = load(row["model"], batch=row["batch"])
+    published_us = {name: 1e3 * float(row["latency_ms"][name]) for name in scheduler_names() if name in row["latency_ms"]}
+    found = {name: schedule(network, simulator, name) for name in published_us}
+    base = found.get("sequential")
+    for name, published in published_us.items():
+        own = found[name]
+        low_us, high_us = (None, None) if interval is None else interval(network, own, profile)
+        yield NetworkLatency(
+            row["model"],
+            row["batch"],
+            name,
+            own.latency_us,
+            published,
+            low_us,
+            high_us,
+            None if base is None else base.latency_us / own.latency_us,
+            None if base is None else published_us["sequential"] / published,
+        )
+
+
+def _orders(found: Sequence[NetworkLatency]) -> Iterator[SchedulerOrder]:
+    """Every pair of one network's schedulers whose published latencies differ by more than the noise."""
+    for pair in combinations(found, 2):
+        faster, slower = sorted(pair, key=lambda each: each.published_us)
+        published = slower.published_us / faster.published_us - 1.0
+        if published > NOISE:
+            predicted = slower.predicted_us / faster.predicted_us - 1.0
+            yield SchedulerOrder(
+                faster.model, faster.batch, faster.scheduler, slower.scheduler, published, predicted
+            )
+
+
+def _stages(rows: Sequence[Mapping[str, Any]], simulator: SimulatorCostModel) -> Iterator[StageLatency]:
+    for row in rows:
+        if row["device"] != simulator.profile.name:
+            continue
+        network = load("ios_sample", batch=row["batch"])
+        problem = ScheduleProblem.of_block(network, network.blocks[0])
+        position = {name: index for index, name in enumerate(problem.unit_names)}
+        masks = [sum(1 << position[unit] for unit in stage.split(",")) for stage in row["latency_ms"]]
+        prices = simulator.price_stages(StageBatch.concurrent(problem, np.array(masks, dtype=np.uint64)))
+        for (stage, latency_ms), price in zip(row["latency_ms"].items(), prices.tolist(), strict=True):
+            yield StageLatency(row["batch"], stage, price, 1e3 * float(latency_ms))
+
+
+def _active_warps(rows: Sequence[Mapping[str, Any]], simulator: SimulatorCostModel) -> Iterator[ActiveWarps]:
+    for row in rows:
+        if row["device"] != simulator.profile.name:
+            continue
+        network = load(row["model"], batch=row["batch"])
+        sequential, found = (
+            run_schedule(network, schedule(network, simulator, name), simulator.profile).mean_active_warps
+            for name in ("sequential", "ios-both")
+        )
+        yield ActiveWarps(row["model"], row["batch"], found / sequential, float(row["over_sequential"]))

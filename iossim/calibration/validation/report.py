@@ -1,0 +1,98 @@
+"""All of it: operators, networks, both engines and unseen devices, in one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iossim.calibration.validation.data_sets import DataSets, read_data_sets
+from iossim.calibration.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
+from iossim.calibration.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
+from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.devices.load import device
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError, did_you_mean
+from iossim.models.load import load
+
+PARTS = ("operators", "networks", "engines")
+#: Stages of each device that a quick comparison of the engines prices.
+QUICK_STAGES = 300
+SEED = 0
+
+#: Starts the progress of a piece of work under a label.
+StartProgress = Callable[[str], Callable[[int, int], None]]
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """What was evaluated, in the order of the data sets and devices; parts not asked for are empty."""
+
+    operators: tuple[OperatorEvaluation, ...] = ()
+    networks: tuple[NetworkEvaluation, ...] = ()
+    engines: tuple[EngineAgreement, ...] = ()
+    #: What was left out, and why.
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; errors and differences are fractions, times us."""
+        return {
+            "operators": [each.to_json() for each in self.operators],
+            "networks": [each.to_json() for each in self.networks],
+            "engines": [each.to_json() for each in self.engines],
+            "notes": list(self.notes),
+        }
+
+
+def validate(
+    profiles: Sequence[DeviceProfile] | None = None,
+    places: Sequence[Path] | None = None,
+    parts: Sequence[str] = PARTS,
+    quick: bool = True,
+    progress: StartProgress = lambda label: lambda done, total: None,
+) -> ValidationReport:
+    """Recompute every figure; raises OptionError or MeasurementError for input that cannot be used.
+
+    ``profiles`` limits all parts to these devices; ``places`` are files and folders of measurements, by default
+    :func:`~iossim.calibration.validation.data_sets.default_places`. ``quick`` samples the stages that both engines price.
+    """
+    for part in parts:
+        if part not in PARTS:
+            raise OptionError(f"--part {part!r} is not known; {did_you_mean(part, PARTS)}")
+    operators: tuple[OperatorEvaluation, ...] = ()
+    networks: list[NetworkEvaluation] = []
+    engines: list[EngineAgreement] = []
+    notes: list[str] = []
+    if "operators" in parts:
+        data = read_data_sets(places, profiles)
+        notes += data.notes
+        operators = _operators(data, progress("operators"))
+    if "networks" in parts:
+        for profile in _profiles(profiles, published_devices()):
+            networks.append(evaluate_networks(profile, progress=progress(f"networks on {profile.name}")))
+    if "engines" in parts:
+        network = load(NETWORK)
+        for profile in _profiles(profiles, DEVICES):
+            told = progress(f"engines on {profile.name}")
+            sample = QUICK_STAGES if quick else None
+            engines.append(compare_prices(network, profile, sample, SEED, progress=told))
+    return ValidationReport(operators, tuple(networks), tuple(engines), tuple(notes))
+
+
+def _operators(data: DataSets, progress: Callable[[int, int], None]) -> tuple[OperatorEvaluation, ...]:
+    """An evaluation for each kind and precision of each set."""
+    found: list[OperatorEvaluation] = []
+    for done, (measured, profile) in enumerate(data.sets):
+        if measured.measurements:
+            whole = evaluate_operators(measured, profile)
+            found += [whole.of_kind(*kind) for kind in whole.kinds]
+        progress(done + 1, len(data.sets))
+    return tuple(found)
+
+
+def _profiles(chosen: Sequence[DeviceProfile] | None, names: Sequence[str]) -> list[DeviceProfile]:
+    """The chosen profiles that are of these devices; the shipped ones where none are chosen."""
+    if chosen is None:
+        return [device(name) for name in names]
+    return [profile for profile in chosen if profile.name in names]
