@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bars(quiet: bool) -> Iterator[Callable[[str], Progress]]:
-    """Gives a function that starts a bar under a label."""
+def progress_bars(quiet: bool, unit: str = "blocks") -> Iterator[Callable[[str], Progress]]:
+    """Gives a function that starts a bar under a label, which counts ``unit``."""
     if quiet or not sys.stderr.isatty():
         yield lambda label: lambda done, total: None
         return
@@ -25,7 +25,7 @@ def progress_bars(quiet: bool) -> Iterator[Callable[[str], Progress]]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("blocks"),
+        TextColumn(unit),
         TimeElapsedColumn(),
     )
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:

@@ -59,7 +59,8 @@ class Column:
 def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Sequence[Column] = ()) -> Table:
     """A table with a row for each record; by default a column for each key of the first one.
 
-    A column is aligned to the right if all it holds are numbers. A column that holds nothing is left out.
+    A column is aligned to the right if all it holds are numbers. A column that holds nothing is left out. A record
+    without a column's key has an empty cell there, one with None a dash.
     """
     table = Table(
         title=Text(title) if title else None,
@@ -83,7 +84,7 @@ def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Seque
             vertical="top",
         )
     for row in rows:
-        table.add_row(*(Text(spelled(row.get(column.key), column.digits)) for column in kept))
+        table.add_row(*(Text(spelled(row[column.key], column.digits) if column.key in row else "") for column in kept))
     return table
 
 

@@ -221,7 +221,11 @@ def _latencies(
     row: Mapping[str, Any], profile: DeviceProfile, simulator: SimulatorCostModel, interval: LatencyInterval | None
 ) -> Iterator[NetworkLatency]:
     network = load(row["model"], batch=row["batch"])
-    published_us = {name: 1e3 * float(row["latency_ms"][name]) for name in scheduler_names() if name in row["latency_ms"]}
+    published_us = {
+        name: round(1e3 * float(row["latency_ms"][name]), 3)
+        for name in scheduler_names()
+        if name in row["latency_ms"]
+    }
     found = {name: schedule(network, simulator, name) for name in published_us}
     base = found.get("sequential")
     for name, published in published_us.items():
@@ -247,9 +251,7 @@ def _orders(found: Sequence[NetworkLatency]) -> Iterator[SchedulerOrder]:
         published = slower.published_us / faster.published_us - 1.0
         if published > NOISE:
             predicted = slower.predicted_us / faster.predicted_us - 1.0
-            yield SchedulerOrder(
-                faster.model, faster.batch, faster.scheduler, slower.scheduler, published, predicted
-            )
+            yield SchedulerOrder(faster.model, faster.batch, faster.scheduler, slower.scheduler, published, predicted)
 
 
 def _stages(rows: Sequence[Mapping[str, Any]], simulator: SimulatorCostModel) -> Iterator[StageLatency]:
@@ -262,7 +264,7 @@ def _stages(rows: Sequence[Mapping[str, Any]], simulator: SimulatorCostModel) ->
         masks = [sum(1 << position[unit] for unit in stage.split(",")) for stage in row["latency_ms"]]
         prices = simulator.price_stages(StageBatch.concurrent(problem, np.array(masks, dtype=np.uint64)))
         for (stage, latency_ms), price in zip(row["latency_ms"].items(), prices.tolist(), strict=True):
-            yield StageLatency(row["batch"], stage, price, 1e3 * float(latency_ms))
+            yield StageLatency(row["batch"], stage, price, round(1e3 * float(latency_ms), 3))
 
 
 def _active_warps(rows: Sequence[Mapping[str, Any]], simulator: SimulatorCostModel) -> Iterator[ActiveWarps]:

@@ -79,10 +79,7 @@ class OperatorEvaluation:
         """The rows of one kind, and of one precision if that is given."""
         return self[
             np.array(
-                [
-                    m.operator.kind == kind and precision in (None, m.operator.precision)
-                    for m in self.measurements
-                ],
+                [m.operator.kind == kind and precision in (None, m.operator.precision) for m in self.measurements],
                 dtype=np.bool_,
             )
         ]
@@ -187,9 +184,7 @@ def evaluate_operators(
     )
 
 
-def _roofline_us(
-    samples: OperatorSamples, chosen: list[Measurement], fitted: Mask, measured_us: Floats
-) -> Floats:
+def _roofline_us(samples: OperatorSamples, chosen: list[Measurement], fitted: Mask, measured_us: Floats) -> Floats:
     """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan where they are too few."""
     operators = [m.operator for m in chosen]
     roofs = Roofs.of(operators, samples.profile)

@@ -81,14 +81,14 @@ def validate(
 
 
 def _operators(data: DataSets, progress: Callable[[int, int], None]) -> tuple[OperatorEvaluation, ...]:
-    """An evaluation for each kind and precision of each set."""
+    """An evaluation for each kind and precision of each set, device by device."""
     found: list[OperatorEvaluation] = []
     for done, (measured, profile) in enumerate(data.sets):
         if measured.measurements:
             whole = evaluate_operators(measured, profile)
             found += [whole.of_kind(*kind) for kind in whole.kinds]
         progress(done + 1, len(data.sets))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda each: each.device))
 
 
 def _profiles(chosen: Sequence[DeviceProfile] | None, names: Sequence[str]) -> list[DeviceProfile]:

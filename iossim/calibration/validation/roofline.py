@@ -55,7 +55,13 @@ class CalibratedRoofline:
             first = np.concatenate([np.log(start), [floor_us], np.zeros(terms - 1)])
             widths = np.concatenate([[0.5, 0.5], np.full(terms, max(1.0, floor_us))])
             found = least_squares(
-                residuals, first, bounds=(lower, upper), loss="soft_l1", f_scale=_OUTLIER, x_scale=widths, tr_solver="lsmr"
+                residuals,
+                first,
+                bounds=(lower, upper),
+                loss="soft_l1",
+                f_scale=_OUTLIER,
+                x_scale=widths,
+                tr_solver="lsmr",
             )
             if best is None or found.cost < best.cost:
                 best = found

@@ -1,0 +1,88 @@
+"""``iossim validate``: how wrong predictions are, recomputed from data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.outputs import Writer
+from iossim.cli.progress import progress_bars
+
+if TYPE_CHECKING:
+    from iossim.calibration.validation.report import ValidationReport
+
+Devices = Annotated[
+    list[str] | None,
+    typer.Option("--device", "-d", metavar="NAME", help="Only this device, or profile.yaml; may be repeated."),
+]
+Data = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="A folder or file of measurements; may be repeated. By default those that iossim ships, and "
+        "data/kernels* in $IOSSIM_SHARED or ../shared.",
+    ),
+]
+Parts = Annotated[
+    list[str] | None,
+    typer.Option("--part", metavar="NAME", help="Only operators, networks or engines; may be repeated."),
+]
+Full = Annotated[
+    bool,
+    typer.Option("--full/--quick", help="Price all stages by both engines (a minute a device), or a sample of them."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("validate", help="Recompute from data how wrong predictions are.")(validate)
+
+
+def validate(
+    device: Devices = None,
+    data: Data = None,
+    part: Parts = None,
+    full: Full = False,
+    out: options.Out = None,
+    plot: options.Plot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Compare predictions with measured operators, published networks, and one engine with the other."""
+    from iossim.calibration.validation.report import PARTS
+    from iossim.calibration.validation.report import validate as recompute
+    from iossim.devices.load import device as load_device
+    from iossim.reporting.output_folder import check_writable, write_all
+
+    if out is not None:
+        check_writable(out)
+    profiles = [load_device(name) for name in device] if device else None
+    with progress_bars(quiet=as_json, unit="") as progress:
+        report = recompute(profiles, data, part or PARTS, quick=not full, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), indent=1, allow_nan=False))
+    else:
+        _print(report)
+    if out is not None:
+        written = write_all(out, _files(report, plot))
+        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+
+
+def _print(report: ValidationReport) -> None:
+    from rich.console import Console
+
+    from iossim.reporting.accuracy_tables import accuracy_tables
+
+    Console(highlight=False).print(accuracy_tables(report))
+
+
+def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:
+    """validation.json, and the pictures."""
+    from iossim.user_files import write_atomically
+
+    text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
+    files: dict[str, Writer] = {"validation.json": lambda path: write_atomically(path, text)}
+    return files

@@ -1,0 +1,224 @@
+"""How wrong predictions are, as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from iossim.calibration.validation.accuracy import Accuracy
+from iossim.calibration.validation.engines import EngineAgreement
+from iossim.calibration.validation.networks import NetworkEvaluation
+from iossim.calibration.validation.operators import OperatorEvaluation
+from iossim.calibration.validation.report import ValidationReport
+from iossim.ir.types import Precision
+from iossim.reporting.console import Cell, Column, records_table
+
+
+def accuracy_tables(report: ValidationReport) -> RenderableType:
+    """All tables of a report, each with a line that says what its figures are of."""
+    parts: list[RenderableType] = []
+    if report.operators:
+        parts += _titled(
+            "operators: errors of GPU time on the shapes that no fit sees, %",
+            operators_table(report.operators),
+            "total: with the host's overhead; inside: measured times in the interval of their prediction; roof: mean error of a calibrated roofline",
+            *_clamped(report.operators),
+        )
+    for networks in report.networks:
+        parts += _networks(networks)
+    if report.engines:
+        parts += _titled(
+            f"event-driven engine against analytic prices: stages of {report.engines[0].network}, %",
+            engines_table(report.engines),
+            "differences of stage prices, and how much slower the best schedule by one is at the prices of the other",
+        )
+    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    return Group(*parts)
+
+
+def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
+    """Held-out rows, a line for each kind of each data set under its device; errors in percent."""
+    columns = [
+        Column("op"),
+        Column("rows"),
+        Column("held", "held\nout"),
+        Column("mape", "mean", digits=1),
+        Column("median", "med-\nian", digits=1),
+        Column("bias", digits=1),
+        Column("tau"),
+        Column("small", "<0.2\nms", digits=1),
+        Column("middle", "0.2-1\nms", digits=1),
+        Column("large", ">1\nms", digits=1),
+        Column("total", digits=1),
+        Column("inside", "in-\nside", digits=0),
+        Column("roof", digits=1),
+    ]
+    rows: list[dict[str, Cell]] = []
+    for device, own in groupby(evaluations, key=lambda each: each.device):
+        rows.append({"op": device})
+        rows += [_operators_row(each) for each in own]
+    return _without_wrapped_numbers(records_table("", rows, columns))
+
+
+def _operators_row(each: OperatorEvaluation) -> dict[str, Cell]:
+    unseen = each.unseen
+    gpu = unseen.gpu_time()
+    small, middle, large = unseen.by_bucket().values()
+    ((kind, precision),) = each.kinds
+    name = each.data_set.partition(".")[0]
+    # Tables that are named for another spelling of the kind go by it, as conv2d.
+    shown = name if name.startswith(kind) else kind
+    return {
+        "op": f"  {shown}" if precision is Precision.FP32 else f"  {shown} {precision}",
+        "rows": len(each),
+        "held": len(unseen),
+        "mape": _percent(gpu.mean_error),
+        "median": _percent(gpu.median_error),
+        "bias": _percent(gpu.bias),
+        "tau": gpu.kendall_tau,
+        "small": _mean(small),
+        "middle": _mean(middle),
+        "large": _mean(large),
+        "total": _mean(unseen.total_time()),
+        "inside": _percent(unseen.coverage()),
+        "roof": _mean(unseen.roofline()),
+    }
+
+
+def _clamped(evaluations: Sequence[OperatorEvaluation]) -> Iterator[str]:
+    rows = sum(int(each.clamped.sum()) for each in evaluations)
+    if rows:
+        of = ", ".join(f"{each.data_set} {count:,}" for each in evaluations if (count := int(each.clamped.sum())))
+        yield f"{rows:,} rows have less GPU time than the recording can tell, and count with the least: {of}"
+
+
+def _networks(evaluation: NetworkEvaluation) -> Iterator[RenderableType]:
+    if evaluation.latencies:
+        yield from _titled(
+            f"networks on {evaluation.device} against published latencies",
+            networks_table(evaluation),
+            *_networks_summary(evaluation),
+        )
+    if evaluation.stages:
+        rows: list[dict[str, Cell]] = [
+            {
+                "stage": each.stage.replace(",", " || "),
+                "predicted_us": each.predicted_us,
+                "published_us": each.published_us,
+                "error_percent": 100 * each.error,
+            }
+            for each in evaluation.stages
+        ]
+        columns = [
+            Column("stage"),
+            Column("predicted_us", digits=1),
+            Column("published_us", digits=1),
+            Column("error_percent", digits=1),
+        ]
+        yield from _titled(f"stages of the sample network on {evaluation.device}", records_table("", rows, columns))
+    for each in evaluation.active_warps:
+        yield Text(
+            f"active warps of ios-both over sequential, {each.model}: {each.predicted:.2f}, "
+            f"published {each.published:.2f}\n"
+        )
+
+
+def networks_table(evaluation: NetworkEvaluation) -> Table:
+    """Schedulers of each network, predicted and published."""
+    columns = [
+        Column("network"),
+        Column("predicted_ms", digits=3),
+        Column("low_ms", digits=3),
+        Column("high_ms", digits=3),
+        Column("published_ms", digits=3),
+        Column("error_percent", digits=1),
+        Column("gain_x", "gain"),
+        Column("published_gain_x", "published"),
+    ]
+    rows: list[dict[str, Cell]] = []
+    for (model, batch), own in groupby(evaluation.latencies, key=lambda each: (each.model, each.batch)):
+        rows.append({"network": f"{model}, batch {batch}"})
+        for each in own:
+            rows.append(
+                {
+                    "network": f"  {each.scheduler}",
+                    "predicted_ms": each.predicted_us / 1e3,
+                    "low_ms": None if each.low_us is None else each.low_us / 1e3,
+                    "high_ms": None if each.high_us is None else each.high_us / 1e3,
+                    "published_ms": each.published_us / 1e3,
+                    "error_percent": 100 * each.error,
+                    "gain_x": each.speedup,
+                    "published_gain_x": each.published_speedup,
+                }
+            )
+    return records_table("", rows, columns)
+
+
+def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
+    right = sum(order.is_right for order in evaluation.orders)
+    mean, worst = evaluation.mean_error or 0.0, evaluation.worst_error or 0.0
+    line = f"error: mean {100 * mean:.1f}%, worst {100 * worst:+.1f}%"
+    if evaluation.coverage is not None:
+        line += f"; {100 * evaluation.coverage:.0f}% of the figures inside their intervals"
+    yield f"{line}; {right} of {len(evaluation.orders)} orders beyond 3% are right"
+    for order in evaluation.orders:
+        if not order.is_right:
+            yield (
+                f"wrong: {order.faster} is {100 * order.published:.1f}% faster than {order.slower} on {order.model}, "
+                f"batch {order.batch}; predicted {100 * order.predicted:+.1f}%"
+            )
+
+
+def engines_table(agreements: Sequence[EngineAgreement]) -> Table:
+    """A line for each device, differences in percent."""
+    columns = [
+        Column("device"),
+        Column("priced", "stages\npriced"),
+        Column("stages", "of"),
+        Column("median", digits=1),
+        Column("p95", "95th\npercentile", digits=1),
+        Column("signed", "signed\nmedian", digits=1),
+        Column("analytic", "analytic's\nbest", digits=1),
+        Column("events", "event-driven's\nbest", digits=1),
+    ]
+    rows: list[dict[str, Cell]] = [
+        {
+            "device": each.device,
+            "priced": len(each.groups),
+            "stages": each.total,
+            "median": 100 * each.median,
+            "p95": 100 * each.percentile_95,
+            "signed": 100 * each.bias,
+            "analytic": _percent(each.analytic_optimum_by_events),
+            "events": _percent(each.events_optimum_by_analytic),
+        }
+        for each in agreements
+    ]
+    return records_table("", rows, columns)
+
+
+def _titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
+    # Not as the table's own title, which would wrap at the table's width.
+    yield Text(title, style="bold")
+    yield table
+    yield from (Text(line, style="dim") for line in lines)
+    yield Text("")
+
+
+def _without_wrapped_numbers(table: Table) -> Table:
+    """Where the terminal is too narrow, names give way, not numbers."""
+    for index, column in enumerate(table.columns):
+        column.no_wrap = index > 0
+    return table
+
+
+def _percent(fraction: float | None) -> float | None:
+    return None if fraction is None else 100 * fraction
+
+
+def _mean(accuracy: Accuracy) -> float | None:
+    return _percent(accuracy.mean_error)
