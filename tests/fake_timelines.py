@@ -50,6 +50,7 @@ def fake_execution(spans: Sequence[Span]) -> Execution:
         issue,
         issue / 2,
         issue / 4,
+        issue / 8,
     )
 
 

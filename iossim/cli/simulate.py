@@ -92,6 +92,7 @@ def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
             "mean_issue": execution.mean_issue,
             "mean_l2": execution.mean_l2,
             "mean_dram": execution.mean_dram,
+            "mean_power": execution.mean_power,
             "kernels": len(execution.spans),
         }
     return document
@@ -115,7 +116,7 @@ def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> No
         console.print(
             f"block by block: {execution.latency_us / 1e3:.3f} ms{off}; on average "
             f"{execution.mean_active_warps:,.0f} active warps; in use: issue {execution.mean_issue:.0%}, "
-            f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}",
+            f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}, power {execution.mean_power:.0%}",
             highlight=False,
         )
 

@@ -32,10 +32,12 @@ class Execution:
     active_warps: Integers
     #: SMs that hold ``w`` resident warps, shape ``[states, most warps of an SM + 1]``.
     sms_by_warps: Integers
-    #: Parts of the device's issue capacity, of all L2 ports and of DRAM bandwidth in use, shape ``[states]``, 0 to 1.
+    #: Parts in use, 0 to 1, shape ``[states]``: of the device's issue capacity, of all L2 ports, of DRAM bandwidth, and of
+    #: the arithmetic that the board's power sustains.
     issue: Floats
     l2: Floats
     dram: Floats
+    power: Floats
 
     @property
     def mean_active_warps(self) -> float:
@@ -53,6 +55,10 @@ class Execution:
     @property
     def mean_dram(self) -> float:
         return self._mean(self.dram)
+
+    @property
+    def mean_power(self) -> float:
+        return self._mean(self.power)
 
     @property
     def occupied_sms(self) -> Floats:

@@ -3,7 +3,7 @@
 One process, with a track (a "thread") for the stages and one for each stream. Every kernel is a complete event
 (``ph: "X"``) with its start ``ts`` and duration ``dur`` in microseconds, to the nanosecond, as the format has it
 ("Trace Event Format", Duv & Nelson, 2016). Where it is known what the device was doing, counters (``ph: "C"``) show
-resident warps, and the parts in use of issue capacity, L2 and DRAM.
+resident warps, and the parts in use of issue capacity, L2, DRAM and board power.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def _counters(execution: Execution) -> list[dict[str, Any]]:
         "issue in use, %": [round(100 * part, 2) for part in execution.issue.tolist()],
         "L2 in use, %": [round(100 * part, 2) for part in execution.l2.tolist()],
         "DRAM in use, %": [round(100 * part, 2) for part in execution.dram.tolist()],
+        "power in use, %": [round(100 * part, 2) for part in execution.power.tolist()],
     }
     return [
         {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}

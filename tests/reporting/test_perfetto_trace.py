@@ -114,7 +114,8 @@ def test_counters_show_what_the_device_was_doing(network: Network, schedule: Sch
     text = perfetto_trace(network, schedule, spans, fake_execution(spans))
     check_trace(text)
     found = counters(text)
-    assert list(found) == ["active warps", "issue in use, %", "L2 in use, %", "DRAM in use, %"]
+    in_use = [f"{name} in use, %" for name in ("issue", "L2", "DRAM", "power")]
+    assert list(found) == ["active warps", *in_use]
     assert [value for _, value in found["active warps"]] == [0, 16, 8, 0]
     assert [value for _, value in found["issue in use, %"]] == [0, 50, 12.5, 0]
     assert found["DRAM in use, %"][-1] == (round(max(span.end_us for span in spans), 3), 0)

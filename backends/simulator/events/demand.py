@@ -1,11 +1,12 @@
-"""A kernel's blocks on one device: how fast they go by themselves, and how its DRAM traffic is spread over them.
+"""A kernel's blocks on one device: how fast they go by themselves, and how what it asks of the device as a whole is spread.
 
 ``n`` resident blocks of a kernel that has an SM to itself take ``max(least_us, n * issue_us, n * l2_us)`` each.
 
-A kernel alone runs in waves of as many blocks as the device holds. Its DRAM traffic is spread evenly over the time that
-its waves take, so the blocks of the last wave, which may be few and as slow as any, have a larger part of it. A kernel
-alone then takes the longer of its waves and its DRAM time, exactly: with equal parts a last wave of few blocks would
-leave DRAM idle, and a device with more SMs could be slower than one with fewer.
+DRAM and board power are the device's, not an SM's. A kernel alone runs in waves of as many blocks as the device holds,
+and what it asks of these two is spread evenly over the time that its waves take: the blocks of the last wave, which may be
+few and as slow as any, have a larger part of it. A kernel alone then takes the longest of its waves, its DRAM time and its
+time by power, exactly: with equal parts a last wave of few blocks would leave DRAM idle, and a device with more SMs could be
+slower than one with fewer.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from iossim.errors import ScheduleError
 from iossim.lowering.kernel import ceil_div
 from iossim.lowering.occupancy import resident_blocks
 
+#: Time of the device that a block asks for: of DRAM, and of the arithmetic that the board's power sustains.
+DeviceTime = tuple[float, float]
+
 #: The shortest that a block may take: a kernel that asks for nothing still ends after it starts.
 _LEAST_US = 1e-3
 
@@ -28,16 +32,16 @@ class BlockDemand:
     """The blocks of one kernel on one device.
 
     ``block_us[n]`` is what each of ``n`` resident blocks takes on an SM of its own, shape ``[resident + 1]``. The first
-    ``early_blocks`` blocks have ``early_dram_us`` of DRAM time each, the ``last_blocks`` after them ``last_dram_us``.
+    ``early_blocks`` blocks ask ``early_us`` of the device each, the ``last_blocks`` after them ``last_us``.
     """
 
     work: KernelWork
     footprint: Footprint
     block_us: tuple[float, ...]
     early_blocks: int
-    early_dram_us: float
+    early_us: DeviceTime
     last_blocks: int
-    last_dram_us: float
+    last_us: DeviceTime
     waves_us: float
 
     @staticmethod
@@ -64,16 +68,20 @@ class BlockDemand:
             footprint,
             block_us,
             early,
-            work.dram_us * early_us / waves_us / early if early else 0.0,
+            _part(work, early_us / waves_us / early if early else 0.0),
             last,
-            work.dram_us * last_us / waves_us / last,
+            _part(work, last_us / waves_us / last),
             waves_us,
         )
 
     @property
     def alone_us(self) -> float:
-        """The kernel on an idle device, gap included: the longer of its waves and its DRAM time."""
-        return self.work.gap_us + max(self.waves_us, self.work.dram_us)
+        """The kernel on an idle device, gap included: the longest of its waves, DRAM and power."""
+        return self.work.gap_us + max(self.waves_us, self.work.dram_us, self.work.power_us)
+
+
+def _part(work: KernelWork, part: float) -> DeviceTime:
+    return work.dram_us * part, work.power_us * part
 
 
 def _together_us(work: KernelWork, count: int) -> float:

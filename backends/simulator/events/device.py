@@ -125,9 +125,9 @@ class Device:
             demand = run.demand
             before = run.pending
             if run.early_pending:
-                run.early_pending -= place(self._classes, run, run.early_pending, demand.early_dram_us, now)
+                run.early_pending -= place(self._classes, run, run.early_pending, demand.early_us, now)
             if not run.early_pending:
-                run.last_pending -= place(self._classes, run, run.last_pending, demand.last_dram_us, now)
+                run.last_pending -= place(self._classes, run, run.last_pending, demand.last_us, now)
             if run.start_us < 0 and run.pending < before:
                 run.start_us = now
         self._queue = [run for run in self._queue if run.pending]
@@ -159,29 +159,30 @@ class _Record:
     def __init__(self, sms: int, most_warps: int) -> None:
         self._sms = sms
         self._most_warps = most_warps
-        self._rows: list[tuple[float, float, float, float]] = []
+        self._rows: list[tuple[float, float, float, float, float]] = []
         self._warps: list[tuple[tuple[int, int], ...]] = []
 
     def add(self, now: float, classes: list[MultiprocessorClass]) -> None:
-        issue = l2 = dram = 0.0
+        issue = l2 = dram = power = 0.0
         for found in classes:
             size = len(found.sms)
             issue += size * found.issue_use
             l2 += size * found.l2_use
             dram += size * found.dram_use
+            power += size * found.power_use
         if self._rows and self._rows[-1][0] == now:
             self._rows.pop()
             self._warps.pop()
-        self._rows.append((now, issue / self._sms, l2 / self._sms, dram))
+        self._rows.append((now, issue / self._sms, l2 / self._sms, dram, power))
         self._warps.append(tuple((found.warps, len(found.sms)) for found in classes))
 
     def execution(self, latency_us: float, spans: tuple[Span, ...]) -> Execution:
         # The device stands idle before the first state; the last one, at the end, is idle again.
         rows = [row for row in self._rows if row[0] < latency_us]
         if latency_us > 0 and (not rows or rows[0][0] > 0):
-            rows.insert(0, (0.0, 0.0, 0.0, 0.0))
+            rows.insert(0, (0.0, 0.0, 0.0, 0.0, 0.0))
         idle = len(rows) - sum(row[0] < latency_us for row in self._rows)
-        table = np.array(rows, dtype=np.float64).reshape(-1, 4)
+        table = np.array(rows, dtype=np.float64).reshape(-1, 5)
         sms_by_warps = np.zeros((len(rows), self._most_warps + 1), dtype=np.int64)
         sms_by_warps[:idle, 0] = self._sms
         for state, of_classes in enumerate(self._warps[: len(rows) - idle], start=idle):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from iossim.backends.simulator.events.demand import BlockDemand
+from iossim.backends.simulator.events.demand import BlockDemand, DeviceTime
 from iossim.backends.simulator.events.footprint import Footprint
 
 
@@ -40,33 +40,35 @@ class Cohort:
     ``started`` is where the progress of the class's :class:`Resident` stood; they end when it has grown by 1.
     """
 
-    __slots__ = ("count", "dram_us", "started")
+    __slots__ = ("block_us", "count", "started")
 
-    def __init__(self, started: float, count: int, dram_us: float) -> None:
+    def __init__(self, started: float, count: int, block_us: DeviceTime) -> None:
         self.started = started
         self.count = count
-        self.dram_us = dram_us
+        #: What each block asks of the device.
+        self.block_us = block_us
 
 
 class Resident:
     """One kernel's blocks on each SM of a class. All of them progress at ``rate``, in blocks per microsecond."""
 
-    __slots__ = ("base_rate", "cohorts", "count", "dram_us", "progress", "rate", "run")
+    __slots__ = ("base_rate", "cohorts", "count", "dram_us", "power_us", "progress", "rate", "run")
 
     def __init__(self, run: KernelRun) -> None:
         self.run = run
         self.count = 0
-        #: DRAM time of all its blocks on one SM.
+        #: What all its blocks on one SM ask of the device.
         self.dram_us = 0.0
+        self.power_us = 0.0
         self.progress = 0.0
         #: What they would have if the kernel were alone on the SM.
         self.base_rate = 0.0
         self.rate = 0.0
         self.cohorts: list[Cohort] = []
 
-    def add(self, count: int, dram_us: float) -> None:
-        """Place ``count`` blocks of ``dram_us`` each on each SM."""
-        self.cohorts.append(Cohort(self.progress, count, dram_us))
+    def add(self, count: int, block_us: DeviceTime) -> None:
+        """Place ``count`` blocks on each SM that ask ``block_us`` of the device each."""
+        self.cohorts.append(Cohort(self.progress, count, block_us))
         self.count += count
         self._recount()
 
@@ -82,14 +84,15 @@ class Resident:
 
     def _recount(self) -> None:
         # Summed anew each time: no rounding is carried on.
-        self.dram_us = sum(cohort.count * cohort.dram_us for cohort in self.cohorts)
+        self.dram_us = sum(cohort.count * cohort.block_us[0] for cohort in self.cohorts)
+        self.power_us = sum(cohort.count * cohort.block_us[1] for cohort in self.cohorts)
         self.base_rate = 1.0 / self.run.demand.block_us[self.count] if self.count else 0.0
 
     def copy(self) -> Resident:
         twin = Resident(self.run)
-        twin.count, twin.dram_us, twin.progress = self.count, self.dram_us, self.progress
-        twin.base_rate, twin.rate = self.base_rate, self.rate
-        twin.cohorts = [Cohort(cohort.started, cohort.count, cohort.dram_us) for cohort in self.cohorts]
+        twin.count, twin.dram_us, twin.power_us = self.count, self.dram_us, self.power_us
+        twin.progress, twin.base_rate, twin.rate = self.progress, self.base_rate, self.rate
+        twin.cohorts = [Cohort(cohort.started, cohort.count, cohort.block_us) for cohort in self.cohorts]
         return twin
 
 
@@ -103,6 +106,7 @@ class MultiprocessorClass:
         "issue_use",
         "l2_use",
         "next_us",
+        "power_use",
         "residents",
         "sms",
         "updated_us",
@@ -116,10 +120,11 @@ class MultiprocessorClass:
         self.residents: dict[KernelRun, Resident] = {}
         self.updated_us = 0.0
         self.next_us = float("inf")
-        #: Parts of each SM's issue capacity and L2 port, and of the device's DRAM, that one SM uses.
+        #: Parts of its own issue capacity and L2 port, and of the device's DRAM and power, that each SM uses.
         self.issue_use = 0.0
         self.l2_use = 0.0
         self.dram_use = 0.0
+        self.power_use = 0.0
         #: Whether its contents changed since the rates were last shared out.
         self.changed = True
 
@@ -131,12 +136,12 @@ class MultiprocessorClass:
                 resident.progress += resident.rate * passed_us
         self.updated_us = now
 
-    def add(self, run: KernelRun, count: int, dram_us: float) -> None:
+    def add(self, run: KernelRun, count: int, block_us: DeviceTime) -> None:
         """Place blocks of a kernel on each SM; the class must have been advanced to now."""
         resident = self.residents.get(run)
         if resident is None:
             resident = self.residents[run] = Resident(run)
-        resident.add(count, dram_us)
+        resident.add(count, block_us)
         footprint = run.demand.footprint
         self.free = self.free.minus(footprint, count)
         self.warps += count * footprint.warps
@@ -160,21 +165,21 @@ class MultiprocessorClass:
         self.sms = [sm for sm in self.sms if sm not in leaving]
         return twin
 
-    def contents(self) -> tuple[tuple[int, tuple[tuple[float, int, float], ...]], ...]:
+    def contents(self) -> tuple[tuple[int, tuple[tuple[float, int, DeviceTime], ...]], ...]:
         """Equal for classes, advanced to one time, whose SMs hold the same blocks at the same progress."""
         return tuple(
             (
                 run.number,
                 tuple(
-                    (cohort.started - resident.progress, cohort.count, cohort.dram_us) for cohort in resident.cohorts
+                    (cohort.started - resident.progress, cohort.count, cohort.block_us) for cohort in resident.cohorts
                 ),
             )
             for run, resident in sorted(self.residents.items(), key=lambda item: item[0].number)
         )
 
 
-def place(classes: list[MultiprocessorClass], run: KernelRun, count: int, dram_us: float, now: float) -> int:
-    """Place up to ``count`` blocks, as many as there is room for; returns how many. May add classes."""
+def place(classes: list[MultiprocessorClass], run: KernelRun, count: int, block_us: DeviceTime, now: float) -> int:
+    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many. May add classes."""
     block = run.demand.footprint
     roomy = [(room, found) for found in classes if (room := found.free.room(block))]
     total = sum(room * len(found.sms) for room, found in roomy)
@@ -187,9 +192,9 @@ def place(classes: list[MultiprocessorClass], run: KernelRun, count: int, dram_u
             taking = found.split(chosen) if others else found
             if others:
                 classes.append(taking)
-            taking.add(run, room - level + 1, dram_us)
+            taking.add(run, room - level + 1, block_us)
         if others and room > level:
-            found.add(run, room - level, dram_us)
+            found.add(run, room - level, block_us)
     return min(count, total)
 
 

@@ -20,6 +20,7 @@ class Block:
     work: KernelWork
     kernel: int
     dram_us: float
+    power_us: float
     left: float = 1.0
     rate: float = 0.0
 
@@ -89,12 +90,12 @@ class Reference:
                         self.ends[block.kernel] = now
 
     def blocks(self, work: KernelWork, kernel: int) -> list[Block]:
-        """All blocks in order; DRAM time goes to waves by the time that each takes alone, then equally to blocks."""
+        """All blocks in order; the device's time goes to waves by the time that each takes alone, then equally."""
         per_wave = self.most_resident(work) * self.profile.sm_count
         waves = [min(per_wave, work.blocks - begin) for begin in range(0, work.blocks, per_wave)]
         took = [self.together_us(work, ceil(count / self.profile.sm_count)) for count in waves]
         return [
-            Block(work, kernel, work.dram_us * us / sum(took) / count)
+            Block(work, kernel, work.dram_us * us / sum(took) / count, work.power_us * us / sum(took) / count)
             for count, us in zip(waves, took, strict=True)
             for _ in range(count)
         ]
@@ -144,7 +145,10 @@ class Reference:
                 beside = sum(other.kernel == block.kernel for other in sm.blocks)
                 block.rate = 1 / self.together_us(block.work, beside)
         for kernel in range(len(works)):
-            self.cap([block for block in everything if block.kernel == kernel])
+            own = [block for block in everything if block.kernel == kernel]
+            highest = min(self.highest([(block.rate, us(block)) for block in own]) for us in (dram_us, power_us))
+            for block in own:
+                block.rate = min(block.rate, highest)
         for sm in sms:
             stretch = max(
                 1.0,
@@ -153,21 +157,28 @@ class Reference:
             )
             for block in sm.blocks:
                 block.rate /= stretch
-        excess = max(1.0, sum(block.rate * block.dram_us for block in everything))
+        excess = [max(1.0, sum(block.rate * us(block) for block in everything)) for us in (dram_us, power_us)]
         for block in everything:
-            if block.dram_us:
-                block.rate /= excess
+            used = [part for part, us in zip(excess, (dram_us, power_us), strict=True) if us(block)]
+            block.rate /= max([1.0, *used])
 
-    def cap(self, blocks: Sequence[Block]) -> None:
-        """Slow the fastest until the kernel's DRAM traffic fits: by bisection."""
-        if sum(block.rate * block.dram_us for block in blocks) <= 1:
-            return
-        low, high = 0.0, max(block.rate for block in blocks)
+    def highest(self, asks: Sequence[tuple[float, float]]) -> float:
+        """The rate to which a kernel's fastest blocks are slowed, so that the device carries what all ask: by bisection."""
+        if sum(rate * us for rate, us in asks) <= 1:
+            return inf
+        low, high = 0.0, max(rate for rate, _ in asks)
         for _ in range(200):
             middle = (low + high) / 2
-            if sum(min(block.rate, middle) * block.dram_us for block in blocks) <= 1:
+            if sum(min(rate, middle) * us for rate, us in asks) <= 1:
                 low = middle
             else:
                 high = middle
-        for block in blocks:
-            block.rate = min(block.rate, low)
+        return low
+
+
+def dram_us(block: Block) -> float:
+    return block.dram_us
+
+
+def power_us(block: Block) -> float:
+    return block.power_us

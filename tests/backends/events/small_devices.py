@@ -46,7 +46,7 @@ times = st.floats(0.01, 20.0)
 
 @st.composite
 def works(draw: st.DrawFn, most_blocks: int = 60) -> KernelWork:
-    """Kernels of all sorts: bound by issue, latency, L2 or DRAM, of few or many blocks an SM."""
+    """Kernels of all sorts: bound by issue, latency, L2, DRAM or power, of few or many blocks an SM."""
     issue_us = draw(times)
     return KernelWork(
         f"kernel{draw(st.integers(0, 9))}",
@@ -59,6 +59,7 @@ def works(draw: st.DrawFn, most_blocks: int = 60) -> KernelWork:
         l2_us=draw(st.one_of(st.just(0.0), times)),
         dram_us=draw(st.one_of(st.just(0.0), st.floats(0.01, 300.0))),
         gap_us=draw(st.sampled_from([0.0, 1.0, 5.0])),
+        power_us=draw(st.one_of(st.just(0.0), st.floats(0.01, 300.0))),
     )
 
 

@@ -82,5 +82,5 @@ def test_two_runs_agree_bit_for_bit(data: st.DataObject) -> None:
     instructions = data.draw(programs(profile, most_blocks=200))
     one, other = execute(instructions, profile), execute(instructions, profile)
     assert one.spans == other.spans
-    for name in ("time_us", "active_warps", "sms_by_warps", "issue", "l2", "dram"):
+    for name in ("time_us", "active_warps", "sms_by_warps", "issue", "l2", "dram", "power"):
         assert np.array_equal(getattr(one, name), getattr(other, name))

@@ -64,7 +64,7 @@ def test_at_every_instant(data: st.DataObject, sms: int, like: str) -> None:
     def look(now: float, classes: list[MultiprocessorClass]) -> None:
         # Every SM is in one class, and holds no more than it can.
         assert sorted(sm for found in classes for sm in found.sms) == list(range(sms))
-        dram = 0.0
+        dram = power = 0.0
         for found in classes:
             contents = [(run.demand.work, resident.count) for run, resident in found.residents.items()]
             assert check_limits(contents, profile.limits) == found.warps
@@ -74,7 +74,8 @@ def test_at_every_instant(data: st.DataObject, sms: int, like: str) -> None:
             assert all(held.rate * kernel.least_us <= 1 + 1e-9 for kernel, held in rates)
             assert all(held.rate > 0 for _, held in rates)
             dram += len(found.sms) * sum(held.dram_us * held.rate for _, held in rates)
-        assert dram <= 1 + 1e-9
+            power += len(found.sms) * sum(held.power_us * held.rate for _, held in rates)
+        assert max(dram, power) <= 1 + 1e-9
 
     execute(instructions, profile, observer=look)
 
@@ -91,6 +92,7 @@ def test_work_is_conserved(data: st.DataObject, sms: int, like: str) -> None:
         (execution.issue, sum(kernel.blocks * kernel.issue_us for kernel in works) / sms),
         (execution.l2, sum(kernel.blocks * kernel.l2_us for kernel in works) / sms),
         (execution.dram, sum(kernel.dram_us for kernel in works)),
+        (execution.power, sum(kernel.power_us for kernel in works)),
     ):
         assert integral(execution, values) == pytest.approx(asked_us, rel=1e-6, abs=1e-6)
 

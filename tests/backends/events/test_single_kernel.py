@@ -47,12 +47,15 @@ def alone_us(work: KernelWork, profile: DeviceProfile) -> float:
 
 @settings(deadline=None, max_examples=200)
 @given(works(most_blocks=2_000), st.integers(1, 12))
-def test_alone_it_takes_the_longer_of_its_waves_and_its_dram(work: KernelWork, sms: int) -> None:
+def test_alone_it_takes_the_longest_of_its_waves_dram_and_power(work: KernelWork, sms: int) -> None:
     profile = small_device(sms)
     demand = BlockDemand.of(work, profile)
     assert alone_us(work, profile) == pytest.approx(demand.alone_us, rel=1e-9)
-    dealt_us = demand.early_blocks * demand.early_dram_us + demand.last_blocks * demand.last_dram_us
-    assert dealt_us == pytest.approx(work.dram_us, rel=1e-9)
+    dealt_us = [
+        demand.early_blocks * early_us + demand.last_blocks * last_us
+        for early_us, last_us in zip(demand.early_us, demand.last_us, strict=True)
+    ]
+    assert dealt_us == pytest.approx([work.dram_us, work.power_us], rel=1e-9)
     assert demand.early_blocks + demand.last_blocks == work.blocks
 
 
@@ -63,7 +66,12 @@ def test_more_sms_never_slow_a_kernel(work: KernelWork, sms: int, more: int) -> 
 
 
 @settings(deadline=None, max_examples=100)
-@given(works(most_blocks=500), st.integers(1, 12), st.sampled_from(["issue_us", "l2_us", "dram_us"]), st.floats(1, 4))
+@given(
+    works(most_blocks=500),
+    st.integers(1, 12),
+    st.sampled_from(["issue_us", "l2_us", "dram_us", "power_us"]),
+    st.floats(1, 4),
+)
 def test_more_of_a_resource_never_slows_a_kernel(work: KernelWork, sms: int, name: str, factor: float) -> None:
     profile = small_device(sms)
     faster = replace(work, **{name: getattr(work, name) / factor})
