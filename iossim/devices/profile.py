@@ -10,12 +10,11 @@ from pydantic import Field, field_validator, model_validator
 from iossim.devices.compute_capability import LIMITS, Architecture, MultiprocessorLimits
 from iossim.devices.parameters import (
     ARCHITECTURE_PARAMETERS,
-    DEFAULT_PROVENANCE,
     ENGINE_OVERHEADS,
     EngineOverheads,
     ModelParameters,
-    Provenance,
 )
+from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.ir.types import Precision
 from iossim.validation import Value
 

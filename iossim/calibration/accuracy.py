@@ -1,0 +1,83 @@
+"""How far predictions are from measured GPU times, kind by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import kendalltau
+
+from iossim.calibration.bands import residual_bands
+from iossim.calibration.samples import OperatorSamples
+from iossim.devices.profile import DeviceProfile
+from iossim.devices.provenance import Band, KindError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Predicted and measured GPU times of operators of one kind in one data set, ``[rows]`` each.
+
+    ``key`` names the kind, and the precision where it is not fp32.
+    """
+
+    data_set: str
+    key: str
+    predicted_us: Floats
+    measured_us: Floats
+
+    @property
+    def errors(self) -> Floats:
+        """Relative to the measured time, with their sign, ``[rows]``."""
+        return self.predicted_us / self.measured_us - 1
+
+    def summary(self) -> KindError:
+        """The errors in a few numbers."""
+        size = np.abs(self.errors)
+        tau = float(kendalltau(self.predicted_us, self.measured_us)[0]) if len(size) > 1 else float("nan")
+        return KindError(
+            data_set=self.data_set,
+            kind=self.key,
+            rows=len(size),
+            mape_percent=round(100 * float(size.mean()), 2),
+            median_error_percent=round(100 * float(np.median(size)), 2),
+            kendall_tau=round(tau, 4) if np.isfinite(tau) else None,
+        )
+
+
+def gpu_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Floats) -> tuple[Floats, Floats]:
+    """Predicted and measured GPU times; the measured ones are latencies less the host's ``overhead`` (coefficients).
+
+    Beside the host's overhead, times below ``least_us`` cannot be told apart: they count as that.
+    """
+    predicted_us, _ = samples.predict(profile)
+    measured_us = np.maximum(samples.latency_us - samples.basis @ overhead, samples.least_us)
+    return predicted_us, measured_us
+
+
+def residuals_by_kind(
+    data_set: str, keys: Sequence[str], predicted_us: Floats, measured_us: Floats
+) -> list[Residuals]:
+    """Residuals of the rows of each key; keys in the order of the alphabet."""
+    names = np.array(keys)
+    return [
+        Residuals(data_set, key, predicted_us[names == key], measured_us[names == key]) for key in sorted(set(keys))
+    ]
+
+
+def bands_by_kind(residuals: Iterable[Residuals]) -> dict[str, list[Band]]:
+    """Bands of each kind over all data sets; a kind with too few rows has none."""
+    by_key: dict[str, list[Residuals]] = {}
+    for one in residuals:
+        by_key.setdefault(one.key, []).append(one)
+    bands = {
+        key: residual_bands(
+            np.concatenate([one.predicted_us for one in several]),
+            np.concatenate([one.measured_us for one in several]),
+        )
+        for key, several in sorted(by_key.items())
+    }
+    return {key: found for key, found in bands.items() if found}

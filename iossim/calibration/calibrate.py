@@ -1,0 +1,247 @@
+"""Calibration: from measurement sets to a profile with fitted parameters, their errors and their spread.
+
+The sets of one device, and of boards that share its chip, are fitted together: the parameters of the GPU are shared, each
+set has a host overhead of its own. Shapes are split by their hash: a part is held out, and only judges the fit; inside the
+others, each fold is predicted by a fit without it, and those residuals become the bands of the profile's predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.calibration.accuracy import Residuals, bands_by_kind, gpu_times, residuals_by_kind
+from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap
+from iossim.calibration.calibration_notes import few_rows, poorly_explained, usable
+from iossim.calibration.fit import Fit, fit
+from iossim.calibration.measurement import MeasurementError, MeasurementSet
+from iossim.calibration.operator import HELD_OUT_FRACTION
+from iossim.calibration.parameter_space import PARAMETERS, with_values
+from iossim.calibration.recording import Recording, weighted
+from iossim.calibration.samples import Samples
+from iossim.devices.profile import DeviceProfile
+from iossim.devices.provenance import DataSet, KindError, Provenance
+
+Floats = NDArray[np.float64]
+#: Told what is fitted, evaluations of the Jacobian so far, and how many there may be at most.
+Progress = Callable[[str, int, int], None]
+
+#: Fewer rows than this in all sets together decide nothing.
+FEWEST_ROWS = 10
+FOLDS = 5
+#: Resampled fits that a profile keeps.
+KEPT_RESAMPLES = 24
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class DeviceData:
+    """A device and what was measured on it; ``weights``, one a set, say what all rows of a set count together."""
+
+    profile: DeviceProfile
+    sets: tuple[MeasurementSet, ...]
+    weights: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What a calibration found. ``profiles`` are those given, in their order, with fitted parameters and provenance."""
+
+    profiles: tuple[DeviceProfile, ...]
+    fit: Fit
+    bootstrap: Bootstrap
+    held_out: tuple[KindError, ...]
+    cross_validated: tuple[KindError, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def profile(self) -> DeviceProfile:
+        """The first device's."""
+        return self.profiles[0]
+
+
+def calibrate(
+    data: Sequence[DeviceData],
+    *,
+    date: str | None = None,
+    held_out: float = HELD_OUT_FRACTION,
+    folds: int = FOLDS,
+    seed: int = 0,
+    rounds: int = 60,
+    resamples: int = RESAMPLES,
+    further: Sequence[Samples] = (),
+    trusts_labels: bool = False,
+    progress: Progress = lambda label, done, total: None,
+) -> Calibration:
+    """Fit the parameters that the devices share, starting from (and drawn weakly to) those of the first profile.
+
+    ``held_out`` is the part of the shapes that no fit sees; ``folds`` below 2 leave out the cross-validation, and bands come
+    from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but neither held out nor
+    resampled into bands. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
+    """
+    recordings, notes = _recordings(data, held_out, folds, trusts_labels)
+    start = data[0].profile
+    seen = [*(one.where(one.seen) for one in recordings), *further]
+    found = _fit(seen, start, rounds, "fit", progress)
+    given = _rounded(found.values)
+    outside, outside_residuals = _held_out(recordings, found, given)
+    inside, inside_residuals = _cross_validated(recordings, start, rounds, folds, further, progress)
+    resampled = bootstrap(found, seen, resamples, seed)
+    notes += poorly_explained(recordings, found, with_values)
+    provenance = _provenance(start, recordings, found, resampled, given, date, held_out)
+    provenance = provenance.model_copy(
+        update={
+            "held_out": list(outside),
+            "cross_validated": list(inside),
+            "bands": start.provenance.bands | bands_by_kind(inside_residuals or outside_residuals),
+        }
+    )
+    profiles = tuple(with_values(one.profile, given).model_copy(update={"provenance": provenance}) for one in data)
+    return Calibration(profiles, found, resampled, outside, inside, tuple(notes))
+
+
+def _recordings(
+    data: Sequence[DeviceData], held_out: float, folds: int, trusts_labels: bool
+) -> tuple[list[Recording], list[str]]:
+    notes: list[str] = []
+    recordings: list[Recording] = []
+    for one in data:
+        weights = one.weights or (None,) * len(one.sets)
+        for measured, weight in zip(one.sets, weights, strict=True):
+            kept = usable(measured, one.profile, trusts_labels)
+            notes += kept.notes
+            if kept.measurements:
+                recordings.append(Recording.of(kept, one.profile, held_out, folds, weight))
+    rows = sum(int(one.seen.sum()) for one in recordings)
+    if rows < FEWEST_ROWS:
+        names = ", ".join(measured.name for one in data for measured in one.sets)
+        raise MeasurementError(
+            f"measurements {names}: {rows} usable rows beside those held out, at least {FEWEST_ROWS} are needed; "
+            "measure more operators, or hold out fewer with --held-out"
+        )
+    # A recording whose few shapes are all held out only judges.
+    recordings = [one for one in recordings if one.seen.any()]
+    return weighted(recordings), notes + few_rows(recordings)
+
+
+def _fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int, label: str, progress: Progress) -> Fit:
+    done = 0
+
+    def tell(evaluations: int, cost: float) -> None:
+        nonlocal done
+        done = min(done + 1, rounds)
+        progress(label, done, rounds)
+
+    progress(label, 0, rounds)
+    found = fit(samples, start, rounds, tell)
+    progress(label, rounds, rounds)
+    return found
+
+
+def _held_out(
+    recordings: Sequence[Recording], found: Fit, given: dict[str, float]
+) -> tuple[tuple[KindError, ...], list[Residuals]]:
+    residuals: list[Residuals] = []
+    for one, overhead in zip(recordings, found.overheads, strict=False):
+        residuals += _residuals(one, one.is_held_out, given, overhead)
+    return tuple(each.summary() for each in residuals), residuals
+
+
+def _cross_validated(
+    recordings: Sequence[Recording],
+    start: DeviceProfile,
+    rounds: int,
+    folds: int,
+    further: Sequence[Samples],
+    progress: Progress,
+) -> tuple[tuple[KindError, ...], list[Residuals]]:
+    """Errors on the seen shapes, each fold by a fit of the others."""
+    if folds < 2:
+        return (), []
+    parts: dict[tuple[str, str], list[Residuals]] = {}
+    for fold in range(folds):
+        kept = [one.seen & (one.fold != fold) for one in recordings]
+        judged = [one.seen & (one.fold == fold) for one in recordings]
+        # A recording of a single shape has nothing left to fit when its fold is judged.
+        used = [index for index, rows in enumerate(kept) if rows.any()]
+        samples = [*(recordings[index].where(kept[index]) for index in used), *further]
+        found = _fit(samples, start, rounds, f"fold {fold + 1} of {folds}", progress)
+        given = _rounded(found.values)
+        for position, index in enumerate(used):
+            for each in _residuals(recordings[index], judged[index], given, found.overheads[position]):
+                parts.setdefault((each.data_set, each.key), []).append(each)
+    residuals = [
+        Residuals(
+            name,
+            key,
+            np.concatenate([each.predicted_us for each in several]),
+            np.concatenate([each.measured_us for each in several]),
+        )
+        for (name, key), several in parts.items()
+    ]
+    return tuple(each.summary() for each in residuals), residuals
+
+
+def _residuals(
+    recording: Recording, chosen: NDArray[np.bool_], given: dict[str, float], overhead: Floats
+) -> list[Residuals]:
+    if not chosen.any():
+        return []
+    samples = recording.where(chosen)
+    predicted_us, measured_us = gpu_times(samples, with_values(recording.profile, given), overhead)
+    return residuals_by_kind(recording.name, recording.keys_where(chosen), predicted_us, measured_us)
+
+
+def _provenance(
+    start: DeviceProfile,
+    recordings: Sequence[Recording],
+    found: Fit,
+    resampled: Bootstrap,
+    given: dict[str, float],
+    date: str | None,
+    held_out: float,
+) -> Provenance:
+    spread = {name: _round(value, 2) for name, value in resampled.spread().items()}
+    kept = {
+        name: [_round(value) for value in several[:KEPT_RESAMPLES].tolist()]
+        for name, several in resampled.values().items()
+    }
+    devices = list(dict.fromkeys(one.profile.name for one in recordings))
+    return Provenance(
+        kind="fitted",
+        note=f"fitted to operators measured on {' and '.join(devices)}; what no data set shows is as it was set before",
+        date=date,
+        data_sets=[
+            DataSet(
+                name=one.name,
+                device=one.profile.name,
+                rows=int(one.seen.sum()),
+                libraries=dict(one.measured.header.libraries),
+            )
+            for one in recordings
+        ],
+        held_out_fraction=held_out,
+        spread=spread,
+        unidentified=list(resampled.unidentified),
+        at_bounds=list(found.at_bounds),
+        # A parameter that no resample moved is as the profile has it.
+        resamples={name: several for name, several in kept.items() if any(v != given[name] for v in several)},
+    )
+
+
+def _rounded(values: dict[str, float]) -> dict[str, float]:
+    """Values with as many digits as are worth writing down, inside their bounds."""
+    return {
+        parameter.name: min(max(_round(values[parameter.name]), parameter.lower), parameter.upper)
+        for parameter in PARAMETERS
+    }
+
+
+def _round(value: float, digits: int = _DIGITS) -> float:
+    if value == 0 or not np.isfinite(value):
+        return float(value)
+    return float(round(value, digits - 1 - floor(log10(abs(value)))))

@@ -1,0 +1,96 @@
+"""Whether a set may be of another device than its label says.
+
+Two signs. Kernels carry the name of the architecture that they were compiled for, and run on none before it. And a set that
+its own device, as it was before, explains badly may be explained far better by another one that ships: devices differ by
+factors, uncalibrated profiles are off by some tens of per cent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from iossim.calibration.accuracy import gpu_times
+from iossim.calibration.host_overhead import fit_overhead
+from iossim.calibration.measurement import MeasurementError, MeasurementSet
+from iossim.calibration.samples import OperatorSamples
+from iossim.devices.compute_capability import Architecture
+from iossim.devices.load import device, device_names
+from iossim.devices.profile import DeviceProfile
+
+#: The typical factor (a median over rows) between predicted and measured time from which a label is doubted, if the
+#: logarithm of another device's is at most a half of it.
+DOUBTFUL_FACTOR = 1.4
+BETTER_PART = 0.5
+#: The same for a refusal; the other device's factor must be below ``CLOSE_FACTOR`` then.
+REFUSED_FACTOR = 1.8
+MUCH_BETTER_PART = 0.34
+CLOSE_FACTOR = 1.25
+#: Rows that are looked at.
+_ROWS = 120
+#: Fewer rows than this tell no device from another.
+_FEWEST = 20
+
+_AGES = {architecture: age for age, architecture in enumerate(Architecture)}
+
+
+def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool = False) -> MeasurementSet:
+    """The set, with a note if its label is in doubt.
+
+    Raises MeasurementError if it cannot be of this device, or looks very much like another one that ships; the latter
+    only where the label is itself a device that ships, and labels are not to be trusted.
+    """
+    _check_architecture(measured, profile)
+    if trusts_labels or len(measured.measurements) < _FEWEST:
+        return measured
+    chosen = np.unique(np.linspace(0, len(measured.measurements) - 1, _ROWS).astype(int)).tolist()
+    part = replace(measured, measurements=tuple(measured.measurements[index] for index in chosen))
+    own = _typical_error(part, profile)
+    if own < np.log(DOUBTFUL_FACTOR):
+        return measured
+    names = [name for name in device_names() if name != profile.name]
+    errors = {name: _typical_error(part, device(name)) for name in names}
+    nearest = min(names, key=lambda name: errors[name])
+    least = errors[nearest]
+    if least > BETTER_PART * own:
+        return measured
+    doubt = (
+        f"the rows are off by a factor of {np.exp(own):.2f} for {profile.name}, by {np.exp(least):.2f} for {nearest}"
+    )
+    is_clear = own > np.log(REFUSED_FACTOR) and least < min(np.log(CLOSE_FACTOR), MUCH_BETTER_PART * own)
+    if is_clear and profile.name in device_names():
+        raise MeasurementError(
+            f"measurements {measured.name}: {doubt}; is the device right? give --device {nearest}, "
+            "or --trust-labels if it is"
+        )
+    return replace(measured, notes=(*measured.notes, f"{measured.name}: {doubt}: is the device right?"))
+
+
+def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> None:
+    """Refuse kernels compiled for an architecture after the device's."""
+    counts = Counter(name for row in measured.measurements for name in set(_named(row.kernels)))
+    newer = [name for name in _AGES if _AGES[name] > _AGES[profile.architecture] and counts[name]]
+    if newer:
+        raise MeasurementError(
+            f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do not run on "
+            f"{profile.name} ({profile.architecture}); give the device that was measured with --device"
+        )
+
+
+def _named(kernels: tuple[str, ...]) -> list[Architecture]:
+    """The architectures that names of kernels begin with."""
+    names = (re.match(r"[a-z]+", kernel) for kernel in kernels)
+    known = {str(architecture): architecture for architecture in _AGES}
+    return [known[name[0]] for name in names if name and name[0] in known]
+
+
+def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
+    """The median of the absolute logarithm of predicted over measured GPU time, beside the overhead that fits best."""
+    samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
+    predicted_us, _ = samples.predict(profile)
+    overhead = fit_overhead(samples.basis, samples.latency_us, predicted_us, samples.least_us)
+    predicted_us, measured_us = gpu_times(samples, profile, overhead)
+    return float(np.median(np.abs(np.log(predicted_us / measured_us))))

@@ -1,0 +1,91 @@
+"""A measurement set ready to be fitted: its operators lowered once, its rows split into those seen and those held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.calibration.bands import band_key
+from iossim.calibration.measurement import MeasurementSet
+from iossim.calibration.samples import OperatorSamples
+from iossim.calibration.subset import samples_where
+from iossim.devices.profile import DeviceProfile
+
+#: What all rows of a kind in one set may count together, however many they are: rows of one recording err together.
+KIND_WEIGHTS = {"conv": 1000.0, "linear": 500.0, "gemm": 500.0}
+OTHER_KIND_WEIGHT = 200.0
+#: Rows at which a kind counts half of that.
+HALF_WEIGHT_ROWS = 100.0
+
+_FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that decide what is held out
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold``, both ``[rows]``, follow from the shapes.
+
+    ``keys`` are the rows' kinds (see ``bands.band_key``).
+    """
+
+    measured: MeasurementSet
+    profile: DeviceProfile
+    samples: OperatorSamples
+    is_held_out: NDArray[np.bool_]
+    fold: NDArray[np.int64]
+    keys: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        measured: MeasurementSet, profile: DeviceProfile, held_out: float, folds: int, weight: float | None = None
+    ) -> Recording:
+        """``held_out`` is the part of the shapes that no fit sees; without a ``weight``, :func:`default_weight`."""
+        rows = measured.measurements
+        outside = np.array([row.operator.is_held_out(held_out) for row in rows], dtype=np.bool_)
+        seen = [row.operator.kind for row, is_out in zip(rows, outside, strict=True) if not is_out]
+        return Recording(
+            measured,
+            profile,
+            OperatorSamples.of(measured, rows, profile, default_weight(seen) if weight is None else weight),
+            outside,
+            np.array([int(row.operator.shape_hash[_FOLD_DIGITS], 16) % max(folds, 1) for row in rows]),
+            tuple(band_key(row.operator) for row in rows),
+        )
+
+    @property
+    def name(self) -> str:
+        return self.measured.header.data_set
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """The rows that a fit may see."""
+        return ~self.is_held_out
+
+    def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:
+        """The samples of some rows, with the weight of all."""
+        return samples_where(self.samples, chosen)
+
+    def keys_where(self, chosen: NDArray[np.bool_]) -> list[str]:
+        return [key for key, is_chosen in zip(self.keys, chosen.tolist(), strict=True) if is_chosen]
+
+    def scaled(self, factor: float) -> Recording:
+        """The recording with another weight."""
+        return replace(self, samples=replace(self.samples, weight=self.samples.weight * factor))
+
+
+def default_weight(kinds: Sequence[str]) -> float:
+    """What rows of these kinds count together: each kind its own weight, less where it has few rows."""
+    total = 0.0
+    for kind in sorted(set(kinds)):
+        rows = kinds.count(kind)
+        total += KIND_WEIGHTS.get(kind, OTHER_KIND_WEIGHT) * rows / (rows + HALF_WEIGHT_ROWS)
+    return total
+
+
+def weighted(recordings: Sequence[Recording]) -> list[Recording]:
+    """The recordings, with weights that do not exceed the number of rows: a few rows alone do not outweigh the prior."""
+    rows = sum(int(one.seen.sum()) for one in recordings)
+    total = sum(one.samples.weight for one in recordings)
+    return [one.scaled(min(1.0, rows / total)) if total > 0 else one for one in recordings]

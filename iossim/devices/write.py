@@ -1,0 +1,111 @@
+"""Write device profiles as YAML that people read: facts as the vendor prints them, then what was chosen or fitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iossim.devices.parameters import ARCHITECTURE_PARAMETERS, ENGINE_OVERHEADS
+from iossim.devices.profile import DeviceProfile
+from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
+from iossim.errors import DeviceError
+from iossim.user_files import write_atomically
+
+if TYPE_CHECKING:
+    from yaml import SafeDumper
+
+_WIDTH = 118
+
+
+def write_profile(profile: DeviceProfile, path: Path) -> None:
+    """Write a profile, whole or not at all; raises DeviceError if the file cannot be written."""
+    try:
+        write_atomically(path, profile_yaml(profile))
+    except OSError as error:
+        raise DeviceError(f"cannot write device profile {path}: {error.strerror}; choose another file") from None
+
+
+def profile_yaml(profile: DeviceProfile) -> str:
+    """The text of a profile's file, which ``devices.load.parse`` reads back as the same profile.
+
+    Of the parameters it holds those that were fitted, and those that are not the defaults of the architecture.
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Short collections on one line, long text folded."""
+
+    Dumper.add_representer(_Line, _represent_line)
+    Dumper.add_representer(str, _represent_text)
+    return yaml.dump(_document(profile), Dumper=Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+
+
+class _Line(list[Any]):
+    """A list (of pairs, for a mapping) to be written on one line."""
+
+    def __init__(self, values: Any, is_mapping: bool = False) -> None:
+        super().__init__(values)
+        self.is_mapping = is_mapping
+
+
+def _mapping(data: dict[str, Any]) -> _Line:
+    return _Line(data.items(), is_mapping=True)
+
+
+def _represent_line(dumper: SafeDumper, data: _Line) -> Any:
+    if data.is_mapping:
+        return dumper.represent_mapping("tag:yaml.org,2002:map", dict(data), flow_style=True)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+
+def _represent_text(dumper: SafeDumper, text: str) -> Any:
+    # Folding would lose line ends and spaces at the ends.
+    folds = len(text) > 80 and text == " ".join(text.split())
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=">" if folds else None)
+
+
+def _document(profile: DeviceProfile) -> dict[str, Any]:
+    facts = {
+        name: _mapping({"value": _fact(fact.value), "source": fact.source})
+        for name in type(profile.datasheet).model_fields
+        if (fact := getattr(profile.datasheet, name)) is not None
+    }
+    document: dict[str, Any] = {
+        "name": profile.name,
+        "title": profile.title,
+        "sources": dict(profile.sources),
+        "datasheet": facts,
+    }
+    fitted = profile.provenance.spread
+    for name, values, defaults in (
+        ("parameters", profile.parameters.model_dump(), ARCHITECTURE_PARAMETERS[profile.architecture].model_dump()),
+        ("engine", profile.engine.model_dump(), ENGINE_OVERHEADS.model_dump()),
+    ):
+        own = {key: value for key, value in values.items() if key in fitted or value != defaults[key]}
+        if own:
+            document[name] = own
+    if profile.provenance != DEFAULT_PROVENANCE:
+        document["provenance"] = _provenance(profile.provenance)
+    return document
+
+
+def _fact(value: Any) -> Any:
+    return _mapping(value) if isinstance(value, dict) else value
+
+
+def _provenance(provenance: Provenance) -> dict[str, Any]:
+    """Fields that say something, one line a record."""
+    data = provenance.model_dump()
+    lines: dict[str, Any] = {
+        "data_sets": [_mapping({**each, "libraries": _mapping(each["libraries"])}) for each in data["data_sets"]],
+        "held_out": [_mapping(each) for each in data["held_out"]],
+        "cross_validated": [_mapping(each) for each in data["cross_validated"]],
+        "bands": {
+            kind: [_mapping({k: v for k, v in band.items() if v is not None}) for band in bands]
+            for kind, bands in data["bands"].items()
+        },
+        "unidentified": _Line(data["unidentified"]),
+        "at_bounds": _Line(data["at_bounds"]),
+        "resamples": {name: _Line(values) for name, values in data["resamples"].items()},
+    }
+    return {name: lines.get(name, value) for name, value in data.items() if value not in (None, [], {})}
