@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import Writer
+from iossim.cli.outputs import Writer, wants_plot
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -85,4 +86,11 @@ def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:
 
     text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
     files: dict[str, Writer] = {"validation.json": lambda path: write_atomically(path, text)}
+    if wants_plot(plot):
+        from iossim.reporting.accuracy_plots import accuracy_figures
+        from iossim.reporting.figures import save_figure
+
+        for name, figure in accuracy_figures(report).items():
+            for kind in ("svg", "png"):
+                files[f"{name}.{kind}"] = partial(save_figure, figure)
     return files
