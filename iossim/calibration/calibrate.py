@@ -207,7 +207,7 @@ def _provenance(
 ) -> Provenance:
     spread = {name: _round(value, 2) for name, value in resampled.spread().items()}
     kept = {
-        name: [_round(value) for value in several[:KEPT_RESAMPLES].tolist()]
+        name: [_round(value, 3) for value in several[:KEPT_RESAMPLES].tolist()]
         for name, several in resampled.values().items()
     }
     devices = list(dict.fromkeys(one.profile.name for one in recordings))
@@ -229,7 +229,7 @@ def _provenance(
         unidentified=list(resampled.unidentified),
         at_bounds=list(found.at_bounds),
         # A parameter that no resample moved is as the profile has it.
-        resamples={name: several for name, several in kept.items() if any(v != given[name] for v in several)},
+        resamples={name: several for name, several in kept.items() if len(set(several)) > 1},
     )
 
 

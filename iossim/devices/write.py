@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,17 @@ def write_profile(profile: DeviceProfile, path: Path) -> None:
         write_atomically(path, profile_yaml(profile))
     except OSError as error:
         raise DeviceError(f"cannot write device profile {path}: {error.strerror}; choose another file") from None
+
+
+def check_writable(path: Path) -> None:
+    """Raise DeviceError if a profile cannot be written to ``path``: before long work, not after."""
+    if path.suffix not in (".yaml", ".yml"):
+        raise DeviceError(f"device profile {path}: the name must end in .yaml, for --device to take it as a file")
+    if path.is_dir():
+        raise DeviceError(f"cannot write device profile {path}: it is a folder; choose another file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        reason = "no such folder" if not path.parent.exists() else "its folder is not writable"
+        raise DeviceError(f"cannot write device profile {path}: {reason}; choose another file")
 
 
 def profile_yaml(profile: DeviceProfile) -> str:

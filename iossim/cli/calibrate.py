@@ -1,0 +1,201 @@
+"""``iossim calibrate``: fit a device's parameters to measured operators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.options import whole_number
+
+if TYPE_CHECKING:
+    from iossim.calibration.calibrate import Calibration, DeviceData
+    from iossim.devices.profile import DeviceProfile
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FILES]...", help="Further measurements of the device, as --data."),
+]
+Data = Annotated[
+    list[Path] | None,
+    typer.Option("--data", metavar="FILES...", help="Measurements of the device, in any known format."),
+]
+Also = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also",
+        metavar="DEVICE=FILE",
+        help="Measurements of another board with the same chip: it shares the parameters. May be repeated.",
+    ),
+]
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="PROFILE.yaml", help="Write here; by default to NAME.calibrated.yaml."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", parser=whole_number, help="Of the bootstrap.")]
+HeldOut = Annotated[
+    float, typer.Option("--held-out", metavar="PART", help="Part of the shapes that the fit never sees.")
+]
+Folds = Annotated[
+    int,
+    typer.Option(
+        "--folds",
+        metavar="N",
+        parser=whole_number,
+        help="Folds of the cross-validation; 0 leaves it out, and is fast.",
+    ),
+]
+TrustLabels = Annotated[
+    bool, typer.Option("--trust-labels", help="Fit measurements even where they look like another device's.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("calibrate", help="Fit a device's parameters to measurements.")(calibrate)
+
+
+def calibrate(
+    files: Files = None,
+    data: Data = None,
+    device: options.Device = None,
+    also: Also = None,
+    out: OutFile = None,
+    held_out: HeldOut = 0.3,
+    folds: Folds = 5,
+    seed: Seed = 0,
+    trust_labels: TrustLabels = False,
+    as_json: options.Json = False,
+) -> None:
+    """Fit a device's parameters to measured operators and write its profile, with errors on shapes held out.
+
+    Devices that ship are left as they are: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
+    used with --device FILE.yaml.
+    """
+    from datetime import date
+
+    from iossim.calibration.calibrate import calibrate as fit
+    from iossim.cli.progress import progress_bars
+    from iossim.devices.load import device as load_device
+    from iossim.devices.load import device_names
+    from iossim.devices.write import check_writable, write_profile
+    from iossim.errors import OptionError
+
+    if device is None:
+        raise OptionError(f"calibrate needs a device; give --device NAME; known: {', '.join(device_names())}")
+    own = [*(data or ()), *(files or ())]
+    if not own and not also:
+        raise OptionError("calibrate needs measurements; give --data FILES")
+    if not 0 <= held_out < 1:
+        raise OptionError(f"--held-out {held_out:g} is no part of the shapes; give at least 0 and less than 1")
+    if folds < 0 or folds == 1 or folds > 20:
+        raise OptionError(f"--folds {folds} is no number of folds; give 0 to leave them out, or 2 to 20")
+    if seed < 0:
+        raise OptionError(f"--seed {seed} is negative; give 0 or more")
+    if held_out == 0 and folds == 0:
+        raise OptionError("--held-out 0 and --folds 0 leave nothing to judge the fit by; give either")
+    profile = load_device(device)
+    path = out or Path(f"{profile.name.replace('/', '-')}.calibrated.yaml")
+    check_writable(path)
+    devices = _read(profile, own, also or ())
+    with progress_bars(quiet=as_json, unit="steps") as start:
+        bars = {}
+
+        def show(label: str, done: int, total: int) -> None:
+            if label not in bars:
+                bars[label] = start(label)
+            bars[label](done, total)
+
+        found = fit(
+            devices,
+            date=date.today().isoformat(),
+            held_out=held_out,
+            folds=folds,
+            seed=seed,
+            trusts_labels=trust_labels,
+            progress=show,
+        )
+    write_profile(found.profile, path)
+    if as_json:
+        typer.echo(json.dumps(_to_json(found, path), indent=1))
+    else:
+        _print(found)
+    typer.echo(f"wrote {path}; use it with --device {path}", err=True)
+
+
+def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> list[DeviceData]:
+    """The device's measurements, then those of each sister board."""
+    from iossim.calibration.calibrate import DeviceData
+    from iossim.calibration.measurement_set import read_measurements
+    from iossim.devices.load import device as load_device
+    from iossim.errors import OptionError
+
+    given: dict[str, tuple[DeviceProfile, list[Path]]] = {profile.name: (profile, list(own))}
+    for text in also:
+        name, equals, files = text.partition("=")
+        if not equals or not name or not files:
+            raise OptionError(f"--also {text!r} is not DEVICE=FILE; write --also {name or 'DEVICE'}=FILE")
+        sister = load_device(name)
+        if sister.architecture != profile.architecture:
+            raise OptionError(
+                f"--also {text!r}: {sister.name} is {sister.architecture}, {profile.name} is {profile.architecture}; "
+                "only boards with the same chip share parameters: calibrate them one by one"
+            )
+        given.setdefault(sister.name, (sister, []))[1].extend(Path(file) for file in files.split(","))
+    return [
+        DeviceData(one, tuple(read_measurements(path, one.name) for path in paths))
+        for one, paths in given.values()
+        if paths or one is profile
+    ]
+
+
+def _to_json(found: Calibration, path: Path) -> dict[str, object]:
+    profile = found.profile
+    return {
+        "device": profile.name,
+        "profile": str(path),
+        "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in _rows(found)},
+        "provenance": profile.provenance.model_dump(mode="json", exclude={"resamples"}),
+        "notes": list(found.notes),
+    }
+
+
+def _rows(found: Calibration) -> list[dict[str, float | str | bool]]:
+    """The fitted parameters, their spread and bounds."""
+    from iossim.calibration.parameter_space import PARAMETERS
+
+    profile = found.profile
+    values = profile.parameters.model_dump() | profile.engine.model_dump()
+    return [
+        {
+            "parameter": parameter.name,
+            "value": values[parameter.name],
+            "spread": profile.provenance.spread[parameter.name],
+            "lower": parameter.lower,
+            "upper": parameter.upper,
+            "unidentified": parameter.name in profile.provenance.unidentified,
+            "at_bound": parameter.name in profile.provenance.at_bounds,
+        }
+        for parameter in PARAMETERS
+    ]
+
+
+def _print(found: Calibration) -> None:
+    from rich.console import Console
+
+    from iossim.reporting.calibration import error_table, parameter_table
+
+    console = Console()
+    provenance = found.profile.provenance
+    if provenance.held_out:
+        console.print(error_table("Held-out shapes: errors of the GPU time", provenance.held_out))
+    if provenance.cross_validated:
+        console.print()
+        console.print(error_table("The other shapes, cross-validated", provenance.cross_validated))
+    console.print()
+    console.print(parameter_table("Parameters", _rows(found)))
+    for note in found.notes:
+        console.print(f"note: {note}", style="dim", highlight=False, markup=False)
