@@ -44,4 +44,4 @@ def test_stages_of_squeezenet(engine: str) -> None:
 def test_stages_of_inception(name: str) -> None:
     difference = np.abs(compare_engines(load("inception_v3"), device(name)).difference)
     assert np.median(difference) <= 0.05
-    assert np.quantile(difference, 0.95) <= 0.2
+    assert np.quantile(difference, 0.95) <= 0.25
