@@ -33,9 +33,8 @@ Parts = Annotated[
     list[str] | None,
     typer.Option("--part", metavar="NAME", help="Only operators, networks or engines; may be repeated."),
 ]
-Full = Annotated[
-    bool,
-    typer.Option("--full/--quick", help="Price all stages by both engines (a minute a device), or a sample of them."),
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Price a sample of the stages by both engines, not all of them.")
 ]
 
 
@@ -47,7 +46,7 @@ def validate(
     device: Devices = None,
     data: Data = None,
     part: Parts = None,
-    full: Full = False,
+    quick: Quick = False,
     out: options.Out = None,
     plot: options.Plot = None,
     as_json: options.Json = False,
@@ -62,7 +61,7 @@ def validate(
         check_writable(out)
     profiles = [load_device(name) for name in device] if device else None
     with progress_bars(quiet=as_json, unit="") as progress:
-        report = recompute(profiles, data, part or PARTS, quick=not full, progress=progress)
+        report = recompute(profiles, data, part or PARTS, quick=quick, progress=progress)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=1, allow_nan=False))
     else:

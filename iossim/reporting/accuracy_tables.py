@@ -90,10 +90,10 @@ def _operators_row(each: OperatorEvaluation) -> dict[str, Cell]:
 
 
 def _clamped(evaluations: Sequence[OperatorEvaluation]) -> Iterator[str]:
-    rows = sum(int(each.clamped.sum()) for each in evaluations)
-    if rows:
-        of = ", ".join(f"{each.data_set} {count:,}" for each in evaluations if (count := int(each.clamped.sum())))
-        yield f"{rows:,} rows have less GPU time than the recording can tell, and count with the least: {of}"
+    counts = {each.data_set: int(each.clamped.sum()) for each in evaluations if each.clamped.any()}
+    if counts:
+        of = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        yield f"rows with less GPU time than their recording can tell, taken for the least that it can: {of}"
 
 
 def _networks(evaluation: NetworkEvaluation) -> Iterator[RenderableType]:

@@ -51,6 +51,8 @@ class OperatorEvaluation:
     least_us: float
     #: Whether the recording includes a host overhead at all.
     has_overhead: bool
+    #: Rows measured with cold caches, which are left out.
+    cold_rows: int = 0
 
     def __len__(self) -> int:
         return len(self.latency_us)
@@ -136,7 +138,10 @@ class OperatorEvaluation:
             "rows": len(self),
             "held_out_rows": len(unseen),
             "clamped_rows": int(self.clamped.sum()),
-            "includes_host_overhead": self.has_overhead,
+            "cold_rows_left_out": self.cold_rows,
+            "host_overhead_us": [float(self.overhead_us.min()), float(self.overhead_us.max())]
+            if self.has_overhead
+            else None,
             "gpu_time": unseen.gpu_time().to_json(),
             "gpu_time_by_bucket": {name: accuracy.to_json() for name, accuracy in unseen.by_bucket().items()},
             "total_time": unseen.total_time().to_json(),
@@ -147,16 +152,21 @@ class OperatorEvaluation:
         }
 
 
-def evaluate_operators(
-    measured: MeasurementSet, profile: DeviceProfile, fraction: float = HELD_OUT_FRACTION
-) -> OperatorEvaluation:
+def held_out_fraction(profile: DeviceProfile) -> float:
+    """The part of the shapes that no fit saw: what the profile's own fit held out, if that is less than usual."""
+    own = profile.provenance.held_out_fraction
+    return HELD_OUT_FRACTION if own is None else min(own, HELD_OUT_FRACTION)
+
+
+def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> OperatorEvaluation:
     """Predict every operator of a set that was measured alone.
 
-    Rows measured with cold caches are left out: predictions are of a call among many. ``fraction`` of the shapes are held out.
+    Rows measured with cold caches are left out: predictions are of a call among many.
     """
     chosen = [m for m in measured.measurements if not m.is_cold]
     samples = OperatorSamples.of(measured, chosen, profile, 1.0)
     predicted_us, recorded_us = samples.predict(profile)
+    fraction = held_out_fraction(profile)
     held_out = np.array([m.operator.is_held_out(fraction) for m in chosen], dtype=np.bool_)
     # What no seen row tells, all rows must.
     fitted = ~held_out if np.count_nonzero(~held_out) > samples.basis.shape[1] else np.ones_like(held_out)
@@ -181,6 +191,7 @@ def evaluate_operators(
         _roofline_us(samples, chosen, fitted, measured_us) - overhead_us,
         samples.least_us,
         samples.basis.shape[1] > 0,
+        len(measured.measurements) - len(chosen),
     )
 
 

@@ -1,8 +1,8 @@
 """A calibrated roofline, the least that a model must beat: three parameters a kind of operator.
 
 A call takes a floor, and the longer of its arithmetic at a part of the peak and its bytes at a part of DRAM's bandwidth
-(Williams et al. 2009); floor and parts are fitted. Where the recording has a host overhead, it has its own constant and
-drift beside this model, and the floor is in the constant: the two cannot be told apart.
+(Williams et al. 2009); floor and parts are fitted. Where the recording has a host overhead, this model has one of its own,
+and the floor is in it: the two cannot be told apart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FEWEST_ROWS = 6
 
 @dataclass(frozen=True, eq=False)
 class CalibratedRoofline:
-    """Fitted parts of the peaks, and ``offset``: coefficients of the floor or, in its place, of the overhead's basis."""
+    """Fitted parts of the peaks, and ``offset``: the floor or, in its place, the coefficients of the overhead's basis."""
 
     arithmetic_efficiency: float
     memory_efficiency: float
@@ -47,12 +47,12 @@ class CalibratedRoofline:
             error: Floats = (device_us + basis @ vector[2:] - latency_us) / scale_us
             return error
 
-        lower = np.concatenate([np.log([1e-3, 1e-3]), [0.0], np.full(terms - 1, -np.inf)])
+        lower = np.concatenate([np.log([1e-3, 1e-3]), np.zeros(terms)])
         upper = np.concatenate([np.log([20.0, 20.0]), np.full(terms, np.inf)])
         best = None
         for start in _STARTS:
             floor_us = max(1e-3, float(np.median(latency_us - roofs.device_us(*start))))
-            first = np.concatenate([np.log(start), [floor_us], np.zeros(terms - 1)])
+            first = np.concatenate([np.log(start), np.full(terms, floor_us)])
             widths = np.concatenate([[0.5, 0.5], np.full(terms, max(1.0, floor_us))])
             found = least_squares(
                 residuals,
