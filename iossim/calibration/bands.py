@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from iossim.calibration.operator import Operator
 from iossim.devices.provenance import Band
+from iossim.ir.op import Op
+from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
 
 Floats = NDArray[np.float64]
@@ -19,18 +21,28 @@ BUCKET_ENDS_US = (50.0, 200.0, 1000.0)
 FEWEST_RESIDUALS = 19
 #: The part of measurements below a band, and above it.
 TAIL = 0.05
+#: The kind of depthwise and grouped convolutions: other kernels than those of the others.
+DEPTHWISE = "depthwise"
 #: A band holds the prediction itself, with this room.
 _LEAST_ROOM = 0.01
 
 
 def band_key(operator: Operator) -> str:
-    """What the bands of an operator are kept under: its kind, with the precision where that is not fp32."""
-    return key_of(operator.kind, operator.precision)
+    """What the bands of an operator are kept under: its kind (depthwise and grouped convolutions have their own), with
+    the precision where that is not fp32."""
+    return key_of(kind_of(operator.op, operator.kind), operator.precision)
 
 
 def key_of(kind: str, precision: Precision) -> str:
     """See :func:`band_key`."""
     return kind if precision is Precision.FP32 else f"{kind} {precision}"
+
+
+def kind_of(op: Op, kind: str = "") -> str:
+    """The kind that an op counts as: ``kind`` where a table names it, and depthwise convolutions for themselves."""
+    if isinstance(op, Conv) and op.groups > 1:
+        return DEPTHWISE
+    return kind or op.kind
 
 
 def residual_bands(predicted_us: Floats, measured_us: Floats) -> list[Band]:

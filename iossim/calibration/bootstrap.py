@@ -2,7 +2,7 @@
 
 The bootstrap (Efron 1979) draws rows with replacement and fits again. A resample moves the optimum by little, so one step
 of Gauss-Newton from the fit's own optimum, with the fit's robust loss and prior and inside the bounds of the parameters,
-stands in for a whole fit; 200 of them take a second.
+stands in for a whole fit. A step that goes too far for what is not linear is shortened.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import lsq_linear
 
-from iossim.calibration.fit import OUTLIER, Fit
+from iossim.calibration.fit import OUTLIER, Fit, relative_errors, start_like
 from iossim.calibration.parameter_space import PARAMETERS, bounds, scales, values
 from iossim.calibration.samples import Samples
 
 Floats = NDArray[np.float64]
 
-RESAMPLES = 200
+RESAMPLES = 100
 #: A parameter is not identified if the prior holds more of it than the data, or if it spreads over this part of its bounds.
 LARGEST_PRIOR_PART = 0.5
 LARGEST_SPREAD_PART = 0.2
 
 _RIDGE = 1e-10
+_SHORTER = (0.5, 0.25, 0.125)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,14 @@ class Bootstrap:
 
     def spread(self) -> dict[str, float]:
         """The standard deviation of each parameter, in its own unit."""
-        return {name: float(np.std(several)) for name, several in self.values().items()}
+        return {
+            name: float(np.std(several)) if self.has_moved(name) else 0.0 for name, several in self.values().items()
+        }
+
+    def has_moved(self, name: str) -> bool:
+        """Whether the resamples differ in a parameter by more than rounding."""
+        index = [parameter.name for parameter in PARAMETERS].index(name)
+        return bool(np.ptp(self.vectors[:, index]) > 1e-6 * scales()[index])
 
     @property
     def unidentified(self) -> tuple[str, ...]:
@@ -60,28 +68,54 @@ class Bootstrap:
 def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, seed: int = 0) -> Bootstrap:
     """Resample the rows of each of the sets that ``fit`` was made on, ``resamples`` times; the same for equal seeds."""
     count = len(fit.vector)
+    loss = 1.0 + (fit.residuals / OUTLIER) ** 2
     scale = _column_scales(fit.jacobian)
     # The solver's Jacobian carries the square root of the loss's curvature, (1 + z)^-3/4; the residuals beside it carry
     # what makes their product the gradient.
     jacobian = fit.jacobian / scale
-    residuals = fit.residuals * (1.0 + (fit.residuals / OUTLIER) ** 2) ** 0.25
+    residuals = fit.residuals * loss**0.25
+    of_prior = fit.jacobian[fit.data_residuals :] * loss[fit.data_residuals :, None] ** 0.75
     low, high = bounds()
-    start = np.concatenate([fit.vector, *fit.overheads])
-    lower = np.concatenate([low - fit.vector, *(_overhead_lower(one) for one in fit.overheads)]) * scale
-    upper = np.concatenate([high - fit.vector, np.full(len(start) - count, np.inf)]) * scale
-    # The optimum lies strictly inside in the solver's mind, on the bound in truth.
-    lower, upper = np.minimum(lower, 0.0), np.maximum(upper, 1e-12)
+    origin = np.concatenate([fit.vector, *fit.overheads])
+    first = np.concatenate([low, *(_overhead_lower(one) for one in fit.overheads)])
+    last = np.concatenate([high, np.full(len(origin) - count, np.inf)])
+    lower, upper = np.minimum((first - origin) * scale, 0.0), np.maximum((last - origin) * scale, 1e-12)
     rows = _rows_of_residuals(fit, samples)
     generator = np.random.default_rng(seed)
-    found = np.empty((resamples, count))
+
+    def cost(step: Floats, weight: Floats) -> float:
+        moved = np.clip(origin + step, first, last)
+        found = np.concatenate(
+            [_errors(samples, moved, count), fit.residuals[fit.data_residuals :] + of_prior @ step]
+        )
+        return float(np.sum(weight * np.sqrt(1.0 + (found / OUTLIER) ** 2)))
+
+    vectors = np.empty((resamples, count))
     for index in range(resamples):
         weight = np.ones(len(residuals))
         weight[: fit.data_residuals] = np.concatenate(
-            [generator.multinomial(of_set[0], np.full(of_set[0], 1.0 / of_set[0]))[of_set[1]] for of_set in rows]
+            [generator.multinomial(rows_of, np.full(rows_of, 1.0 / rows_of))[row] for rows_of, row in rows]
         )
-        step = _step(jacobian, residuals, weight, lower, upper)
-        found[index] = np.clip(fit.vector + (step / scale)[:count], low, high)
-    return Bootstrap(found, _prior_part(jacobian, fit.data_residuals, count))
+        step = _step(jacobian, residuals, weight, lower, upper) / scale
+        best, least = 1.0, cost(step, weight)
+        for length in _SHORTER:
+            shorter = cost(length * step, weight)
+            if shorter >= least:
+                break
+            best, least = length, shorter
+        vectors[index] = np.clip(fit.vector + best * step[:count], low, high)
+    return Bootstrap(vectors, _prior_part(jacobian, fit.data_residuals, count))
+
+
+def _errors(samples: Sequence[Samples], vector: Floats, count: int) -> Floats:
+    """The residuals of the data, as the fit has them, for parameters followed by the sets' overheads."""
+    parts: list[Floats] = []
+    begin = count
+    for one in samples:
+        end = begin + one.basis.shape[1]
+        parts += relative_errors(one, start_like(one, vector[:count]), one.basis @ vector[begin:end])
+        begin = end
+    return np.concatenate(parts)
 
 
 def _column_scales(jacobian: Floats) -> Floats:
@@ -92,7 +126,7 @@ def _column_scales(jacobian: Floats) -> Floats:
 def _overhead_lower(coefficients: Floats) -> Floats:
     """The host's overhead at the start of a recording is not negative, its drift is free."""
     lower = np.full(len(coefficients), -np.inf)
-    lower[:1] = -coefficients[:1]
+    lower[:1] = 0.0
     return lower
 
 

@@ -36,6 +36,8 @@ FOLDS = 5
 #: Resampled fits that a profile keeps.
 KEPT_RESAMPLES = 24
 _DIGITS = 4
+#: Of the width of the bounds.
+_NEARLY = 1e-4
 
 
 @dataclass(frozen=True)
@@ -206,9 +208,10 @@ def _provenance(
     held_out: float,
 ) -> Provenance:
     spread = {name: _round(value, 2) for name, value in resampled.spread().items()}
+    # A parameter that no resample moved is left out: it is as the profile has it.
+    moved = {name: several for name, several in resampled.values().items() if resampled.has_moved(name)}
     kept = {
-        name: [_round(value, 3) for value in several[:KEPT_RESAMPLES].tolist()]
-        for name, several in resampled.values().items()
+        name: [_round(value, 3) for value in several[:KEPT_RESAMPLES].tolist()] for name, several in moved.items()
     }
     devices = list(dict.fromkeys(one.profile.name for one in recordings))
     return Provenance(
@@ -228,17 +231,23 @@ def _provenance(
         spread=spread,
         unidentified=list(resampled.unidentified),
         at_bounds=list(found.at_bounds),
-        # A parameter that no resample moved is as the profile has it.
-        resamples={name: several for name, several in kept.items() if len(set(several)) > 1},
+        resamples=kept,
     )
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:
     """Values with as many digits as are worth writing down, inside their bounds."""
     return {
-        parameter.name: min(max(_round(values[parameter.name]), parameter.lower), parameter.upper)
-        for parameter in PARAMETERS
+        parameter.name: _snapped(values[parameter.name], parameter.lower, parameter.upper) for parameter in PARAMETERS
     }
+
+
+def _snapped(value: float, lower: float, upper: float) -> float:
+    """A value that is nearly at a bound as that bound: solvers stay a hair inside."""
+    margin = _NEARLY * (upper - lower)
+    if value <= lower + margin:
+        return lower
+    return upper if value >= upper - margin else _round(value)
 
 
 def _round(value: float, digits: int = _DIGITS) -> float:

@@ -32,17 +32,22 @@ def lower_unit(network: Network, unit: Unit) -> StepCandidates:
 
 def lower_merged(network: Network, units: Sequence[int]) -> StepCandidates:
     """The candidates of several units as one stacked convolution; raises ScheduleError where they do not merge."""
+    step = merged_step(network, units)
+    return (tuple(family(step.op.kind).lower(step)),)
+
+
+def merged_step(network: Network, units: Sequence[int]) -> Step:
+    """Several units as one stacked convolution; raises ScheduleError where they do not merge."""
     merged = merged_convolution(network, units)
     x = network.graph.types[merged.input]
     extra = merged.output.elements * (bool(merged.activation) + merged.has_bias)
-    step = Step(
+    return Step(
         merged.op,
         (Operand(x), Operand(merged.weight, is_weight=True)),
         (merged.output,),
         merged.op.flops((x, merged.weight), (merged.output,)) + extra,
         network.precision,
     )
-    return (tuple(family(step.op.kind).lower(step)),)
 
 
 def unit_steps(network: Network, unit: Unit) -> list[Step]:

@@ -1,0 +1,205 @@
+"""How far the latency of a schedule may be off, and how far the difference of two schedules on one device.
+
+To first order the relative error of a latency is a sum over its parts, each the part's share of the latency times the
+part's relative error. The parts:
+
+- *units* (equal ones are one part: they err together). Their error has three sources: the parameters, known by the
+  bootstrapped vectors of the profile; what the model misses of a kind of operators, from the profile's bands, of which
+  :data:`COMMON_PART` is taken to be common to all operators of the kind, the rest each unit's own; a merged convolution is a
+  unit of its own;
+- *concurrent stages*: what the sharing model misses, :data:`STAGE_ERROR`, equal stages together;
+- *boundaries*: the cost of synchronising, :data:`BOUNDARY_ERROR`, all together.
+
+In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel. Then
+measurements do not repeat: two of the same thing differ by :data:`REPEAT_NOISE`.
+
+Intervals are for nine of ten cases, as if errors of logarithms were normal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from math import exp, fsum, hypot, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.backends.simulator.kernel_times import device_rates
+from iossim.calibration.candidate_table import CandidateTable
+from iossim.calibration.operator_interval import band_of_op
+from iossim.calibration.parameter_space import with_values
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.network import Network
+from iossim.lowering.kernel import Candidate
+from iossim.lowering.step import Step, family
+from iossim.lowering.unit import merged_step, unit_steps
+from iossim.schedule.schedule import Schedule, Stage
+
+Floats = NDArray[np.float64]
+Part = Hashable
+
+#: Half the width of the interval of the logarithm of two measurements of the same schedule: repeats on a V100 differ by
+#: 2 to 4 per cent.
+REPEAT_NOISE = 0.03
+#: Of the variance of the residuals of a kind of operators: what libraries, clocks and hosts move for all of them at once.
+COMMON_PART = 0.25
+#: Standard deviation of the relative error of a stage of several groups, beyond that of its kernels alone.
+STAGE_ERROR = 0.05
+#: Standard deviation of the relative error of the cost of synchronising.
+BOUNDARY_ERROR = 0.2
+#: Nine of ten cases of a normal distribution lie within this many standard deviations.
+NINE_OF_TEN = 1.645
+
+
+@dataclass(frozen=True)
+class LatencyInterval:
+    """Where nine of ten measurements of a schedule are expected, microseconds."""
+
+    low_us: float
+    high_us: float
+
+
+def latency_interval(network: Network, schedule: Schedule, profile: DeviceProfile) -> LatencyInterval:
+    """The interval of a schedule's latency on the device that it was priced for."""
+    return ScheduleErrors(network, profile).interval(schedule)
+
+
+def difference_noise(network: Network, first: Schedule, second: Schedule, profile: DeviceProfile) -> float:
+    """Half the width of the interval of the logarithm of the ratio of two schedules' latencies on one device."""
+    return ScheduleErrors(network, profile).noise(first, second)
+
+
+@dataclass(frozen=True, eq=False)
+class _UnitError:
+    """Time alone, and what its relative error is made of. ``moved``, ``[resamples]``: the logarithm of its time under each
+    bootstrapped vector over that under the profile's. ``kinds``: standard deviation in common with others of a kind."""
+
+    alone_us: float
+    own: float
+    kinds: dict[str, float]
+    moved: Floats
+
+
+class ScheduleErrors:
+    """Errors of schedules of one network on one device; its units are lowered once."""
+
+    def __init__(self, network: Network, profile: DeviceProfile) -> None:
+        self._network = network
+        self._profile = profile
+        resamples = profile.provenance.resamples
+        count = len(next(iter(resamples.values()), ()))
+        self._resampled = [
+            with_values(profile, {name: values[index] for name, values in resamples.items()})
+            for index in range(count)
+        ]
+        self._units: dict[Part, _UnitError] = {}
+        self._part_of_unit = {unit.name: part for unit, part in zip(network.units, network.signatures, strict=True)}
+
+    def interval(self, schedule: Schedule) -> LatencyInterval:
+        """See :func:`latency_interval`."""
+        half = hypot(NINE_OF_TEN * self._deviation(self._shares(schedule)), REPEAT_NOISE / sqrt(2))
+        return LatencyInterval(schedule.latency_us * exp(-half), schedule.latency_us * exp(half))
+
+    def noise(self, first: Schedule, second: Schedule) -> float:
+        """See :func:`difference_noise`."""
+        shares = self._shares(first)
+        for part, share in self._shares(second).items():
+            shares[part] = shares.get(part, 0.0) - share
+        return hypot(NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE)
+
+    def is_tie(self, first: Schedule, second: Schedule) -> bool:
+        """Whether the difference of two schedules is inside the noise."""
+        if min(first.latency_us, second.latency_us) <= 0:
+            return first.latency_us == second.latency_us
+        return abs(log(first.latency_us / second.latency_us)) <= self.noise(first, second)
+
+    def _shares(self, schedule: Schedule) -> dict[Part, float]:
+        """The share of the latency of each part; a unit's in a stage is that of its time alone."""
+        stages = schedule.stages
+        self._lower(stages)
+        total_us = schedule.latency_us or 1.0
+        shares: dict[Part, float] = defaultdict(float)
+        for stage in stages:
+            parts = self._parts(stage)
+            alone_us = [self._units[part].alone_us for part in parts]
+            together_us = fsum(alone_us) or 1.0
+            for part, own_us in zip(parts, alone_us, strict=True):
+                shares[part] += stage.latency_us * own_us / together_us / total_us
+            if stage.concurrent:
+                groups = sorted(tuple(self._part_of_unit[unit] for unit in group) for group in stage.groups)
+                shares["stage", tuple(groups)] += stage.latency_us / total_us
+            shares["boundaries"] += stage.boundary_us / total_us
+        return dict(shares)
+
+    def _parts(self, stage: Stage) -> list[Part]:
+        units = [self._part_of_unit[unit] for unit in stage.units]
+        return [("merge", *units)] if stage.strategy == "merge" else [*units]
+
+    def _lower(self, stages: Sequence[Stage]) -> None:
+        """Price the units that are not priced yet."""
+        steps: dict[Part, list[Step]] = {}
+        for stage in stages:
+            indices = [self._network.unit_index[unit] for unit in stage.units]
+            for position, part in enumerate(self._parts(stage)):
+                if part in self._units or part in steps:
+                    continue
+                if stage.strategy == "merge":
+                    steps[part] = [merged_step(self._network, indices)]
+                else:
+                    steps[part] = unit_steps(self._network, self._network.units[indices[position]])
+        if not steps:
+            return
+        flat = [step for several in steps.values() for step in several]
+        lowered = [family(step.op.kind).lower(step) for step in flat]
+        table = CandidateTable.of(self._profile, lowered)
+        own_us = _fastest_us(table, self._profile)
+        moved = np.array([_fastest_us(table, one) for one in self._resampled]).reshape(
+            len(self._resampled), len(flat)
+        )
+        begin = 0
+        for part, several in steps.items():
+            end = begin + len(several)
+            self._units[part] = self._unit_error(several, own_us[begin:end], moved[:, begin:end])
+            begin = end
+
+    def _unit_error(self, steps: Sequence[Step], own_us: Floats, moved_us: Floats) -> _UnitError:
+        """``own_us`` are the times of the steps, ``moved_us`` those of each resample, ``[resamples, steps]``."""
+        total_us = fsum(own_us.tolist())
+        if total_us == 0:
+            return _UnitError(0.0, 0.0, {}, np.zeros(len(moved_us)))
+        own = 0.0
+        kinds: dict[str, float] = defaultdict(float)
+        for step, step_us in zip(steps, own_us.tolist(), strict=True):
+            band = band_of_op(step.op, step.precision, step_us, self._profile.provenance)
+            deviation = step_us / total_us * log(band.high / band.low) / (2 * NINE_OF_TEN)
+            own += (1 - COMMON_PART) * deviation**2
+            kinds[step.op.kind] += sqrt(COMMON_PART) * deviation
+        return _UnitError(total_us, sqrt(own), dict(kinds), np.log(moved_us.sum(axis=1) / total_us))
+
+    def _deviation(self, shares: dict[Part, float]) -> float:
+        """The standard deviation of the sum of the parts' errors."""
+        variances: list[float] = []
+        kinds: dict[str, float] = defaultdict(float)
+        moved = np.zeros(len(self._resampled))
+        for part, share in shares.items():
+            unit = self._units.get(part)
+            if unit is None:
+                variances.append((share * (BOUNDARY_ERROR if part == "boundaries" else STAGE_ERROR)) ** 2)
+                continue
+            variances.append((share * unit.own) ** 2)
+            for kind, deviation in unit.kinds.items():
+                kinds[kind] += share * deviation
+            moved += share * unit.moved
+        variances += [deviation**2 for deviation in kinds.values()]
+        if len(moved):
+            variances.append(float(np.mean(moved**2)))
+        return sqrt(fsum(variances))
+
+
+def _fastest_us(table: CandidateTable, profile: DeviceProfile) -> Floats:
+    """The time alone of each step, run as the candidate that a library would choose."""
+    alone_us = table.candidate_us(device_rates(profile))
+    fastest = table.fastest(alone_us + profile.engine.dispatch_kernel_us * table.kernel_count)
+    return alone_us[fastest]
