@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.devices.load import device as load_device
@@ -96,6 +97,8 @@ class Comparison:
                 {
                     "scheduler": found.scheduler,
                     "latency_us": found.latency_us,
+                    "interval_us": found.interval_us,
+                    "ties": found.ties,
                     "speedup": self.baseline_us / found.latency_us,
                     "stages": len(found.stages),
                     "streams": found.streams,
@@ -159,7 +162,8 @@ def compare(
         if not complete:
             break
     identity = prices.identity
-    return Comparison(network, identity.device, engine, identity.to_json(), tuple(found), complete)
+    judged = _with_intervals(network, found, prices)
+    return Comparison(network, identity.device, engine, identity.to_json(), tuple(judged), complete)
 
 
 def optimize(
@@ -174,12 +178,17 @@ def optimize(
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
+    Its ``ties`` say whether it differs from the sequential schedule by more than the noise.
+
     KeyboardInterrupt ends a search of IOS with the best schedule so far, which then is not ``complete``.
     """
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
     _warm_up(network, prices)
-    return schedule(network, prices, scheduler, options, progress)
+    found = schedule(network, prices, scheduler, options, progress)
+    if scheduler == "sequential" or not found.complete:
+        return _with_intervals(network, [found], prices)[0]
+    return _with_intervals(network, [found], prices, "sequential")[0]
 
 
 def simulate(
@@ -198,7 +207,7 @@ def simulate(
     if device is None and cost_model == "simulator":
         device = _own_device(read)
     prices = _cost_model(cost_model, device, network, engine or read.engine or Engine.PAPER)
-    return reprice(read, network, prices)
+    return _with_intervals(network, [reprice(read, network, prices)], prices)[0]
 
 
 def simulate_events(
@@ -251,9 +260,21 @@ def summary(found: Schedule) -> str:
         lines.append(
             f"no schedule takes less than {found.lower_bound_us / 1e3:.3f} ms: this one is {100 * found.gap:.1f}% above"
         )
+    if expected := expectation(found):
+        lines.append(f"measured, {expected} are expected (nine times of ten)")
+    if "sequential" in found.ties:
+        lines.append("a tie with sequential: the difference is inside the noise")
     lines += [f"note: {note}" for note in found.notes]
     claim = optimality(found)
     return "\n".join([*lines, claim] if claim else lines)
+
+
+def expectation(found: Schedule) -> str | None:
+    """Where a schedule's measured latency is expected, in words; None where the prices are no prediction."""
+    if found.interval_us is None:
+        return None
+    low_us, high_us = found.interval_us
+    return f"{low_us / 1e3:.3f} to {high_us / 1e3:.3f} ms"
 
 
 def describe(space: StageSpace) -> str:
@@ -277,6 +298,30 @@ def optimality(found: Schedule) -> str | None:
     stages = describe(space) if found.options["concurrent"] else "single units and merged ones"
     among = stages if found.options["merge"] else f"{stages}, without merging"
     return f"proven optimal at these prices among all schedules of {among}"
+
+
+def _with_intervals(
+    network: Network, schedules: Sequence[Schedule], prices: CostModel, beside: str = ""
+) -> list[Schedule]:
+    """The schedules with their intervals, and with the others that differ from them by less than the noise.
+
+    Another scheduler's may be looked at ``beside`` them. Prices that predict no device have no noise.
+    KeyboardInterrupt leaves intervals and ties out: schedules that were found are kept.
+    """
+    try:
+        errors = schedule_errors(network, prices)
+        if errors is None:
+            return list(schedules)
+        others = [*schedules, *([schedule(network, prices, beside)] if beside else [])]
+        return [_with_interval(found, others, errors) for found in schedules]
+    except KeyboardInterrupt:
+        return list(schedules)
+
+
+def _with_interval(found: Schedule, others: Sequence[Schedule], errors: ScheduleErrors) -> Schedule:
+    ties = [other.scheduler for other in others if other is not found and errors.is_tie(found, other)]
+    interval = errors.interval(found)
+    return found.model_copy(update={"interval_us": [interval.low_us, interval.high_us], "ties": ties})
 
 
 def _warm_up(network: Network, prices: CostModel) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iossim.calibration.bands import DEPTHWISE, band_key, band_of, key_of, kind_of
+from iossim.calibration.bands import band_of, key_of, kind_of
 from iossim.calibration.operator import Operator
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import Band, Provenance
@@ -44,7 +44,7 @@ PRIOR_BANDS: Mapping[bool, Mapping[str, Band]] = {
 
 def interval(operator: Operator, gpu_time_us: float, profile: DeviceProfile) -> tuple[float, float]:
     """Where nine of ten measurements of an operator are expected, for a predicted time in microseconds."""
-    kind, _, _ = band_key(operator).partition(" ")
+    kind = kind_of(operator.op, operator.kind)
     band = measured_over_predicted(kind, operator.precision, gpu_time_us, profile.provenance)
     return gpu_time_us * band.low, gpu_time_us * band.high
 

@@ -30,9 +30,9 @@ from iossim.backends.simulator.kernel_times import device_rates
 from iossim.calibration.candidate_table import CandidateTable
 from iossim.calibration.operator_interval import band_of_op
 from iossim.calibration.parameter_space import with_values
+from iossim.cost.model import CostModel
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.lowering.kernel import Candidate
 from iossim.lowering.step import Step, family
 from iossim.lowering.unit import merged_step, unit_steps
 from iossim.schedule.schedule import Schedule, Stage
@@ -64,6 +64,12 @@ class LatencyInterval:
 def latency_interval(network: Network, schedule: Schedule, profile: DeviceProfile) -> LatencyInterval:
     """The interval of a schedule's latency on the device that it was priced for."""
     return ScheduleErrors(network, profile).interval(schedule)
+
+
+def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
+    """Errors of the schedules that a cost model prices; None for one that simulates no device, and so claims nothing."""
+    profile = getattr(cost_model, "profile", None)
+    return ScheduleErrors(network, profile) if isinstance(profile, DeviceProfile) else None
 
 
 def difference_noise(network: Network, first: Schedule, second: Schedule, profile: DeviceProfile) -> float:

@@ -67,9 +67,9 @@ def compare(
 def _print(comparison: Comparison) -> None:
     from rich.console import Console
 
-    from iossim.api import optimality
+    from iossim.api import expectation, optimality
     from iossim.reporting.comparison import ComparisonRow
-    from iossim.reporting.console import comparison_table
+    from iossim.reporting.console import TIE, comparison_table
 
     network = comparison.network
     title = (
@@ -87,9 +87,15 @@ def _print(comparison: Comparison) -> None:
     for note in dict.fromkeys(note for found in comparison.schedules for note in found.notes):
         console.print(f"note: {note}", style="dim", highlight=False)
     best, baseline = comparison.best, comparison.baseline
+    if best.ties:
+        console.print(f"{TIE} a tie with the best: the difference is inside the noise", highlight=False)
     if best.latency_us < baseline.latency_us * (1 - 1e-9):
+        expected = expectation(best)
         speedup = f"{baseline.latency_us / best.latency_us:.2f}x the speed of {baseline.scheduler}"
-        console.print(f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {speedup}", highlight=False)
+        tie = ", a tie" if baseline.scheduler in best.ties else ""
+        console.print(f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}", highlight=False)
+        if expected:
+            console.print(f"measured, {expected} are expected of it (nine times of ten)", highlight=False)
     else:
         console.print(f"best: none is faster than {baseline.scheduler}", highlight=False)
     if not comparison.complete:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iossim.schedule.schedule import Schedule
@@ -19,6 +20,10 @@ class ComparisonRow:
     search_s: float
     lower_bound_us: float | None = None
     published_us: float | None = None
+    #: Where nine of ten measurements are expected, from and to.
+    interval_us: tuple[float, float] | None = None
+    #: Schedulers whose schedules differ from this one by less than the noise.
+    ties: tuple[str, ...] = ()
 
     @staticmethod
     def of_schedule(schedule: Schedule, sequential_us: float, published_us: float | None = None) -> ComparisonRow:
@@ -32,6 +37,8 @@ class ComparisonRow:
             schedule.search_s,
             schedule.lower_bound_us,
             published_us,
+            None if schedule.interval_us is None else (schedule.interval_us[0], schedule.interval_us[1]),
+            tuple(schedule.ties),
         )
 
     @property
@@ -43,3 +50,9 @@ class ComparisonRow:
     def error_percent(self) -> float | None:
         """How far the latency is from the published one, with its sign; None where none is known."""
         return 100 * (self.latency_us / self.published_us - 1) if self.published_us else None
+
+
+def best_row(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
+    """The fastest; of equals the last, which searched the larger space; None of none."""
+    least_us = min((row.latency_us for row in rows), default=0.0)
+    return next((row for row in reversed(rows) if row.latency_us <= least_us * (1 + 1e-9)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from iossim.reporting.comparison import ComparisonRow
+from iossim.reporting.comparison import ComparisonRow, best_row
 from iossim.reporting.figures import PALETTE, REST, new_figure
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ _WIDTH_INCHES, _LEFT_INCHES, _RIGHT_INCHES = 8.0, 1.25, 0.35
 def comparison_figure(title: str, panels: Mapping[str, Sequence[ComparisonRow]]) -> Figure:
     """Draw one panel for each entry (a network, say), its schedulers from top to bottom.
 
-    The best scheduler of a panel stands out; bars are labelled with the latency and the speed-up.
+    The best scheduler of a panel stands out, and ties with it; bars are labelled with the latency and the speed-up, and
+    whiskers span where measurements are expected.
     """
     bars = sum(len(rows) for rows in panels.values())
     height = _HEADER_INCHES + _LEGEND_INCHES + bars * _BAR_INCHES + len(panels) * _AXIS_INCHES
@@ -41,12 +42,18 @@ def comparison_figure(title: str, panels: Mapping[str, Sequence[ComparisonRow]])
 
 
 def _draw_panel(axes: Axes, name: str, rows: Sequence[ComparisonRow]) -> None:
-    best = min(row.latency_us for row in rows)
-    longest_us = max(max(row.latency_us, row.published_us or 0.0) for row in rows)
+    best = best_row(rows)
+    longest_us = max(_right_us(row) for row in rows)
     for lane, row in enumerate(rows):
         latency_ms = row.latency_us / 1000
-        colour = PALETTE[0] if row.latency_us == best else REST
-        axes.barh(lane, latency_ms, height=0.66, color=colour, zorder=2)
+        is_tie = best is not None and row.scheduler in best.ties
+        axes.barh(
+            lane, latency_ms, height=0.66, color=PALETTE[0] if row is best or is_tie else REST,
+            alpha=0.55 if is_tie else 1.0, zorder=2,
+        )  # fmt: skip
+        if row.interval_us is not None:
+            low_us, high_us = row.interval_us
+            axes.hlines(lane, low_us / 1000, high_us / 1000, color="#555555", linewidth=1.0, zorder=3)
         if row.lower_bound_us is not None:
             axes.vlines(row.lower_bound_us / 1000, lane - 0.33, lane + 0.33, color="black", linewidth=1.6, zorder=3)
         if row.published_us is not None:
@@ -55,7 +62,7 @@ def _draw_panel(axes: Axes, name: str, rows: Sequence[ComparisonRow]) -> None:
                 markeredgecolor="black", markeredgewidth=0.7,
             )  # fmt: skip
         # Behind whatever is drawn furthest to the right.
-        right_ms = max(latency_ms, (row.published_us or 0.0) / 1000)
+        right_ms = _right_us(row) / 1000
         axes.annotate(
             f"{latency_ms:.3f} ms  {row.speedup:.2f}x", (right_ms, lane), (7, 0), textcoords="offset points",
             va="center", fontsize=8, color="#222222",
@@ -73,11 +80,20 @@ def _draw_panel(axes: Axes, name: str, rows: Sequence[ComparisonRow]) -> None:
     axes.spines["bottom"].set_color("#888888")
 
 
+def _right_us(row: ComparisonRow) -> float:
+    """Where what is drawn of a row ends."""
+    return max(row.latency_us, row.published_us or 0.0, row.interval_us[1] if row.interval_us else 0.0)
+
+
 def _draw_legend(figure: Figure, rows: Sequence[ComparisonRow], height: float) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Patch | Line2D] = [Patch(color=PALETTE[0], label="best"), Patch(color=REST, label="others")]
+    if any(row.ties for row in rows):
+        handles.append(Patch(color=PALETTE[0], alpha=0.55, label="tie with it"))
+    if any(row.interval_us is not None for row in rows):
+        handles.append(Line2D([], [], color="#555555", linewidth=1.0, label="expected"))
     if any(row.lower_bound_us is not None for row in rows):
         handles.append(
             Line2D(

@@ -9,13 +9,15 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from iossim.reporting.comparison import ComparisonRow
+from iossim.reporting.comparison import ComparisonRow, best_row
 from iossim.schedule.schedule import Schedule
 
 Cell = str | int | float | bool | None
 
 #: A dash stands for what is not known.
 ABSENT = "-"
+#: Behind a scheduler whose schedule differs from the best by less than the noise.
+TIE = "≈"
 #: The last part of a column's name, where it is a unit, goes to the second line of the header.
 _UNITS = {
     "us": "us",
@@ -84,7 +86,9 @@ def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Seque
             vertical="top",
         )
     for row in rows:
-        table.add_row(*(Text(spelled(row[column.key], column.digits) if column.key in row else "") for column in kept))
+        table.add_row(
+            *(Text(spelled(row[column.key], column.digits) if column.key in row else "") for column in kept)
+        )
     return table
 
 
@@ -102,7 +106,8 @@ def spelled(value: Cell, digits: int = 2) -> str:
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
-    """Schedulers side by side. Bounds and published figures appear where at least one is known."""
+    """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known."""
+    best = best_row(rows)
     columns = [
         Column("scheduler"),
         Column("latency_ms", digits=3),
@@ -115,12 +120,13 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         Column("published_ms"),
         Column("error_percent", digits=1),
     ]
-    return records_table(title, [_comparison_record(row) for row in rows], columns)
+    return records_table(title, [_comparison_record(row, best) for row in rows], columns)
 
 
-def _comparison_record(row: ComparisonRow) -> dict[str, Cell]:
+def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[str, Cell]:
+    is_tie = best is not None and row is not best and row.scheduler in best.ties
     return {
-        "scheduler": row.scheduler,
+        "scheduler": f"{row.scheduler} {TIE}" if is_tie else row.scheduler,
         "latency_ms": row.latency_us / 1000,
         "speedup_x": row.speedup,
         "stages": row.stages,

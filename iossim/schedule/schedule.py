@@ -70,6 +70,10 @@ class Schedule(Value):
     options: dict[str, Any] = Field(default_factory=dict)
     latency_us: float = Field(ge=0)
     lower_bound_us: float | None = None
+    #: Where nine of ten measurements are expected, from and to; None where the prices are no prediction.
+    interval_us: list[float] | None = None
+    #: Schedulers that it was compared with, and whose schedules differ by less than the noise: measured, either may win.
+    ties: list[str] = Field(default_factory=list)
     search_s: float = Field(default=0.0, ge=0)
     #: False if the search was interrupted: the best schedule so far.
     complete: bool = True
