@@ -55,8 +55,13 @@ def validate(
     from iossim.calibration.validation.report import PARTS
     from iossim.calibration.validation.report import validate as recompute
     from iossim.devices.load import device as load_device
+    from iossim.errors import OptionError
     from iossim.reporting.output_folder import check_writable, write_all
 
+    if out is None and plot:
+        raise OptionError("--plot needs a folder to write to; give --out DIR")
+    if plot and not wants_plot(None):
+        raise OptionError("--plot needs matplotlib, which is not installed; pip install 'iossim[report]'")
     if out is not None:
         check_writable(out)
     profiles = [load_device(name) for name in device] if device else None

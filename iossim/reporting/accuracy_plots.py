@@ -104,7 +104,7 @@ def networks_figure(evaluation: NetworkEvaluation) -> Figure:
         axes = figure.add_axes((left / width, (top - tall) / height, (width - left - 0.35) / width, tall / height))
         _draw_bars(axes, name, rows)
         top -= tall + axis - 0.3
-    _networks_legend(figure, evaluation, width, height)
+    _networks_legend(figure, width, height)
     return figure
 
 
@@ -112,12 +112,11 @@ def _draw_bars(axes: Axes, name: str, rows: Sequence[NetworkLatency]) -> None:
     furthest_ms = 0.0
     for lane, row in enumerate(rows):
         predicted_ms, published_ms = row.predicted_us / 1e3, row.published_us / 1e3
-        right_ms = max(predicted_ms, published_ms, (row.high_us or 0.0) / 1e3)
+        right_ms = max(published_ms, row.high_us / 1e3)
         furthest_ms = max(furthest_ms, right_ms)
         axes.barh(lane, predicted_ms, height=0.66, color=PALETTE[0], zorder=2)
-        if row.low_us is not None and row.high_us is not None:
-            reach = [[predicted_ms - row.low_us / 1e3], [row.high_us / 1e3 - predicted_ms]]
-            axes.errorbar(predicted_ms, lane, xerr=reach, color="black", linewidth=1.1, capsize=3, zorder=3)
+        reach = [[predicted_ms - row.low_us / 1e3], [row.high_us / 1e3 - predicted_ms]]
+        axes.errorbar(predicted_ms, lane, xerr=reach, color="black", linewidth=1.1, capsize=3, zorder=3)
         axes.plot(
             published_ms, lane, marker="D", markersize=5.5, color=PALETTE[1], zorder=4, markeredgecolor="black",
             markeredgewidth=0.7,
@@ -136,16 +135,15 @@ def _draw_bars(axes: Axes, name: str, rows: Sequence[NetworkLatency]) -> None:
     axes.tick_params(axis="y", length=0, labelsize=9)
 
 
-def _networks_legend(figure: Figure, evaluation: NetworkEvaluation, width: float, height: float) -> None:
+def _networks_legend(figure: Figure, width: float, height: float) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Patch | Line2D] = [Patch(color=PALETTE[0], label="predicted")]
-    if any(each.low_us is not None for each in evaluation.latencies):
-        handles.append(Line2D([], [], color="black", linewidth=1.1, label="interval"))
-    handles.append(
-        Line2D([], [], color=PALETTE[1], marker="D", markeredgecolor="black", linestyle="", label="published")
-    )
+    handles: list[Patch | Line2D] = [
+        Patch(color=PALETTE[0], label="predicted"),
+        Line2D([], [], color="black", linewidth=1.1, label="where nine of ten measurements are expected"),
+        Line2D([], [], color=PALETTE[1], marker="D", markeredgecolor="black", linestyle="", label="published"),
+    ]
     figure.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0.2 / width, 0.08 / height), ncols=3, fontsize=8,
         frameon=False, borderaxespad=0, handlelength=1.2,

@@ -147,8 +147,8 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
                 {
                     "network": f"  {each.scheduler}",
                     "predicted_ms": each.predicted_us / 1e3,
-                    "low_ms": None if each.low_us is None else each.low_us / 1e3,
-                    "high_ms": None if each.high_us is None else each.high_us / 1e3,
+                    "low_ms": each.low_us / 1e3,
+                    "high_ms": each.high_us / 1e3,
                     "published_ms": each.published_us / 1e3,
                     "error_percent": 100 * each.error,
                     "gain_x": each.speedup,
@@ -161,10 +161,11 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
 def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
     right = sum(order.is_right for order in evaluation.orders)
     mean, worst = evaluation.mean_error or 0.0, evaluation.worst_error or 0.0
-    line = f"error: mean {100 * mean:.1f}%, worst {100 * worst:+.1f}%"
-    if evaluation.coverage is not None:
-        line += f"; {100 * evaluation.coverage:.0f}% of the figures inside their intervals"
-    yield f"{line}; {right} of {len(evaluation.orders)} orders beyond 3% are right"
+    inside = sum(each.is_covered for each in evaluation.latencies)
+    yield (
+        f"error: mean {100 * mean:.1f}%, worst {100 * worst:+.1f}%; {inside} of {len(evaluation.latencies)} figures in "
+        f"their intervals; {right} of {len(evaluation.orders)} orders beyond 3% are right"
+    )
     for order in evaluation.orders:
         if not order.is_right:
             yield (

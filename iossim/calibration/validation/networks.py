@@ -12,13 +12,12 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_schedule
+from iossim.calibration.schedule_interval import ScheduleErrors
 from iossim.devices.profile import DeviceProfile
-from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import Schedule
 from iossim.scheduling.scheduler import schedule, scheduler_names
 from iossim.study.published import published_figures
 
@@ -26,16 +25,14 @@ from iossim.study.published import published_figures
 NOISE = 0.03
 
 Progress = Callable[[int, int], None]
-#: From a network, a schedule of it and a profile to the bounds of its latency in us.
-LatencyInterval = Callable[[Network, Schedule, DeviceProfile], tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkLatency:
     """A schedule that the simulator found, and the published latency of that scheduler, in us.
 
-    ``low_us`` to ``high_us`` is the interval of the prediction, None where the profile gives none. Speed-ups are over
-    the sequential schedule, of predictions and of published figures.
+    ``low_us`` to ``high_us`` is the interval of the prediction. Speed-ups are over the sequential schedule, of predictions
+    and of published figures; None where that is not published.
     """
 
     model: str
@@ -43,8 +40,8 @@ class NetworkLatency:
     scheduler: str
     predicted_us: float
     published_us: float
-    low_us: float | None = None
-    high_us: float | None = None
+    low_us: float
+    high_us: float
     speedup: float | None = None
     published_speedup: float | None = None
 
@@ -53,10 +50,8 @@ class NetworkLatency:
         return self.predicted_us / self.published_us - 1.0
 
     @property
-    def is_covered(self) -> bool | None:
-        """Whether the published latency lies in the interval; None without one."""
-        if self.low_us is None or self.high_us is None:
-            return None
+    def is_covered(self) -> bool:
+        """Whether the published latency lies in the interval."""
         return self.low_us <= self.published_us <= self.high_us
 
 
@@ -124,8 +119,7 @@ class NetworkEvaluation:
     @property
     def coverage(self) -> float | None:
         """The part of the published latencies that lies in the intervals of their predictions."""
-        known = [each.is_covered for each in self.latencies if each.is_covered is not None]
-        return fmean(known) if known else None
+        return fmean(each.is_covered for each in self.latencies) if self.latencies else None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -189,7 +183,6 @@ def published_devices() -> tuple[str, ...]:
 def evaluate_networks(
     profile: DeviceProfile,
     figures: Mapping[str, Any] | None = None,
-    interval: LatencyInterval | None = None,
     progress: Progress = lambda done, total: None,
 ) -> NetworkEvaluation:
     """Schedule every network that ``figures`` have for the device, by every scheduler that they have.
@@ -204,7 +197,7 @@ def evaluate_networks(
     latencies: list[NetworkLatency] = []
     orders: list[SchedulerOrder] = []
     for done, row in enumerate(rows):
-        found = list(_latencies(row, profile, simulator, interval))
+        found = list(_latencies(row, simulator))
         latencies += found
         orders += _orders(found)
         progress(done + 1, len(rows))
@@ -217,9 +210,7 @@ def evaluate_networks(
     )
 
 
-def _latencies(
-    row: Mapping[str, Any], profile: DeviceProfile, simulator: SimulatorCostModel, interval: LatencyInterval | None
-) -> Iterator[NetworkLatency]:
+def _latencies(row: Mapping[str, Any], simulator: SimulatorCostModel) -> Iterator[NetworkLatency]:
     network = load(row["model"], batch=row["batch"])
     published_us = {
         name: round(1e3 * float(row["latency_ms"][name]), 3)
@@ -228,17 +219,18 @@ def _latencies(
     }
     found = {name: schedule(network, simulator, name) for name in published_us}
     base = found.get("sequential")
+    errors = ScheduleErrors(network, simulator.profile)
     for name, published in published_us.items():
         own = found[name]
-        low_us, high_us = (None, None) if interval is None else interval(network, own, profile)
+        interval = errors.interval(own)
         yield NetworkLatency(
             row["model"],
             row["batch"],
             name,
             own.latency_us,
             published,
-            low_us,
-            high_us,
+            interval.low_us,
+            interval.high_us,
             None if base is None else base.latency_us / own.latency_us,
             None if base is None else published_us["sequential"] / published,
         )

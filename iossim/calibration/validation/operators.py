@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.measurement import Measurement, MeasurementSet
 from iossim.calibration.operator import HELD_OUT_FRACTION
-from iossim.calibration.predict import interval
+from iossim.calibration.operator_interval import interval
 from iossim.calibration.samples import OperatorSamples
 from iossim.calibration.validation.accuracy import Accuracy, buckets
 from iossim.calibration.validation.roofline import CalibratedRoofline, Roofs
@@ -88,10 +88,12 @@ class OperatorEvaluation:
 
     def __getitem__(self, rows: Mask) -> OperatorEvaluation:
         """A part of the rows."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return OperatorEvaluation(
-            **{name: value[rows] if isinstance(value, np.ndarray) else value for name, value in values.items()}
-        )
+        arrays: dict[str, Any] = {
+            field.name: value[rows]
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), np.ndarray)
+        }
+        return replace(self, **arrays)
 
     @property
     def unseen(self) -> OperatorEvaluation:

@@ -1,0 +1,74 @@
+"""Both engines on the stages of small networks: all of them or a sample, and each engine's optimum by the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.events.compare import compare_engines
+from iossim.calibration.validation.engines import EventDrivenStages, compare_prices
+from iossim.devices.load import device
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem
+
+DEVICE = device("v100-sxm2")
+
+
+def test_all_stages() -> None:
+    network = load("squeezenet")
+    told: list[tuple[int, int]] = []
+    found = compare_prices(network, DEVICE, progress=lambda done, total: told.append((done, total)))
+    whole = compare_engines(network, DEVICE)
+    np.testing.assert_array_equal(found.analytic_us, whole.analytic_us)
+    np.testing.assert_array_equal(found.events_us, whole.events_us)
+    np.testing.assert_array_equal(found.groups, whole.groups)
+    assert found.total == len(found.groups)
+    assert told[-1] == (found.total, found.total)
+    # The best of all is not beaten, at its own prices.
+    assert found.analytic_optimum_by_events is not None
+    assert found.events_optimum_by_analytic is not None
+    assert found.analytic_optimum_by_events >= -1e-9
+    assert found.events_optimum_by_analytic >= -1e-9
+
+
+def test_sample() -> None:
+    network = load("squeezenet")
+    whole = compare_prices(network, DEVICE)
+    first, again, other = (compare_prices(network, DEVICE, 12, seed) for seed in (3, 3, 4))
+    assert len(first.groups) == 12
+    assert first.total == whole.total
+    np.testing.assert_array_equal(first.events_us, again.events_us)
+    assert not np.array_equal(first.events_us, other.events_us)
+    assert set(first.events_us.tolist()) <= set(whole.events_us.tolist())
+    assert first.analytic_optimum_by_events is None
+    assert first.to_json()["priced"] == 12
+
+
+def test_a_stage_is_simulated_once() -> None:
+    network = load("ios_sample")
+    analytic = SimulatorCostModel(DEVICE, Precision.FP32)
+    asked: list[None] = []
+    model = EventDrivenStages(network, analytic, lambda: asked.append(None))
+    problem = ScheduleProblem.of_block(network, network.blocks[0])
+    masks = np.array([1, 3, 1, 3], dtype=np.uint64)
+    prices = model.price_stages(StageBatch.concurrent(problem, masks))
+    assert len(asked) == 2
+    assert prices[0] == prices[2]
+    merged = StageBatch(problem, masks[:1], np.array([Strategy.MERGE], dtype=np.uint8))
+    assert model.price_stages(merged).tolist() == [np.inf]
+    assert model.price_boundary(True, False) == analytic.price_boundary(True, False)
+    assert model.bounds(problem) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["v100-sxm2", "a100-sxm-40gb", "t4"])
+def test_optima_of_inception(name: str) -> None:
+    found = compare_prices(load("inception_v3"), device(name))
+    assert found.median <= 0.05
+    assert found.analytic_optimum_by_events is not None
+    assert found.events_optimum_by_analytic is not None
+    assert found.analytic_optimum_by_events <= 0.02
+    assert found.events_optimum_by_analytic <= 0.02

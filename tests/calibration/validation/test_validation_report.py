@@ -1,0 +1,53 @@
+"""The report as a value: its parts, its notes, and JSON that any reader takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from made_sets import DEVICE, made_set
+
+from iossim.calibration.measurement_set import write_measurements
+from iossim.calibration.validation.report import PARTS, validate
+from iossim.devices.load import device
+from iossim.devices.provenance import KindError
+from iossim.errors import OptionError
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "made.jsonl"
+    write_measurements(made_set(lambda operator: 1.25), path)
+    return path
+
+
+def test_operators_by_kind(data: Path) -> None:
+    report = validate(None, [data], ["operators"])
+    assert [each.kinds[0][0] for each in report.operators] == ["conv", "gemm", "relu"]
+    assert report.networks == report.engines == ()
+    document = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    for each in document["operators"]:
+        assert each["device"] == DEVICE
+        assert each["gpu_time"]["mape"] == pytest.approx(0.2)
+        assert each["held_out_rows"] == each["gpu_time"]["rows"]
+
+
+@pytest.mark.parametrize(("quoted", "said"), [(20.2, False), (7.0, True)])
+def test_a_quoted_error_that_is_no_longer_right(data: Path, quoted: float, said: bool) -> None:
+    profile = device(DEVICE)
+    error = KindError(data_set="made", kind="gemm", rows=9, mape_percent=quoted, median_error_percent=quoted)
+    provenance = profile.provenance.model_copy(update={"held_out": [error]})
+    report = validate([profile.model_copy(update={"provenance": provenance})], [data], ["operators"])
+    assert any("quotes an error of 7.0% for gemm of made; it is 20.0%" in note for note in report.notes) == said
+
+
+def test_parts(data: Path) -> None:
+    with pytest.raises(OptionError, match="did you mean 'engines'"):
+        validate(None, [data], ["engine"])
+    assert validate([device("k80")], [data], PARTS).to_json() == {
+        "operators": [],
+        "networks": [],
+        "engines": [],
+        "notes": [],
+    }

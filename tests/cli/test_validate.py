@@ -1,0 +1,115 @@
+"""``iossim validate``: tables, JSON and files from given data, and one line for what cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.calibration.operator_kinds import parse_description
+from iossim.calibration.predict import predict
+from iossim.devices.load import device
+
+ROWS = [(64 * n, 128, 256) for n in range(1, 41)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in a folder of its own, with a table of which every time is a quarter above its prediction."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOSSIM_SHARED", str(tmp_path / "nowhere"))
+    shapes = [parse_description(f"gemm m={m} n={n} k={k} trans_a=N trans_b=N") for m, n, k in ROWS]
+    lines = [
+        f"{m},{n},{k},N,N,{1.25 * each.gpu_time_us:.6f}\n"
+        for (m, n, k), each in zip(ROWS, predict(shapes, device("t4")), strict=True)
+    ]
+    Path("data").mkdir()
+    Path("data/gemm.t4.csv").write_text("m,n,k,trans_a,trans_b,latency_us\n" + "".join(lines))
+    return tmp_path
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    document = printed_json(capsys, "validate --data data --part operators --json")
+    (found,) = document["operators"]
+    assert (found["device"], found["data_set"], found["rows"]) == ("t4", "gemm.t4", 40)
+    assert found["gpu_time"]["mape"] == pytest.approx(0.2, abs=1e-4)
+    assert found["gpu_time"]["bias"] == pytest.approx(-0.2, abs=1e-4)
+    assert found["interval_coverage"] == 1.0
+    assert document["networks"] == document["engines"] == document["notes"] == []
+
+
+def test_tables_fit_eighty_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = printed(capsys, "validate --data data --part operators --part networks").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[:5] == ["gemm", "40", str(held_out()), "20.0", "20.0"] for line in lines)
+    assert any("orders beyond 3% are right" in line for line in lines)
+    assert any("|| b" in line for line in lines)
+
+
+def held_out() -> int:
+    shapes = [parse_description(f"gemm m={m} n={n} k={k} trans_a=N trans_b=N") for m, n, k in ROWS]
+    return sum(each.is_held_out() for each in shapes)
+
+
+def test_files(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    document = printed_json(
+        capsys, "validate --data data/gemm.t4.csv --part operators --part networks --json --out out"
+    )
+    names = {path.name for path in Path("out").iterdir()}
+    pictures = {f"{name}.{kind}" for name in ("operators.t4", "networks.v100-sxm2") for kind in ("svg", "png")}
+    assert names == {"validation.json", *pictures}
+    assert json.loads(Path("out/validation.json").read_text()) == document
+
+
+def test_without_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, "validate --data data --part operators --out out --no-plot")
+    assert [path.name for path in Path("out").iterdir()] == ["validation.json"]
+
+
+def test_engines(capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = printed_json(capsys, "validate --part engines --quick -d t4 --json")["engines"]
+    assert found["device"] == "t4"
+    assert found["priced"] < found["stages"]
+    assert 0 <= found["median_difference"] < 0.1
+    assert "t4" in printed(capsys, "validate --part engines --quick -d t4")
+
+
+def test_a_profile_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    own = device("t4").model_dump(mode="json", exclude={"engine", "provenance", "parameters"}, exclude_none=True)
+    Path("mine.yaml").write_text(json.dumps(own | {"name": "mine"}))
+    Path("data/gemm.t4.csv").rename("data/gemm.mine.csv")
+    (found,) = printed_json(capsys, "validate --data data --part operators -d mine.yaml --json")["operators"]
+    assert found["device"] == "mine"
+    document = printed_json(capsys, "validate --data data --part operators --json")
+    assert document["operators"] == []
+    assert "mine" in document["notes"][0]
+
+
+def test_data_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    document = printed_json(capsys, "validate --part operators -d k80 --json")
+    assert document["operators"] == []
+    assert any("nowhere" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--data nowhere", "no such file or folder"),
+        ("--data empty", "no file in the folder is of measurements"),
+        ("--data cut.jsonl", "cut"),
+        ("-d v1000", "unknown device"),
+        ("--part operator", "did you mean 'operators'"),
+        ("--data data --out data/gemm.t4.csv", "is not a folder"),
+        ("--data data --plot", "--out DIR"),
+    ],
+)
+def test_mistakes(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    Path("cut.jsonl").write_text(
+        '{"schema": "iossim-measurements", "version": 1, "device": "t4", "data_set": "x", "measu'
+    )
+    assert said in refused(capsys, f"validate {arguments}")

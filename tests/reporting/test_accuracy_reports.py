@@ -1,0 +1,78 @@
+"""Tables and pictures of accuracy: what they hold, whatever is known, and the same bytes each time."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from iossim.calibration.measurement import Header, Measurement, MeasurementSet
+from iossim.calibration.operator_kinds import parse_description
+from iossim.calibration.validation.engines import EngineAgreement
+from iossim.calibration.validation.networks import NetworkEvaluation, NetworkLatency, SchedulerOrder
+from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.calibration.validation.report import ValidationReport
+from iossim.devices.load import device
+from iossim.reporting.accuracy_tables import accuracy_tables
+
+DEVICE = "v100-sxm2"
+
+
+def evaluation(rows: int) -> OperatorEvaluation:
+    measurements = tuple(
+        Measurement(parse_description(f"relu rows={64 * n} cols=4096"), 10.0 + 2 * n) for n in range(1, rows + 1)
+    )
+    header = Header(device=DEVICE, data_set=f"relu of {rows}", includes_host_overhead=True)
+    return evaluate_operators(MeasurementSet(header, measurements), device(DEVICE))
+
+
+def latency(scheduler: str, high_us: float) -> NetworkLatency:
+    return NetworkLatency("squeezenet", 1, scheduler, 900.0, 1000.0, 800.0, high_us, 1.0, 1.1)
+
+
+@pytest.fixture(scope="module")
+def report() -> ValidationReport:
+    """Few and many rows, a figure outside its interval, an order that is wrong, stages that were sampled."""
+    order = SchedulerOrder("squeezenet", 1, "ios-both", "greedy", 0.2, -0.05)
+    networks = NetworkEvaluation(DEVICE, (latency("sequential", 950.0), latency("greedy", 1100.0)), (order,))
+    times = np.linspace(10.0, 400.0, 50)
+    agreement = EngineAgreement("inception_v3", DEVICE, 99, np.arange(50) % 3 + 1, times, 1.1 * times)
+    return ValidationReport((evaluation(3), evaluation(80)), (networks,), (agreement,), ("something was left out",))
+
+
+def test_tables(report: ValidationReport) -> None:
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(accuracy_tables(report))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    assert "0 of 1 orders beyond 3% are right" in text
+    assert "wrong: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%" in text
+    assert "1 of 2 figures in their intervals" in text
+    assert "note: something was left out" in text
+
+
+def test_an_empty_report_has_only_notes() -> None:
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(accuracy_tables(ValidationReport(notes=("nothing was there",))))
+    assert console.export_text().strip() == "note: nothing was there"
+
+
+def test_pictures(report: ValidationReport, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from iossim.reporting.accuracy_plots import accuracy_figures
+    from iossim.reporting.figures import save_figure
+
+    assert list(accuracy_figures(report)) == [f"operators.{DEVICE}", f"networks.{DEVICE}", "engines"]
+    for name in accuracy_figures(report):
+        written = []
+        for attempt in ("first", "second"):
+            path = tmp_path / f"{attempt}.svg"
+            save_figure(accuracy_figures(report)[name], path)
+            written.append(path.read_bytes())
+        assert written[0] == written[1]
+        assert b"</svg>" in written[0]
+    assert accuracy_figures(ValidationReport()) == {}
