@@ -1,0 +1,236 @@
+"""Parameters of a device that nobody measured, from those of devices that were.
+
+Each *donor* is a calibrated chip. What scales with the datasheet is taken out before donors are averaged, and put back for
+the device asked for:
+
+- **The clock under load.** Boards whose peak is large for their power do not sustain their boost clock: dynamic power
+  grows about with the square of the clock, so beyond an onset of ``x0`` GFLOP/s of peak a watt the clock falls to
+  ``sqrt(x0 / x)`` of boost. Efficiencies of arithmetic are divided by this fraction. ``x0`` is what makes the donors'
+  efficiencies agree best.
+- **The kind of memory.** The part of DRAM's peak that kernels reach is of the kind of memory (stacked HBM, or GDDR), so
+  donors with the other kind count little there.
+
+Otherwise donors of near generations count more. Averages are geometric where values are positive, since they are of
+ratios. Only fitted parameters are transferred; all others stay those of the architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from math import exp, log, sqrt
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from iossim.devices.compute_capability import LIMITS, Architecture
+from iossim.devices.parameters import EngineOverheads, ModelParameters
+from iossim.devices.provenance import Band, KindError, Provenance
+from iossim.validation import Value
+
+#: Efficiencies of arithmetic, each with the parameter that caps it on boards of little power.
+ARITHMETIC = {
+    "gemm_efficiency": "gemm_sustained_gflops_per_watt",
+    "implicit_gemm_efficiency": "sustained_gflops_per_watt",
+    "direct_efficiency": "sustained_gflops_per_watt",
+    "winograd_fused_efficiency": "sustained_gflops_per_watt",
+    "winograd_gemm_efficiency": "sustained_gflops_per_watt",
+}
+CAPS = frozenset(ARITHMETIC.values())
+#: Parts of DRAM's peak.
+MEMORY = frozenset(
+    {
+        "dram_efficiency",
+        "stream_efficiency",
+        "transform_efficiency",
+        "filter_transform_efficiency",
+        "tile_generation_efficiency",
+    }
+)
+#: Chips with stacked memory; all others have GDDR.
+STACKED_MEMORY = frozenset({"6.0", "7.0", "8.0", "9.0", "10.0"})
+#: Weight of a donor with the other kind of memory, for memory's parameters and for the others.
+OTHER_MEMORY_WEIGHT = 0.15
+OTHER_BOARD_WEIGHT = 0.5
+#: Where the clock begins to fall, GFLOP/s of peak a watt, before any donor has said so, and how sure that is (of its
+#: logarithm): boards of 250 to 300 W reach their peak at about this.
+ONSET_GFLOPS_PER_WATT = 50.0
+_ONSET_SPREAD = 0.3
+_EFFICIENCY_SPREAD = 0.1
+
+_GENERATION = {
+    Architecture.KEPLER: 0,
+    Architecture.MAXWELL: 1,
+    Architecture.PASCAL: 2,
+    Architecture.VOLTA: 3,
+    Architecture.TURING: 4,
+    Architecture.AMPERE: 5,
+    Architecture.ADA: 6,
+    Architecture.HOPPER: 6,
+    Architecture.BLACKWELL: 7,
+}
+
+
+class BoardFacts(NamedTuple):
+    """The datasheet facts that a transfer looks at; ``peak_gflops_per_watt`` is the fp32 peak over board power."""
+
+    compute_capability: str
+    peak_gflops_per_watt: float
+
+    @property
+    def has_stacked_memory(self) -> bool:
+        return self.compute_capability in STACKED_MEMORY
+
+    @property
+    def generation(self) -> int:
+        return _GENERATION[LIMITS[self.compute_capability].architecture]
+
+
+class Donor(Value):
+    """A calibrated chip: ``boards`` are the devices that its fit covers, the first the one that facts are of."""
+
+    boards: list[str] = Field(min_length=1)
+    compute_capability: str
+    peak_gflops_per_watt: float = Field(gt=0)
+    #: Fitted parameters, of the model and of the engine.
+    values: dict[str, float]
+
+    @property
+    def facts(self) -> BoardFacts:
+        return BoardFacts(self.compute_capability, self.peak_gflops_per_watt)
+
+
+class TransferTable(Value):
+    """Donors that ship, and how wrong a transfer to each was when its own measurements took no part."""
+
+    donors: list[Donor] = Field(default_factory=list)
+    date: str | None = None
+    #: Errors of devices left out: from datasheet facts alone, and refined with a few of their measurements.
+    zero_shot: list[KindError] = Field(default_factory=list)
+    refined: list[KindError] = Field(default_factory=list)
+    #: The bands of both, over all devices left out.
+    bands: dict[str, list[Band]] = Field(default_factory=dict)
+    refined_bands: dict[str, list[Band]] = Field(default_factory=dict)
+
+    def covers(self, device: str) -> bool:
+        """Whether a device is one of the donors' boards."""
+        return any(device in donor.boards for donor in self.donors)
+
+
+def transferred_values(facts: BoardFacts, donors: Sequence[Donor]) -> dict[str, float]:
+    """Values of the parameters that all donors have, for a device with these facts; raises ValueError without donors."""
+    if not donors:
+        raise ValueError("no donor to transfer parameters from")
+    onset = clock_onset(donors)
+    own_clock = sustained_clock(facts.peak_gflops_per_watt, onset)
+    shared = [name for name in donors[0].values if all(name in donor.values for donor in donors)]
+    result: dict[str, float] = {}
+    for name in shared:
+        if name in CAPS:
+            continue
+        weights = [_weight(facts, donor.facts, name in MEMORY) for donor in donors]
+        if name in ARITHMETIC:
+            reached = [_reached(donor, name) / _clock(donor, onset) for donor in donors]
+            result[name] = min(1.0, own_clock * _mean(reached, weights))
+        else:
+            result[name] = _mean([donor.values[name] for donor in donors], weights)
+    best = max([own_clock, *(result[name] for name in ARITHMETIC if name in result)])
+    for name in sorted(CAPS & set(shared)):
+        # The efficiencies hold the clock under load already.
+        result[name] = facts.peak_gflops_per_watt * best
+    return result
+
+
+def sustained_clock(peak_gflops_per_watt: float, onset_gflops_per_watt: float) -> float:
+    """The clock under full load over the boost clock, at most 1."""
+    return min(1.0, sqrt(onset_gflops_per_watt / peak_gflops_per_watt))
+
+
+def clock_onset(donors: Sequence[Donor]) -> float:
+    """GFLOP/s of peak a watt beyond which clocks fall: what makes the donors' efficiencies agree best.
+
+    Least squares of the logarithms around each parameter's mean, with a prior, over a grid of steps of one per cent.
+    """
+
+    def disagreement(onset: float) -> float:
+        total = (log(onset / ONSET_GFLOPS_PER_WATT) / _ONSET_SPREAD) ** 2
+        for name in ARITHMETIC:
+            entries = [log(_reached(donor, name) / _clock(donor, onset)) for donor in donors if name in donor.values]
+            if entries:
+                mean = sum(entries) / len(entries)
+                total += sum(((entry - mean) / _EFFICIENCY_SPREAD) ** 2 for entry in entries) / len(ARITHMETIC)
+        return total
+
+    return min((ONSET_GFLOPS_PER_WATT * exp(step / 100) for step in range(-80, 81)), key=disagreement)
+
+
+def _reached(donor: Donor, name: str) -> float:
+    """The part of the peak at boost clock that a donor's kernels reach, throttling included."""
+    cap = donor.values.get(ARITHMETIC[name])
+    efficiency = donor.values[name]
+    return efficiency if cap is None else min(efficiency, cap / donor.peak_gflops_per_watt)
+
+
+def _clock(donor: Donor, onset: float) -> float:
+    return sustained_clock(donor.peak_gflops_per_watt, onset)
+
+
+def _weight(facts: BoardFacts, donor: BoardFacts, is_memory: bool) -> float:
+    near = 1.0 / (1 + abs(facts.generation - donor.generation))
+    if facts.has_stacked_memory == donor.has_stacked_memory:
+        return near
+    return near * (OTHER_MEMORY_WEIGHT if is_memory else OTHER_BOARD_WEIGHT)
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Weighted mean: geometric of positive values, else arithmetic."""
+    total = sum(weights)
+    if min(values) > 0.0:
+        return exp(sum(weight * log(value) for value, weight in zip(values, weights, strict=True)) / total)
+    return sum(weight * value for value, weight in zip(values, weights, strict=True)) / total
+
+
+@cache
+def transfer_table() -> TransferTable:
+    """The table that ships, ``devices/transfer.yaml``; ``python -m iossim.calibration.leave_one_out`` makes it."""
+    import yaml
+
+    entry = resources.files("iossim.devices") / "transfer.yaml"
+    if not entry.is_file():
+        return TransferTable()
+    return TransferTable.model_validate(yaml.load(entry.read_text(encoding="utf-8"), yaml.CSafeLoader))
+
+
+def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
+    """``parameters``, ``engine`` and ``provenance`` of a device of which no parameter is known.
+
+    None where the table has no donors, and for the donors' own boards: what is left out of a calibrated device's file is
+    its architecture's default.
+    """
+    table = transfer_table()
+    if not table.donors or table.covers(name):
+        return None
+    values = transferred_values(facts, table.donors)
+    return {
+        "parameters": {key: values[key] for key in values if key in ModelParameters.model_fields},
+        "engine": {key: values[key] for key in values if key in EngineOverheads.model_fields},
+        "provenance": transferred_provenance(table),
+    }
+
+
+def transferred_provenance(table: TransferTable, samples: int = 0) -> Provenance:
+    """The provenance of transferred parameters; ``samples`` measurements of the device itself refined them."""
+    donors = ", ".join(donor.boards[0] for donor in table.donors)
+    errors = table.refined if samples and table.refined else table.zero_shot
+    bands = table.refined_bands if samples and table.refined_bands else table.bands
+    convolutions = [error.mape_percent for error in errors if error.kind == "conv"]
+    note = f"transferred from {donors}"
+    if samples:
+        note += f", refined with {samples} measurements of the device"
+    if convolutions:
+        note += (
+            f"; with each of these left out, so predicted, convolutions were off by "
+            f"{sum(convolutions) / len(convolutions):.1f} % on average, {max(convolutions):.1f} % at worst"
+        )
+    return Provenance(kind="transferred", note=note, date=table.date, held_out=list(errors), bands=dict(bands))
