@@ -14,6 +14,7 @@ from iossim.calibration.validation.engines import EngineAgreement
 from iossim.calibration.validation.networks import NetworkEvaluation
 from iossim.calibration.validation.operators import OperatorEvaluation
 from iossim.calibration.validation.report import ValidationReport
+from iossim.calibration.validation.stages import StageEvaluation
 from iossim.ir.types import Precision
 from iossim.reporting.console import Cell, Column, records_table
 
@@ -27,6 +28,12 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
             operators_table(report.operators),
             "total: with the host's overhead; inside: measured times in the interval of their prediction; roof: mean error of a calibrated roofline",
             *_clamped(report.operators),
+        )
+    if report.stages:
+        parts += _titled(
+            "measured stages of several groups: errors, %",
+            stages_table(report.stages),
+            "gain: what running side by side is worth, the time in one stream over that of the stage",
         )
     for networks in report.networks:
         parts += _networks(networks)
@@ -94,6 +101,39 @@ def _clamped(evaluations: Sequence[OperatorEvaluation]) -> Iterator[str]:
     if counts:
         of = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         yield f"rows with less GPU time than their recording can tell, taken for the least that it can: {of}"
+
+
+def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
+    """Stages of several groups, a line for each data set; errors in percent."""
+    columns = [
+        Column("data set", wraps=True),
+        Column("stages"),
+        Column("mean", digits=1),
+        Column("median", digits=1),
+        Column("bias", digits=1),
+        Column("tau"),
+        Column("gain", "mean\nof gain", digits=1),
+        Column("gain_bias", "bias\nof gain", digits=1),
+    ]
+    rows: list[dict[str, Cell]] = []
+    for device, own in groupby(evaluations, key=lambda each: each.device):
+        rows.append({"data set": device})
+        for each in own:
+            concurrent = each.concurrent
+            latency, gain = concurrent.latency(), concurrent.gain()
+            rows.append(
+                {
+                    "data set": f"  {each.data_set}",
+                    "stages": len(concurrent),
+                    "mean": _percent(latency.mean_error),
+                    "median": _percent(latency.median_error),
+                    "bias": _percent(latency.bias),
+                    "tau": latency.kendall_tau,
+                    "gain": _percent(gain.mean_error),
+                    "gain_bias": _percent(gain.bias),
+                }
+            )
+    return _without_wrapped_numbers(records_table("", rows, columns))
 
 
 def _networks(evaluation: NetworkEvaluation) -> Iterator[RenderableType]:

@@ -15,6 +15,7 @@ from iossim.calibration.validation.engines import EngineAgreement
 from iossim.calibration.validation.networks import NetworkEvaluation, NetworkLatency, SchedulerOrder
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.calibration.validation.report import ValidationReport
+from iossim.calibration.validation.stages import StageEvaluation
 from iossim.devices.load import device
 from iossim.reporting.accuracy_tables import accuracy_tables
 
@@ -40,7 +41,10 @@ def report() -> ValidationReport:
     networks = NetworkEvaluation(DEVICE, (latency("sequential", 950.0), latency("greedy", 1100.0)), (order,))
     times = np.linspace(10.0, 400.0, 50)
     agreement = EngineAgreement("inception_v3", DEVICE, 99, np.arange(50) % 3 + 1, times, 1.1 * times)
-    return ValidationReport((evaluation(3), evaluation(80)), (networks,), (agreement,), ("something was left out",))
+    stages = StageEvaluation(DEVICE, "pairs", np.array([1, 2, 2]), *(np.array([5.0, 8.0, 9.0]) for _ in range(4)))
+    return ValidationReport(
+        (evaluation(3), evaluation(80)), (stages,), (networks,), (agreement,), ("something was left out",)
+    )
 
 
 def test_tables(report: ValidationReport) -> None:
@@ -52,6 +56,7 @@ def test_tables(report: ValidationReport) -> None:
     assert "0 of 1 orders beyond 3% are right" in text
     assert "wrong: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%" in text
     assert "1 of 2 figures in their intervals" in text
+    assert "pairs 2 0.0 0.0" in text
     assert "note: something was left out" in text
 
 

@@ -12,6 +12,7 @@ from iossim.calibration.validation.data_sets import DataSets, read_data_sets
 from iossim.calibration.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
 from iossim.calibration.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.calibration.validation.stages import StageEvaluation, evaluate_stages
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, did_you_mean
@@ -33,6 +34,8 @@ class ValidationReport:
     """What was evaluated, in the order of the data sets and devices; parts not asked for are empty."""
 
     operators: tuple[OperatorEvaluation, ...] = ()
+    #: Of the data sets that hold stages.
+    stages: tuple[StageEvaluation, ...] = ()
     networks: tuple[NetworkEvaluation, ...] = ()
     engines: tuple[EngineAgreement, ...] = ()
     #: What was left out, and why.
@@ -42,6 +45,7 @@ class ValidationReport:
         """JSON values; errors and differences are fractions, times us."""
         return {
             "operators": [each.to_json() for each in self.operators],
+            "stages": [each.to_json() for each in self.stages],
             "networks": [each.to_json() for each in self.networks],
             "engines": [each.to_json() for each in self.engines],
             "notes": list(self.notes),
@@ -64,6 +68,7 @@ def validate(
         if part not in PARTS:
             raise OptionError(f"--part {part!r} is not known; {did_you_mean(part, PARTS)}")
     operators: tuple[OperatorEvaluation, ...] = ()
+    stages: tuple[StageEvaluation, ...] = ()
     networks: list[NetworkEvaluation] = []
     engines: list[EngineAgreement] = []
     notes: list[str] = []
@@ -71,6 +76,7 @@ def validate(
         data = read_data_sets(places, profiles)
         notes += data.notes
         operators = _operators(data, progress("operators"))
+        stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
         notes += _quoted(operators, data)
     if "networks" in parts:
         for profile in _profiles(profiles, published_devices()):
@@ -81,7 +87,7 @@ def validate(
             told = progress(f"engines on {profile.name}")
             sample = QUICK_STAGES if quick else None
             engines.append(compare_prices(network, profile, sample, SEED, progress=told))
-    return ValidationReport(operators, tuple(networks), tuple(engines), tuple(notes))
+    return ValidationReport(operators, stages, tuple(networks), tuple(engines), tuple(notes))
 
 
 def _operators(data: DataSets, progress: Callable[[int, int], None]) -> tuple[OperatorEvaluation, ...]:

@@ -47,6 +47,7 @@ def test_parts(data: Path) -> None:
         validate(None, [data], ["engine"])
     assert validate([device("k80")], [data], PARTS).to_json() == {
         "operators": [],
+        "stages": [],
         "networks": [],
         "engines": [],
         "notes": [],
