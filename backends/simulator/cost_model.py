@@ -74,12 +74,7 @@ class SimulatorCostModel:
             price_masks(
                 np.ascontiguousarray(batch.masks, dtype=np.uint64),
                 problem.predecessors,
-                prepared.kernel_begin,
-                prepared.alone_us,
-                prepared.issue_demand,
-                prepared.dram_demand,
-                prepared.host_us,
-                prepared.single_us,
+                prepared.kernels,
                 self.profile.parameters.crowding,
                 prices,
             )
@@ -96,24 +91,26 @@ class SimulatorCostModel:
         return (costs.join_us if left_concurrent else 0.0) + (costs.fork_us if right_concurrent else 0.0)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
-        """Bounds by the fluid's own rules; resources are host issue, issue capacity and DRAM.
+        """Bounds by the fluid's own rules; resources are host issue, issue capacity, and what all SMs share.
 
-        While two or more kernels are active, their demands count ``1 + crowding`` times or more, so a kernel of demand
-        ``d`` that runs beside others takes ``(1 + crowding) * d`` of the device's time for each of its own, and one that
-        runs by itself takes all of it: at least the smaller of the two, whatever part of it runs which way.
+        On no SM do the resident blocks together get more than it has, so neither do they on all SMs. While two or more
+        kernels are active, their demands count ``1 + crowding`` times or more, so a kernel of demand ``d`` that runs beside
+        others takes ``(1 + crowding) * d`` of the device's time for each of its own, and one that runs by itself takes all
+        of it: at least the smaller of the two, whatever part of it runs which way.
         """
         prepared = self.prepare(problem)
+        kernels = prepared.kernels
         crowded = 1.0 + self.profile.parameters.crowding
         work = np.stack(
             [
-                prepared.per_unit(prepared.host_us),
-                prepared.per_unit(prepared.alone_us * np.minimum(1.0, crowded * prepared.issue_demand)),
-                prepared.per_unit(prepared.alone_us * np.minimum(1.0, crowded * prepared.dram_demand)),
+                prepared.per_unit(kernels.host_us),
+                prepared.per_unit(kernels.alone_us * np.minimum(1.0, crowded * kernels.issue_demand)),
+                prepared.per_unit(kernels.alone_us * np.minimum(1.0, crowded * kernels.device_demand)),
             ],
             axis=1,
         )
         keep = 1.0 - _ROUNDING
-        return StageBounds(prepared.per_unit(prepared.alone_us) * keep, prepared.single_us * keep, work * keep)
+        return StageBounds(prepared.per_unit(kernels.alone_us) * keep, kernels.single_us * keep, work * keep)
 
     def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
         """When each kernel of a schedule runs; its last end is the schedule's latency, boundaries included."""
@@ -198,20 +195,15 @@ class SimulatorCostModel:
             problem = ScheduleProblem.of_block(network, Block(f"stage {number}", tuple(units)))
             prepared = self.prepare(problem)
             labels, mask, predecessors = list(problem.unit_names), problem.full, problem.predecessors
-        table = np.zeros((len(prepared.alone_us), 3), dtype=np.float64)
+        table = np.zeros((len(prepared.kernels.alone_us), 3), dtype=np.float64)
         duration_us = stage_spans(
             np.uint64(mask),
             predecessors,
-            prepared.kernel_begin,
-            prepared.alone_us,
-            prepared.issue_demand,
-            prepared.dram_demand,
-            prepared.host_us,
-            prepared.single_us,
+            prepared.kernels,
             self.profile.parameters.crowding,
             table,
         )
-        begin = prepared.kernel_begin.tolist()
+        begin = prepared.kernels.kernel_begin.tolist()
         spans = [
             Span(name, label, number, int(table[kernel, 0]), float(table[kernel, 1]), float(table[kernel, 2]))
             for unit, label in enumerate(labels)

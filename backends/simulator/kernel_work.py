@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iossim.backends.simulator.kernel_model import _MATRIX_CLASSES, _TILED_CLASSES, _WINDOW_CLASSES, KernelModel
-from iossim.devices.compute_capability import WARP_THREADS
+import numpy as np
+
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, ISSUE, L2, POWER, kernel_table, time_kernels
 from iossim.lowering.kernel import Kernel, ceil_div
 from iossim.lowering.occupancy import resident_blocks
 
@@ -39,26 +41,44 @@ class KernelWork:
 
 
 def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
-    """The work of a kernel, such that ``n`` resident blocks take what a wave of ``n`` takes in the kernel model.
+    """The work of a kernel, such that it takes alone what the kernel model says.
 
-    A wave of ``n`` blocks takes ``max(n, hiding) * block_us + prologue_us`` there; a full wave takes exactly that here,
-    and a partial one at most a part of the prologue less.
+    Issue and L2 work are those of the model, spread over the blocks. What is left of the model's duration is latency:
+    the least time of a block, chosen so that the waves of an idle device end when the model says.
     """
-    resident = resident_blocks(
-        model._limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
+    table = kernel_table(model.profile.limits, (kernel,))
+    (times,) = time_kernels(table, model.rates)
+    # Power is a limit of the device, not of an SM: the blocks are as without it, and the whole kernel has it beside them.
+    unlimited_rates = np.full_like(model.rates.sustained_flops_per_us, np.inf)
+    (unlimited,) = time_kernels(table, model.rates._replace(sustained_flops_per_us=unlimited_rates))
+    alone_us, arithmetic_us, l2_us, dram_us, full_us = (
+        float(unlimited[column]) for column in (ALONE, ARITHMETIC, L2, DRAM, ISSUE)
     )
-    block_us = kernel.flops / kernel.blocks / model._flops_per_us_per_sm[kernel.work_class, kernel.precision]
-    prologue_us = model._prologue_us if kernel.work_class in _TILED_CLASSES else 0.0
-    hiding = model._hiding_warps * WARP_THREADS / kernel.threads_per_block
-    issue_us = block_us + prologue_us / max(1, resident)
-    least_us = max(hiding * block_us + prologue_us, issue_us)
-    if resident and (kernel.precision not in model._is_reduced or kernel.work_class not in _MATRIX_CLASSES):
-        # What the board's power sustains holds for the whole kernel: it slows all blocks alike.
-        waves, rest = divmod(ceil_div(kernel.blocks, model._sms), resident)
-        waves_us = waves * max(least_us, resident * issue_us) + (max(least_us, rest * issue_us) if rest else 0.0)
-        slower = max(1.0, kernel.flops / model._sustained_flops_per_us / waves_us) if waves_us else 1.0
-        issue_us, least_us = issue_us * slower, least_us * slower
-    memory_factor = model._window_factor if kernel.work_class in _WINDOW_CLASSES else 1.0
+    power_us = float(times[POWER])
+    if times[ARITHMETIC] > unlimited[ARITHMETIC]:
+        power_us = float(times[ALONE]) - model.rates.gap_us
+    resident = resident_blocks(
+        model.profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
+    )
+    gap_us = model.rates.gap_us
+    if resident == 0:
+        issue_us = least_us = float("inf")
+    else:
+        # ``full_us`` is the longer of both on all SMs evenly; the shorter one keeps its proportion.
+        spread = kernel.blocks / model.profile.sm_count
+        longer_us = max(arithmetic_us, l2_us)
+        share = full_us / spread
+        issue_us = share if arithmetic_us >= l2_us else share * arithmetic_us / longer_us
+        l2_us = share if l2_us > arithmetic_us else (share * l2_us / longer_us if longer_us else 0.0)
+        busiest = ceil_div(kernel.blocks, model.profile.sm_count)
+        least_us = _least_us(alone_us - gap_us, busiest, resident, max(issue_us, l2_us))
+        # Waves that the model does not see in full would take longer here than there.
+        waves, rest = divmod(busiest, resident)
+        waves_us = waves * max(least_us, resident * share) + (max(least_us, rest * share) if rest else 0.0)
+        if waves_us > alone_us - gap_us > 0.0:
+            slower = (alone_us - gap_us) / waves_us
+            issue_us, l2_us, least_us = issue_us * slower, l2_us * slower, least_us * slower
+        least_us = max(least_us, issue_us)
     return KernelWork(
         kernel.name,
         kernel.blocks,
@@ -67,7 +87,18 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         kernel.shared_bytes_per_block,
         issue_us,
         least_us,
-        kernel.l2_bytes / kernel.blocks / (model._l2_bytes_per_us_per_sm * memory_factor),
-        model.dram_bytes(kernel) / (model._dram_bytes_per_us * memory_factor),
-        model._gap_us,
+        l2_us,
+        dram_us,
+        gap_us,
+        power_us,
     )
+
+
+def _least_us(total_us: float, busiest: int, resident: int, share_us: float) -> float:
+    """The least time of a block with which waves of ``resident`` blocks of ``share_us`` each take ``total_us``."""
+    waves, rest = divmod(busiest, resident)
+    least_us = total_us / (waves + (rest > 0))
+    if least_us < resident * share_us and rest:
+        # Full waves are held up by their work, only the last one by latency.
+        least_us = total_us - waves * resident * share_us
+    return max(0.0, least_us)

@@ -10,7 +10,8 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
+from iossim.backends.simulator.stage_model import StageKernels
 from iossim.devices.parameters import EngineOverheads
 from iossim.lowering.kernel import Candidate
 from iossim.lowering.unit import StepCandidates
@@ -26,7 +27,9 @@ class UnitPrice:
     names: tuple[str, ...]
     alone_us: tuple[float, ...]
     issue_demand: tuple[float, ...]
-    dram_demand: tuple[float, ...]
+    device_demand: tuple[float, ...]
+    spread: tuple[float, ...]
+    warps: tuple[float, ...]
     host_us: tuple[float, ...]
 
     @property
@@ -42,49 +45,48 @@ class UnitPrice:
 
 @dataclass(frozen=True, eq=False)
 class PreparedProblem:
-    """The units' kernels, flat. ``kernel_begin[u]`` to ``kernel_begin[u + 1]`` are unit ``u``'s."""
+    """The units' kernels, and the same flat."""
 
     units: tuple[UnitPrice, ...]
-    kernel_begin: NDArray[np.int64]
-    alone_us: NDArray[np.float64]
-    issue_demand: NDArray[np.float64]
-    dram_demand: NDArray[np.float64]
-    host_us: NDArray[np.float64]
-    single_us: NDArray[np.float64]
+    kernels: StageKernels
 
     @staticmethod
     def of(units: Sequence[UnitPrice]) -> PreparedProblem:
         begin = np.zeros(len(units) + 1, dtype=np.int64)
         np.cumsum([len(unit.names) for unit in units], out=begin[1:])
-        alone, issue, dram, host = (
+        columns = (
             np.array([value for unit in units for value in getattr(unit, name)], dtype=np.float64)
-            for name in ("alone_us", "issue_demand", "dram_demand", "host_us")
+            for name in ("alone_us", "issue_demand", "device_demand", "spread", "warps", "host_us")
         )
         single = np.array([unit.single_us for unit in units], dtype=np.float64)
-        return PreparedProblem(tuple(units), begin, alone, issue, dram, host, single)
+        return PreparedProblem(tuple(units), StageKernels(begin, *columns, single))
 
     def per_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sums of a value of each kernel over each unit, shape ``[units]``, rounded alike under every Python."""
-        begin = self.kernel_begin.tolist()
+        begin = self.kernels.kernel_begin.tolist()
         return np.array([fsum(values[a:b]) for a, b in pairwise(begin)])
 
 
 def price_unit(model: KernelModel, steps: StepCandidates, costs: EngineOverheads | None) -> UnitPrice:
     """Choose each step's fastest candidate. ``costs`` prices its issue; without, the host issues for nothing."""
     names: list[str] = []
-    alone: list[float] = []
-    issue: list[float] = []
-    dram: list[float] = []
+    prices: list[KernelPrice] = []
     host: list[float] = []
     for candidates in steps:
-        candidate, prices = model.fastest(candidates)
-        for position, (kernel, price) in enumerate(zip(candidate.kernels, prices, strict=True)):
-            names.append(kernel.name)
-            alone.append(price.alone_us)
-            issue.append(price.issue_demand)
-            dram.append(price.dram_demand)
+        candidate, own = model.fastest(candidates)
+        names += [kernel.name for kernel in candidate.kernels]
+        prices += own
+        for position in range(len(candidate.kernels)):
             host.append(0.0 if costs is None else host_issue_us(candidate, position, costs))
-    return UnitPrice(tuple(names), tuple(alone), tuple(issue), tuple(dram), tuple(host))
+    return UnitPrice(
+        tuple(names),
+        tuple(price.alone_us for price in prices),
+        tuple(price.issue_demand for price in prices),
+        tuple(price.device_demand for price in prices),
+        tuple(price.spread for price in prices),
+        tuple(price.warps for price in prices),
+        tuple(host),
+    )
 
 
 def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -> float:

@@ -1,18 +1,23 @@
 """What a concurrent stage costs: its groups' kernels sharing the device, issued by the host one by one.
 
-A fluid model. Each group runs its kernels one after another on a stream of its own; all kernels that run at a time
-share issue capacity and DRAM in proportion to their demands. While the larger of the two sums of demands is at most 1,
-every kernel runs as fast as alone; above, all stretch by it. A stream too many hurts: with ``n`` kernels active, the
-demands count ``1 + crowding * (n - 1)`` times. The host issues the kernels group after group, lowest unit first, and
-a kernel cannot start before it is issued.
+A fluid model. Each group runs its kernels one after another on a stream of its own; a kernel cannot start before the
+host, which issues group after group, lowest unit first, has issued it.
+
+Kernels share two things. *SMs*: the blocks of a kernel that are resident at a time lie on all SMs, or, where they do not
+divide evenly, one more lies on a part of them: on the SMs with most room, those that hold the fewest warps when the
+kernel starts. So the SMs fall into a few segments of equal load. An SM whose blocks ask for more than it has makes them
+wait, and a kernel is as slow as its slowest SM. *The device*: DRAM bandwidth and power, shared by all in proportion to
+their demands. While nothing is asked for more than there is, every kernel runs as fast as alone.
 
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that
 cutting a chain into stages changes nothing.
 
-All compiled code is in this one file. ``kernel_begin[u]`` to ``kernel_begin[u + 1]`` are unit ``u``'s kernels.
+All compiled code is in this one file.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,168 +32,220 @@ Masks = NDArray[np.uint64]
 MAX_GROUPS = 64
 
 
+class StageKernels(NamedTuple):
+    """The kernels of a problem's units, flat: ``kernel_begin[u]`` to ``kernel_begin[u + 1]`` are unit ``u``'s.
+
+    ``single_us`` has an entry a unit, all others one a kernel; see ``KernelPrice`` and ``UnitPrice``.
+    """
+
+    kernel_begin: Integers
+    alone_us: Floats
+    issue_demand: Floats
+    device_demand: Floats
+    spread: Floats
+    warps: Floats
+    host_us: Floats
+    single_us: Floats
+
+
+class _Room(NamedTuple):
+    """Arrays to work in: groups, their kernels in order of issue, and the segments of the SMs."""
+
+    groups: Masks
+    group_begin: Integers
+    order: Integers
+    issued_us: Floats
+    position: Integers
+    remaining: Floats
+    started: Integers
+    stretch: Floats
+    #: Of each segment: the part of the SMs, its load, its warps, and the kernels with blocks on it.
+    segments: Floats
+    members: NDArray[np.bool_]
+
+
 @jit
-def price_masks(
-    masks: Masks,
-    predecessors: Masks,
-    kernel_begin: Integers,
-    alone_us: Floats,
-    issue_demand: Floats,
-    dram_demand: Floats,
-    host_us: Floats,
-    single_us: Floats,
-    crowding: float,
-    prices: Floats,
-) -> None:
+def price_masks(masks: Masks, predecessors: Masks, kernels: StageKernels, crowding: float, prices: Floats) -> None:
     """Write the price of each mask, as a concurrent stage, to ``prices``."""
-    kernels = len(alone_us)
-    order = np.empty(kernels, dtype=np.int64)
-    issued_us = np.empty(kernels, dtype=np.float64)
-    group_begin = np.empty(MAX_GROUPS + 1, dtype=np.int64)
-    groups = np.empty(MAX_GROUPS, dtype=np.uint64)
+    room = _make_room(len(kernels.alone_us))
     spans = np.empty((0, 3), dtype=np.float64)
     for index in range(len(masks)):
-        prices[index] = _price(
-            masks[index], predecessors, kernel_begin, alone_us, issue_demand, dram_demand, host_us, single_us,
-            crowding, groups, group_begin, order, issued_us, spans,
-        )  # fmt: skip
+        prices[index] = _price(masks[index], predecessors, kernels, crowding, room, spans)
 
 
 @jit
-def stage_spans(
-    mask: np.uint64,
-    predecessors: Masks,
-    kernel_begin: Integers,
-    alone_us: Floats,
-    issue_demand: Floats,
-    dram_demand: Floats,
-    host_us: Floats,
-    single_us: Floats,
-    crowding: float,
-    spans: Floats,
-) -> float:
+def stage_spans(mask: np.uint64, predecessors: Masks, kernels: StageKernels, crowding: float, spans: Floats) -> float:
     """The price of one stage; for each of its kernels ``spans[kernel]`` becomes stream, start and end."""
-    kernels = len(alone_us)
-    return _price(
-        mask, predecessors, kernel_begin, alone_us, issue_demand, dram_demand, host_us, single_us, crowding,
-        np.empty(MAX_GROUPS, dtype=np.uint64), np.empty(MAX_GROUPS + 1, dtype=np.int64),
-        np.empty(kernels, dtype=np.int64), np.empty(kernels, dtype=np.float64), spans,
-    )  # fmt: skip
+    price: float = _price(mask, predecessors, kernels, crowding, _make_room(len(kernels.alone_us)), spans)
+    return price
+
+
+@jit
+def _make_room(kernels: int) -> _Room:
+    return _Room(
+        np.empty(MAX_GROUPS, dtype=np.uint64),
+        np.empty(MAX_GROUPS + 1, dtype=np.int64),
+        np.empty(kernels, dtype=np.int64),
+        np.empty(kernels, dtype=np.float64),
+        np.empty(MAX_GROUPS, dtype=np.int64),
+        np.empty(MAX_GROUPS, dtype=np.float64),
+        np.empty(MAX_GROUPS, dtype=np.int64),
+        np.empty(MAX_GROUPS, dtype=np.float64),
+        np.empty((MAX_GROUPS + 1, 3), dtype=np.float64),
+        np.empty((MAX_GROUPS + 1, MAX_GROUPS), dtype=np.bool_),
+    )
 
 
 @jit
 def _price(
-    mask: np.uint64,
-    predecessors: Masks,
-    kernel_begin: Integers,
-    alone_us: Floats,
-    issue_demand: Floats,
-    dram_demand: Floats,
-    host_us: Floats,
-    single_us: Floats,
-    crowding: float,
-    groups: Masks,
-    group_begin: Integers,
-    order: Integers,
-    issued_us: Floats,
-    spans: Floats,
+    mask: np.uint64, predecessors: Masks, kernels: StageKernels, crowding: float, room: _Room, spans: Floats
 ) -> float:
-    """The price of one stage; ``groups``, ``group_begin``, ``order`` and ``issued_us`` are room to work in."""
-    count = _find_groups(mask, predecessors, groups)
+    """The price of one stage."""
+    count = _find_groups(mask, predecessors, room.groups)
     if count <= 1:
-        return _single_group(mask, kernel_begin, alone_us, single_us, spans)
+        return _single_group(mask, kernels, spans)
     # The kernels of each group in order, and when the host has issued them.
     place = 0
     clock = 0.0
     for group in range(count):
-        group_begin[group] = place
-        members = groups[group]
+        room.group_begin[group] = place
+        members = room.groups[group]
         while members:
             unit = _lowest_bit(members)
             members &= members - np.uint64(1)
-            for kernel in range(kernel_begin[unit], kernel_begin[unit + 1]):
-                clock += host_us[kernel]
-                order[place] = kernel
-                issued_us[place] = clock
+            for kernel in range(kernels.kernel_begin[unit], kernels.kernel_begin[unit + 1]):
+                clock += kernels.host_us[kernel]
+                room.order[place] = kernel
+                room.issued_us[place] = clock
                 place += 1
-    group_begin[count] = place
-    return _share(
-        count, group_begin, order, issued_us, alone_us, issue_demand, dram_demand, crowding, spans
-    )  # fmt: skip
+    room.group_begin[count] = place
+    return _share(count, kernels, crowding, room, spans)
 
 
 @jit
-def _share(
-    count: int,
-    group_begin: Integers,
-    order: Integers,
-    issued_us: Floats,
-    alone_us: Floats,
-    issue_demand: Floats,
-    dram_demand: Floats,
-    crowding: float,
-    spans: Floats,
-) -> float:
+def _share(count: int, kernels: StageKernels, crowding: float, room: _Room, spans: Floats) -> float:
     """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done."""
-    position = np.empty(count, dtype=np.int64)
-    remaining = np.empty(count, dtype=np.float64)
-    active = np.zeros(count, dtype=np.bool_)
     for group in range(count):
-        position[group] = group_begin[group]
+        room.position[group] = room.group_begin[group]
+        room.remaining[group] = -1.0  # none runs
+    active = 0  # groups whose kernel runs, in the order in which they started, in ``room.started``
     now = 0.0
     while True:
-        running = 0
-        issue = 0.0
-        dram = 0.0
         next_issue = np.inf
         for group in range(count):
-            place = position[group]
-            if place == group_begin[group + 1]:
+            place = room.position[group]
+            if room.remaining[group] >= 0.0 or place == room.group_begin[group + 1]:
                 continue
-            kernel = order[place]
-            if not active[group]:
-                if issued_us[place] > now:
-                    next_issue = min(next_issue, issued_us[place])
-                    continue
-                active[group] = True
-                remaining[group] = alone_us[kernel]
-                if len(spans):
-                    spans[kernel, 0] = group
-                    spans[kernel, 1] = now
-            running += 1
-            issue += issue_demand[kernel]
-            dram += dram_demand[kernel]
-        if running == 0:
+            if room.issued_us[place] > now:
+                next_issue = min(next_issue, room.issued_us[place])
+                continue
+            room.remaining[group] = kernels.alone_us[room.order[place]]
+            room.started[active] = group
+            active += 1
+            if len(spans):
+                spans[room.order[place], 0] = group
+                spans[room.order[place], 1] = now
+        if active == 0:
             if next_issue == np.inf:
                 return now
             now = next_issue
             continue
-        stretch = max(1.0, max(issue, dram) * (1.0 + crowding * (running - 1)))
-        step = np.inf
-        for group in range(count):
-            if active[group]:
-                step = min(step, remaining[group])
+        _stretches(active, kernels, crowding, room)
         # The next event: the first kernel to end, unless one is issued before.
-        if now + step * stretch > next_issue:
-            step = (next_issue - now) / stretch
+        step = np.inf
+        for slot in range(active):
+            step = min(step, room.remaining[room.started[slot]] * room.stretch[slot])
+        if now + step > next_issue:
+            step = next_issue - now
             now = next_issue
         else:
-            now += step * stretch
-        for group in range(count):
-            if active[group]:
-                if remaining[group] <= step:
-                    active[group] = False
-                    if len(spans):
-                        spans[order[position[group]], 2] = now
-                    position[group] += 1
-                else:
-                    remaining[group] -= step
+            now += step
+        kept = 0
+        for slot in range(active):
+            group = room.started[slot]
+            left = room.remaining[group] - step / room.stretch[slot]
+            if left <= 1e-12 * now:
+                room.remaining[group] = -1.0
+                if len(spans):
+                    spans[room.order[room.position[group]], 2] = now
+                room.position[group] += 1
+            else:
+                room.remaining[group] = left
+                room.started[kept] = group
+                kept += 1
+        active = kept
 
 
 @jit
-def _single_group(
-    mask: np.uint64, kernel_begin: Integers, alone_us: Floats, single_us: Floats, spans: Floats
-) -> float:
+def _stretches(active: int, kernels: StageKernels, crowding: float, room: _Room) -> None:
+    """How many times longer than alone each active kernel takes now, into ``room.stretch``."""
+    device = 0.0
+    most = 0.0  # an upper bound on the load of any SM
+    for slot in range(active):
+        kernel = room.order[room.position[room.started[slot]]]
+        device += kernels.device_demand[kernel]
+        most += kernels.issue_demand[kernel] / kernels.spread[kernel] * np.ceil(kernels.spread[kernel])
+        room.stretch[slot] = 1.0
+    crowded = 1.0 + crowding * (active - 1)
+    if max(device, most) * crowded <= 1.0:
+        return
+    count = 1
+    room.segments[0, 0], room.segments[0, 1], room.segments[0, 2] = 1.0, 0.0, 0.0
+    room.members[0, :active] = False
+    for slot in range(active):
+        kernel = room.order[room.position[room.started[slot]]]
+        count = _place(slot, active, count, kernels.spread[kernel], kernels.issue_demand[kernel], kernels.warps[kernel], room)
+    for segment in range(count):
+        load = room.segments[segment, 1] * crowded
+        for slot in range(active):
+            if room.members[segment, slot]:
+                room.stretch[slot] = max(room.stretch[slot], load)
+    for slot in range(active):
+        room.stretch[slot] = max(room.stretch[slot], device * crowded)
+
+
+@jit
+def _place(slot: int, active: int, count: int, spread: float, demand: float, warps: float, room: _Room) -> int:
+    """Add a kernel's resident blocks to the segments; returns how many segments there are then."""
+    segments = room.segments
+    load = demand / spread  # of one block on the SM that holds it
+    everywhere = np.floor(spread + 1e-9)
+    rest = spread - everywhere
+    if everywhere > 0.0:
+        for segment in range(count):
+            segments[segment, 1] += everywhere * load
+            segments[segment, 2] += everywhere * warps
+            room.members[segment, slot] = True
+    # One more block on a part of the SMs: those with the fewest warps, the first of equals.
+    while rest > 1e-9:
+        least = -1
+        for segment in range(count):
+            # Segments that have got theirs carry a negative width until all have.
+            if segments[segment, 0] > 0.0 and (least < 0 or segments[segment, 2] < segments[least, 2]):
+                least = segment
+        width = segments[least, 0]
+        if width > rest + 1e-9:
+            # Split: what gets no block stays behind as a segment of its own.
+            segments[count, 0] = width - rest
+            segments[count, 1] = segments[least, 1]
+            segments[count, 2] = segments[least, 2]
+            for other in range(active):
+                room.members[count, other] = room.members[least, other]
+            segments[least, 0] = rest
+            width = rest
+            count += 1
+        segments[least, 1] += load
+        segments[least, 2] += warps
+        room.members[least, slot] = True
+        segments[least, 0] = -width  # done; turned back below
+        rest -= width
+    for segment in range(count):
+        segments[segment, 0] = abs(segments[segment, 0])
+    return count
+
+
+@jit
+def _single_group(mask: np.uint64, kernels: StageKernels, spans: Floats) -> float:
     """The units of a chain one after another; a unit waits for the host before its kernels run."""
     now = 0.0
     while mask:
@@ -196,15 +253,15 @@ def _single_group(
         mask &= mask - np.uint64(1)
         if len(spans):
             device_us = 0.0
-            for kernel in range(kernel_begin[unit], kernel_begin[unit + 1]):
-                device_us += alone_us[kernel]
-            start = now + max(0.0, single_us[unit] - device_us)
-            for kernel in range(kernel_begin[unit], kernel_begin[unit + 1]):
+            for kernel in range(kernels.kernel_begin[unit], kernels.kernel_begin[unit + 1]):
+                device_us += kernels.alone_us[kernel]
+            start = now + max(0.0, kernels.single_us[unit] - device_us)
+            for kernel in range(kernels.kernel_begin[unit], kernels.kernel_begin[unit + 1]):
                 spans[kernel, 0] = 0
                 spans[kernel, 1] = start
-                start += alone_us[kernel]
+                start += kernels.alone_us[kernel]
                 spans[kernel, 2] = start
-        now += single_us[unit]
+        now += kernels.single_us[unit]
     return now
 
 

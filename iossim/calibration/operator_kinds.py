@@ -6,7 +6,7 @@ kind                  columns
 conv (or conv2d)      batch, in_channels, out_channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
                       optional: dilation_h, dilation_w, groups (1 where left out)
 linear                batch, m, n, k: ``x [batch, m, n]`` by a weight of ``k`` rows of ``n``, to ``[batch, m, k]``
-gemm                  m, n, k, trans_a, trans_b (N or T): ``[m, k] x [k, n]``
+gemm                  m, n, k, trans_a, trans_b (N or T): as BLAS has it, ``[m, k] x [k, n]``, stored by columns
 add, relu, concat     rows, cols: two operands, one operand, one term that is copied to its place
 max_pool,             batch, channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w
 average_pool
@@ -19,7 +19,8 @@ spatial axis of the IR, width the second.
 A dense layer is one product of ``batch * m`` rows by a transposed weight; its key is that of the gemm. **Mind that the
 inner size of ``linear`` is n, that of ``gemm`` is k**: in the recorded tables of dense layers the grid of every row is
 ``ceil(k / tile) x ceil(m / tile)``, whatever n is, and splits follow n; n is the layer's in_features, k its
-out_features, and the kernels' names end in "tn".
+out_features, and the kernels' names end in "tn". BLAS stores matrices by columns, the IR by rows, so that a gemm is the
+IR's product of the transposed operands in reverse order: a dense layer is the gemm with ``trans_a`` T and ``trans_b`` N.
 """
 
 from __future__ import annotations
@@ -173,19 +174,19 @@ def _linear(sizes: Sizes, dtype: DType) -> tuple[Op, tuple[TensorType, ...], tup
 
 def _linear_sizes(operator: Operator) -> Sizes:
     sizes = _gemm_sizes(operator)
-    return {"batch": 1, "m": sizes["m"], "n": sizes["k"], "k": sizes["n"]}
+    return {"batch": 1, "m": sizes["n"], "n": sizes["k"], "k": sizes["m"]}
 
 
 def _gemm(sizes: Sizes, dtype: DType) -> tuple[Op, tuple[TensorType, ...], tuple[int, ...]]:
-    return _product(sizes["m"], sizes["n"], sizes["k"], dtype, sizes["trans_a"], sizes["trans_b"])
+    return _product(sizes["n"], sizes["m"], sizes["k"], dtype, trans_a=sizes["trans_b"], trans_b=sizes["trans_a"])
 
 
 def _gemm_sizes(operator: Operator) -> Sizes:
     op = operator.op
     assert isinstance(op, Gemm)
-    m, n = operator.outputs[0].shape
+    n, m = operator.outputs[0].shape
     k = operator.inputs[0].shape[0 if op.trans_a else 1]
-    return {"m": m, "n": n, "k": k, "trans_a": int(op.trans_a), "trans_b": int(op.trans_b)}
+    return {"m": m, "n": n, "k": k, "trans_a": int(op.trans_b), "trans_b": int(op.trans_a)}
 
 
 def _elementwise(op: Op, operands: int) -> Parts:

@@ -8,7 +8,10 @@ from math import fsum
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.calibration.operator import Operator
+from iossim.calibration.operator_interval import interval
+from iossim.devices.parameters import EngineOverheads
 from iossim.devices.profile import DeviceProfile
+from iossim.lowering.kernel import Candidate
 from iossim.lowering.step import family
 
 
@@ -40,14 +43,11 @@ def predict(operators: Sequence[Operator], profile: DeviceProfile) -> list[Predi
 
 def _predict_one(operator: Operator, model: KernelModel, profile: DeviceProfile) -> Prediction:
     chosen, prices = model.fastest(family(operator.op.kind).lower(operator.step()))
-    gpu_time_us = fsum(price.alone_us for price in prices)
+    gpu_time_us = fsum(price.alone_us for price in prices) + dispatch_us(chosen, profile.engine)
     low_us, high_us = interval(operator, gpu_time_us, profile)
     return Prediction(gpu_time_us, low_us, high_us, chosen.algorithm, tuple(kernel.name for kernel in chosen.kernels))
 
 
-def interval(operator: Operator, gpu_time_us: float, profile: DeviceProfile) -> tuple[float, float]:
-    """Where nine of ten measurements of an operator are expected, for a predicted time.
-
-    Until a profile carries the residuals of its fit, a factor of 1.5 either way.
-    """
-    return gpu_time_us / 1.5, gpu_time_us * 1.5
+def dispatch_us(candidate: Candidate, engine: EngineOverheads) -> float:
+    """Device time of a call beyond its kernels and gaps, where calls are issued one after another."""
+    return engine.dispatch_us + engine.dispatch_kernel_us * (len(candidate.kernels) - 1)

@@ -1,4 +1,4 @@
-"""Parameters of the simulator's kernel model and of the engine, with where their values come from.
+"""Parameters of the simulator's kernel model and of the engine.
 
 A device file may set any of them; what it leaves out comes from its architecture's defaults, so that a file with
 datasheet facts alone is enough. Datasheet facts are what the vendor prints; parameters are what had to be chosen.
@@ -6,41 +6,35 @@ datasheet facts alone is enough. Datasheet facts are what the vendor prints; par
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from iossim.devices.compute_capability import Architecture
 from iossim.validation import Value
 
 
-class Provenance(Value):
-    """Where parameter values come from: set by hand, or fitted to a data set."""
-
-    kind: Literal["hand-set", "fitted"]
-    note: str
-    data_set: str | None = None
-    date: str | None = None
-    #: Mean absolute relative error on kernels that the fit did not see.
-    held_out_error: float | None = None
-
-
 class ModelParameters(Value):
     """How far real kernels stay below the datasheet's peaks.
 
-    Efficiencies are fractions of a peak, at most 1: unbounded fits find a second, wrong optimum.
+    Efficiencies are fractions of a peak, at most 1: unbounded fits find a second, wrong optimum. What each parameter does
+    stands in ``backends/simulator/kernel_times.py``; those of the sharing of the device in ``stage_model.py``.
     """
 
     #: Arithmetic of library matrix products with large tiles, over the fp32 peak.
     gemm_efficiency: float = Field(gt=0, le=1)
     #: Arithmetic of implicit-GEMM convolution with large tiles.
     implicit_gemm_efficiency: float = Field(gt=0, le=1)
+    #: Arithmetic of implicit-GEMM convolution without a table of offsets, whose small tiles reuse each value less.
+    direct_efficiency: float = Field(gt=0, le=1)
     #: The products of the transformed tiles in one-kernel Winograd convolution.
     winograd_fused_efficiency: float = Field(gt=0, le=1)
     #: The batched matrix product of Winograd and FFT convolution with separate transforms.
     winograd_gemm_efficiency: float = Field(gt=0, le=1)
-    #: Factor on ``gemm_efficiency`` for 32x32 tiles, which reuse each loaded value less.
-    small_tile_factor: float = Field(gt=0, le=1)
+    #: Factors on these for products with other tiles than 128x128 and 128x64.
+    tile_128x32_factor: float = Field(gt=0, le=1)
+    tile_32x128_factor: float = Field(gt=0, le=1)
+    tile_64x64_factor: float = Field(gt=0, le=1)
+    tile_64x32_factor: float = Field(gt=0, le=1)
+    tile_32x32_factor: float = Field(gt=0, le=1)
     #: Arithmetic of depthwise convolution.
     depthwise_efficiency: float = Field(gt=0, le=1)
     #: Arithmetic of element-wise kernels, pooling and transforms.
@@ -50,19 +44,47 @@ class ModelParameters(Value):
     #: Resident warps per SM that hide the latency of arithmetic.
     latency_hiding_warps: float = Field(gt=0)
     #: Filling and draining the pipelines of a wave of blocks, in kernels that work on tiles in shared memory.
-    block_prologue_us: float = Field(ge=0)
-    #: DRAM bandwidth reached by kernels that stream.
+    block_prologue_clocks: float = Field(ge=0)
+    #: The same of library matrix products.
+    gemm_prologue_clocks: float = Field(ge=0)
+    #: How much of the rounding up to whole blocks an SM is seen: 1 if blocks ran in lockstep.
+    wave_quantisation: float = Field(ge=0, le=1)
+    #: How well arithmetic, L2 and DRAM overlap: the exponent of a p-norm, 1 not at all.
+    overlap_norm: float = Field(ge=1)
+    #: The same of library matrix products.
+    gemm_overlap_norm: float = Field(ge=1)
+    #: DRAM bandwidth reached by kernels that work on tiles.
     dram_efficiency: float = Field(gt=0, le=1)
+    #: DRAM bandwidth reached by element-wise kernels and copies.
+    stream_efficiency: float = Field(gt=0, le=1)
+    #: DRAM bandwidth reached by transforms of data to and from the Winograd and frequency domains.
+    transform_efficiency: float = Field(gt=0, le=1)
+    #: DRAM bandwidth reached by transforms of weights.
+    filter_transform_efficiency: float = Field(gt=0, le=1)
+    #: DRAM bandwidth reached by the generation of tiles for one-kernel Winograd.
+    tile_generation_efficiency: float = Field(gt=0, le=1)
     #: DRAM and L2 bandwidth reached by pooling and depthwise windows, relative to streaming.
     window_memory_factor: float = Field(gt=0, le=1)
     #: Bytes that one SM moves from or to L2 in a clock.
     l2_bytes_per_clock_per_sm: float = Field(gt=0)
     #: The part of L2 in which an activation is still found when the next kernel reads it.
     l2_resident_fraction: float = Field(ge=0, le=1)
+    #: Operands of a matrix product as large as this many L2 caches are half lost between two waves of blocks.
+    reuse_l2_fraction: float = Field(gt=0)
+    #: Inner elements over which half of the blocks of a wave have drifted apart, and no longer share loads.
+    drift_inner: float = Field(gt=0)
+    #: How much slower operands beyond the reach of address translation are read: per e-fold beyond it.
+    translation_penalty: float = Field(ge=0)
+    #: Bytes that address translation reaches at full speed.
+    translation_reach_bytes: float = Field(gt=0)
     #: From the end of one kernel to the start of the next in its stream, and the ramp at both ends.
     kernel_gap_us: float = Field(ge=0)
+    #: Filling and draining of a transform, however little it moves.
+    transform_ramp_us: float = Field(ge=0)
     #: Sustained arithmetic per watt of board power, in GFLOP/s: low-power boards lower their clocks under load.
     sustained_gflops_per_watt: float = Field(gt=0)
+    #: The same of library matrix products, which draw more power.
+    gemm_sustained_gflops_per_watt: float = Field(gt=0)
     #: What each further concurrent kernel costs once the device is full (cache and scheduler interference).
     crowding: float = Field(ge=0)
 
@@ -70,6 +92,10 @@ class ModelParameters(Value):
 class EngineOverheads(Value):
     """Costs of the host and of what separates kernels, in microseconds."""
 
+    #: Device time of a library call beyond its kernels and gaps, where one follows the other: the dispatch floor.
+    dispatch_us: float = Field(ge=0)
+    #: The same of each further kernel of a call.
+    dispatch_kernel_us: float = Field(ge=0)
     #: Host time to issue a library call (descriptor checks, heuristics and first launch).
     library_call_us: float = Field(ge=0)
     #: Host time of each further kernel that a library call launches.
@@ -89,53 +115,49 @@ class EngineOverheads(Value):
 
 
 _VOLTA = ModelParameters(
-    gemm_efficiency=0.87,
-    implicit_gemm_efficiency=0.8,
-    winograd_fused_efficiency=0.55,
-    winograd_gemm_efficiency=0.6,
-    small_tile_factor=0.36,
+    gemm_efficiency=0.89,
+    implicit_gemm_efficiency=0.96,
+    direct_efficiency=0.4,
+    winograd_fused_efficiency=0.85,
+    winograd_gemm_efficiency=0.88,
+    tile_128x32_factor=0.77,
+    tile_32x128_factor=0.95,
+    tile_64x64_factor=0.97,
+    tile_64x32_factor=0.94,
+    tile_32x32_factor=0.70,
     depthwise_efficiency=0.1,
     vector_efficiency=0.5,
     reduced_precision_efficiency=0.6,
-    latency_hiding_warps=2.9,
-    block_prologue_us=5.3,
-    dram_efficiency=0.92,
+    latency_hiding_warps=5.1,
+    block_prologue_clocks=5_800.0,
+    gemm_prologue_clocks=3_000.0,
+    wave_quantisation=0.87,
+    overlap_norm=2.5,
+    gemm_overlap_norm=3.8,
+    dram_efficiency=1.0,
+    stream_efficiency=0.95,
+    transform_efficiency=0.64,
+    filter_transform_efficiency=0.19,
+    tile_generation_efficiency=0.72,
     window_memory_factor=0.5,
-    l2_bytes_per_clock_per_sm=17.5,
-    l2_resident_fraction=0.57,
-    kernel_gap_us=5.0,
+    l2_bytes_per_clock_per_sm=64.0,
+    l2_resident_fraction=0.9,
+    reuse_l2_fraction=1.0,
+    drift_inner=2_000.0,
+    translation_penalty=0.0,
+    translation_reach_bytes=3e7,
+    kernel_gap_us=2.0,
+    transform_ramp_us=2.0,
     sustained_gflops_per_watt=1000.0,
+    gemm_sustained_gflops_per_watt=1000.0,
     crowding=0.07,
 )
 
-_PASCAL = _VOLTA.model_copy(
-    update={
-        "gemm_efficiency": 0.67,
-        "implicit_gemm_efficiency": 0.76,
-        "winograd_fused_efficiency": 0.78,
-        "latency_hiding_warps": 2.1,
-        "block_prologue_us": 3.9,
-        "dram_efficiency": 0.75,
-        "l2_bytes_per_clock_per_sm": 11.8,
-        "sustained_gflops_per_watt": 36.0,
-    }
-)
-_TURING = _VOLTA.model_copy(
-    update={
-        "gemm_efficiency": 0.50,
-        "implicit_gemm_efficiency": 0.60,
-        "winograd_fused_efficiency": 0.44,
-        "winograd_gemm_efficiency": 0.40,
-        "latency_hiding_warps": 2.7,
-        "block_prologue_us": 5.8,
-        "dram_efficiency": 0.75,
-        "sustained_gflops_per_watt": 55.0,
-    }
-)
+_PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})
+_TURING = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 75.0, "gemm_sustained_gflops_per_watt": 60.0})
 # An SM of 192 lanes and 4 schedulers keeps its lanes busy only with two instructions of a warp at a time.
 _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
-# Twice the L2 bandwidth of Volta for each SM (A100 whitepaper).
-_AMPERE = _VOLTA.model_copy(update={"l2_bytes_per_clock_per_sm": 35.0})
+_AMPERE = _VOLTA
 
 #: Defaults by architecture. Volta, Turing and Pascal are set against measured kernels (Volta against networks too);
 #: the others take the nearest of these.
@@ -153,6 +175,8 @@ ARCHITECTURE_PARAMETERS: dict[Architecture, ModelParameters] = {
 
 #: Defaults of every device: they belong to the host and the driver.
 ENGINE_OVERHEADS = EngineOverheads(
+    dispatch_us=6.0,
+    dispatch_kernel_us=2.0,
     library_call_us=5.0,
     library_kernel_us=2.5,
     bare_launch_us=5.0,
@@ -161,13 +185,4 @@ ENGINE_OVERHEADS = EngineOverheads(
     graph_gap_factor=0.9,
     fork_us=1.5,
     join_us=1.5,
-)
-
-DEFAULT_PROVENANCE = Provenance(
-    kind="hand-set",
-    note=(
-        "set by hand and small searches against measured fp32 kernels (Volta, Turing, Pascal) and against measured "
-        "networks on V100-SXM2; other architectures take the nearest of these; depthwise, pooling and element-wise "
-        "kernels are priors; not validated on held-out data"
-    ),
 )

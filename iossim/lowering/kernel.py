@@ -8,21 +8,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+from iossim.devices.compute_capability import Architecture
 from iossim.ir.types import Precision
 
 
 class WorkClass(StrEnum):
     """What a kernel mostly does: the key of its efficiency."""
 
-    GEMM = "gemm"  #: matrix product with large tiles
-    IMPLICIT_GEMM = "implicit_gemm"  #: convolution as a matrix product that gathers its operand on the fly
-    SMALL_TILE_GEMM = "small_tile_gemm"  #: matrix product with 32x32 tiles
+    GEMM = "gemm"  #: matrix product
+    IMPLICIT_GEMM = "implicit_gemm"  #: convolution as a matrix product that gathers its operand by precomputed offsets
+    DIRECT = "direct"  #: the same, with each offset computed where it is needed
     WINOGRAD_FUSED = "winograd_fused"  #: Winograd convolution in one kernel
     WINOGRAD_GEMM = "winograd_gemm"  #: batched product between separate transforms (Winograd, FFT)
     DEPTHWISE = "depthwise"  #: a window over each channel, with weights
     WINDOW = "window"  #: pooling
-    STREAM = "stream"  #: element-wise, copy, transform, reduction: reads and writes in order
+    STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
+    TRANSFORM = "transform"  #: data to or from the Winograd or frequency domain
+    FILTER_TRANSFORM = "filter_transform"  #: weights to the Winograd or frequency domain
+    TILE_GENERATION = "tile_generation"  #: weights to the tiles of one-kernel Winograd
+    INDEX = "index"  #: a table of offsets: a launch and no work to speak of
+
+
+class Panels(NamedTuple):
+    """The operands of a matrix product as its blocks load them: a panel of rows and one of columns each.
+
+    The grid is ``row_tiles`` by ``column_tiles`` blocks, rows fastest; ``row_bytes`` and ``column_bytes`` are the whole
+    operands, read along an inner dimension of ``inner`` elements. ``strided_bytes`` are of the operands whose inner
+    dimension is the contiguous one: a panel of those lies strewn over the whole operand.
+    """
+
+    row_tiles: int
+    column_tiles: int
+    row_bytes: int
+    column_bytes: int
+    inner: int
+    strided_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +68,25 @@ class Kernel:
     l2_bytes: int
     #: Arithmetic precision; tensor cores do it where the device has them for it.
     precision: Precision = Precision.FP32
+    #: Output tile of a block of a matrix product, as ``128x64``.
+    tile: str = ""
+    #: What the blocks of a library's dense product load; None for every other kernel.
+    panels: Panels | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One way to run an op: kernels one after another in one stream.
 
-    ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch.
+    ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures`` are
+    those whose libraries have these kernels, None for all.
     """
 
     algorithm: str
     kernels: tuple[Kernel, ...]
     workspace_bytes: int = 0
     is_library_call: bool = True
+    architectures: frozenset[Architecture] | None = None
 
 
 def ceil_div(count: int, size: int) -> int:

@@ -5,6 +5,8 @@ inner dimension over several blocks (split-K) fills the device where the output 
 Tile shapes, threads and registers are those that the names and launch records of cuBLAS's and cuDNN's fp32 kernels
 tell (``sgemm_128x64``: 128 threads, 8x8 outputs a thread; ``sgemm_32x32_sliced1x4``: four slices of the inner
 dimension inside a block); registers are typical of kernels that hold 64 accumulators a thread.
+
+The libraries' kernels for Kepler, Maxwell and Pascal have fewer tiles for dense products than those from Volta on.
 """
 
 from __future__ import annotations
@@ -12,16 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from iossim.devices.compute_capability import Architecture
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import Kernel, WorkClass, ceil_div
+from iossim.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
 
 #: The inner dimension is walked in steps of this many.
 INNER_STEP = 8
-SPLITS = (1, 2, 4, 8, 16)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 #: Splitting stops where a block would walk less of the inner dimension than this.
 LEAST_INNER = 64
 #: Splitting pays only where the output has few tiles.
 MOST_TILES_TO_SPLIT = 256
+#: Generations that run the libraries' older kernels.
+BEFORE_VOLTA = frozenset({Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL})
+SINCE_VOLTA = frozenset(Architecture) - BEFORE_VOLTA
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +40,6 @@ class Tile:
     registers: int
     shared_bytes: int
 
-    @property
-    def is_small(self) -> bool:
-        return self.rows * self.columns <= 32 * 32
-
     def __str__(self) -> str:
         return f"{self.rows}x{self.columns}"
 
@@ -45,10 +47,12 @@ class Tile:
 TILE_128X128 = Tile(128, 128, 256, 122, 16_640)
 TILE_128X64 = Tile(128, 64, 128, 122, 12_544)
 TILE_64X128 = Tile(64, 128, 128, 122, 12_544)
-TILE_128X32 = Tile(128, 32, 64, 122, 10_496)
-TILE_32X128 = Tile(32, 128, 64, 122, 10_496)
+TILE_128X32 = Tile(128, 32, 256, 57, 16_384)
+TILE_32X128 = Tile(32, 128, 256, 57, 16_384)
 TILE_64X64 = Tile(64, 64, 64, 118, 8_448)
+TILE_64X32 = Tile(64, 32, 128, 70, 12_288)
 TILE_32X32 = Tile(32, 32, 128, 86, 16_896)
+TILES = (TILE_128X128, TILE_128X64, TILE_64X128, TILE_128X32, TILE_32X128, TILE_64X64, TILE_64X32, TILE_32X32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,9 @@ class Product:
     count: int = 1
     #: Arithmetic of a multiply-add: 2, or 8 for complex numbers.
     flops_per_step: int = 2
+    #: Whether the inner dimension is the contiguous one of each operand.
+    rows_are_strided: bool = False
+    columns_are_strided: bool = False
 
 
 def tiles(product: Product, tile: Tile) -> int:
@@ -83,7 +90,7 @@ def product_kernel(
     loaded = blocks * (tile.rows + tile.columns) * inner * product.element_bytes * (product.flops_per_step // 2)
     return Kernel(
         f"{work_class}_{tile}" + (f"_split{split}" if split > 1 else ""),
-        WorkClass.SMALL_TILE_GEMM if tile.is_small else work_class,
+        work_class,
         blocks,
         tile.threads,
         tile.registers,
@@ -94,6 +101,21 @@ def product_kernel(
         written,
         loaded + written,
         product.precision,
+        str(tile),
+        _panels(product, tile) if work_class is WorkClass.GEMM else None,
+    )
+
+
+def _panels(product: Product, tile: Tile) -> Panels:
+    row_bytes = product.rows * product.inner * product.element_bytes
+    column_bytes = product.columns * product.inner * product.element_bytes
+    return Panels(
+        ceil_div(product.rows, tile.rows),
+        ceil_div(product.columns, tile.columns),
+        row_bytes,
+        column_bytes,
+        product.inner,
+        row_bytes * product.rows_are_strided + column_bytes * product.columns_are_strided,
     )
 
 
@@ -148,3 +170,8 @@ def stream_kernel(
         bytes_written,
         activation_bytes + weight_bytes + bytes_written,
     )
+
+
+def index_kernel(name: str) -> Kernel:
+    """A table that a library computes before its convolution: a launch whose work is nothing beside it."""
+    return Kernel(name, WorkClass.INDEX, 1, 128, 32, 0, 0, 0, 0, 0, 0)

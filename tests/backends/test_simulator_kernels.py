@@ -52,7 +52,7 @@ def test_demands_are_fractions_of_the_device(kernel: Kernel, name: str) -> None:
     price = KernelModel(profile).price(kernel)
     assert price.alone_us >= profile.parameters.kernel_gap_us
     assert 0 <= price.issue_demand <= 1 + 1e-12
-    assert 0 <= price.dram_demand <= 1 + 1e-12
+    assert 0 <= price.device_demand <= 1 + 1e-12
     # No efficiency can beat the datasheet's peak, no cache the bytes that must come from DRAM.
     assert price.alone_us * profile.fp32_tflops * 1e6 >= kernel.flops * (1 - 1e-9)
     assert price.alone_us * profile.dram_bandwidth_gbps * 1e3 >= kernel.weight_bytes * (1 - 1e-9)

@@ -37,7 +37,7 @@ def test_key_is_readable_and_counts_neither_precision_nor_the_name_of_the_table(
     assert half.key == conv().key
     assert half != conv()
     dense = parse_description("linear batch=4 m=8 n=100 k=30")
-    product = parse_description("gemm m=32 n=30 k=100 trans_a=N trans_b=T")
+    product = parse_description("gemm m=30 n=32 k=100 trans_a=T trans_b=N")
     assert dense.key == product.key
     assert dense.kind != product.kind
 

@@ -61,8 +61,9 @@ def test_inner_sizes_of_products() -> None:
     assert [value.shape for value in dense.inputs] == [(30, 20), (30, 20)]
     assert dense.outputs[0].shape == (30, 30)
     product = parse_description("gemm m=10 n=20 k=30 trans_a=T trans_b=N")
-    assert [value.shape for value in product.inputs] == [(30, 10), (30, 20)]
-    assert product.op == Gemm(trans_a=True)
+    # By columns, a is stored as [k, m] and read as [m, k] by rows; b as [k, n], which by rows is [n, k].
+    assert [value.shape for value in product.inputs] == [(20, 30), (10, 30)]
+    assert product.op == Gemm(trans_b=True)
 
 
 BAD: dict[str, tuple[str, str]] = {

@@ -14,7 +14,7 @@ from iossim.calibration.formats.format import Format
 from iossim.calibration.measurement import MeasurementSet
 from iossim.calibration.text_files import header_cells
 
-_DRIFTING = ("conv", "linear")
+_DRIFTING = ("conv",)
 
 
 def _recognises(path: Path, head: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from iossim.ir.types import Precision
 from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.kernel import Candidate, WorkClass, ceil_div
-from iossim.lowering.matrix_product import TILE_32X32, TILE_64X64, Product, product_kernel, stream_kernel
+from iossim.lowering.matrix_product import TILE_64X64, Product, product_kernel, stream_kernel
 
 _EDGE = 32
 _FREQUENCIES = _EDGE * (_EDGE // 2 + 1)
@@ -54,6 +54,7 @@ def fft(shape: ConvolutionShape) -> Iterator[Candidate]:
             _TRANSFORM_FLOPS * data,
             activation_bytes=shape.input_bytes,
             bytes_written=data * _COMPLEX_BYTES,
+            work_class=WorkClass.TRANSFORM,
         ),
         stream_kernel(
             "fft_filter",
@@ -62,6 +63,7 @@ def fft(shape: ConvolutionShape) -> Iterator[Candidate]:
             activation_bytes=0,
             weight_bytes=shape.weight_bytes,
             bytes_written=filters * _COMPLEX_BYTES,
+            work_class=WorkClass.FILTER_TRANSFORM,
         ),
     )
     after = stream_kernel(
@@ -70,7 +72,7 @@ def fft(shape: ConvolutionShape) -> Iterator[Candidate]:
         _TRANSFORM_FLOPS * output + shape.epilogue_flops,
         activation_bytes=output * _COMPLEX_BYTES,
         bytes_written=shape.output_bytes,
+        work_class=WorkClass.TRANSFORM,
     )
-    for tile in (TILE_64X64, TILE_32X32):
-        gemm = product_kernel(product, tile, WorkClass.WINOGRAD_GEMM)
-        yield Candidate(f"fft_tiled_{tile}", (*before, gemm, after), (data + filters + output) * _COMPLEX_BYTES)
+    gemm = product_kernel(product, TILE_64X64, WorkClass.WINOGRAD_GEMM)
+    yield Candidate("fft_tiled", (*before, gemm, after), (data + filters + output) * _COMPLEX_BYTES)

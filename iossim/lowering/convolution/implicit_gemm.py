@@ -1,7 +1,9 @@
 """Convolution as a matrix product of pixels by filters that gathers its operand on the fly.
 
-Rows are output pixels, columns filters, the inner dimension is channels x window. A convolution with a 1x1 kernel is a
-matrix product, and has small tiles too; kernels larger than that have none below 128x32 in cuDNN. Launch records of
+Rows are output pixels, columns filters, the inner dimension is channels x window. Most kernels gather by a table of
+offsets that a small kernel computes before; their tiles begin at 128x32. Two compute each offset where it is
+needed, slower and without that launch: one with 32x32 tiles, which is what few pixels and 1x1 kernels take, and one
+with 64x256. Launch records of
 cuDNN's forward convolutions show no split of the inner dimension, so there is none here: with few output tiles the
 device stays partly idle, which is what concurrent groups fill.
 """
@@ -10,27 +12,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from iossim.lowering.convolution.shape import ConvolutionShape
 from iossim.lowering.kernel import Candidate, WorkClass
 from iossim.lowering.matrix_product import (
-    TILE_32X32,
-    TILE_32X128,
-    TILE_64X64,
     TILE_128X32,
     TILE_128X64,
     TILE_128X128,
     Product,
+    Tile,
+    index_kernel,
     product_kernel,
 )
 
-_WINDOW_TILES = (TILE_128X128, TILE_128X64, TILE_128X32, TILE_64X64)
-_POINTWISE_TILES = (*_WINDOW_TILES, TILE_32X128, TILE_32X32)
+_TILES = (TILE_128X128, TILE_128X64, TILE_128X32)
+#: 64 threads of 4x4 outputs, and 256 of 8x8; none of the tiles that products share.
+_DIRECT_TILES = (Tile(32, 32, 64, 64, 4_352), Tile(64, 256, 256, 122, 20_608))
 
 
 def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Every tile; grouped convolutions are one product a group, in one launch."""
-    pointwise = math.prod(shape.kernel) == 1
     product = Product(
         shape.pixels,
         shape.filters // shape.groups,
@@ -42,6 +44,11 @@ def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
         shape.precision,
         shape.groups,
     )
-    for tile in _POINTWISE_TILES if pointwise else _WINDOW_TILES:
+    offsets = index_kernel("compute_offsets")
+    for tile in _TILES:
         kernel = product_kernel(product, tile, WorkClass.IMPLICIT_GEMM, extra_flops=shape.epilogue_flops)
-        yield Candidate(kernel.name, (kernel,))
+        yield Candidate(kernel.name, (offsets, kernel))
+    for tile in _DIRECT_TILES:
+        direct = product_kernel(product, tile, WorkClass.DIRECT, extra_flops=shape.epilogue_flops)
+        name = f"implicit_convolve_{tile}"
+        yield Candidate(name, (replace(direct, name=name, tile=""),))

@@ -1,12 +1,15 @@
 """Winograd convolution (Lavin and Gray, 2016): fewer multiplications for small kernels at stride 1.
 
-*Fused*, 3x3 only: one kernel transforms, multiplies and transforms back; F(2x2, 3x3), 16 products for 4 outputs. A
-block of cuDNN's kernel holds 32 filters by 32 tiles; the tiles form a box of images x rows x columns, of which the
-library has several shapes (they are part of the kernel names: ``tile148``, ``tile244`` and so on).
+*Fused*, 3x3 only: F(2x2, 3x3), 16 products for 4 outputs. One kernel generates the tiles of the filters, a second
+transforms, multiplies and transforms back. A block of the second holds 32 filters by 32 tiles; the tiles form a box of
+images x rows x columns, which is part of the kernel's name (``tile148``, ``tile244`` and so on): the libraries' kernels
+since Volta have the box 1x4x8, the older ones several.
 
 *Non-fused*, 3x3 and 5x5: transforms of data, filter and output as kernels of their own around one batched matrix
-product; F(4x4, 3x3) with 36 products for 16 outputs, F(9x9, 5x5) with 169 for 81. The filter is transformed in every
-call. Both compute in fp32, also where tf32 is allowed.
+product; F(4x4, 3x3) with 36 products for 16 outputs, F(9x9, 5x5) with 169 for 81. The images are padded to a multiple
+of 16, as the recorded grids of all four generations tell; the filter is transformed in every call.
+
+Both compute in fp32, also where tf32 is allowed.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from iossim.ir.types import Precision
 from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.lowering.matrix_product import (
-    TILE_32X32,
+    BEFORE_VOLTA,
+    SINCE_VOLTA,
     TILE_32X128,
     TILE_64X64,
     TILE_128X32,
@@ -28,12 +32,22 @@ from iossim.lowering.matrix_product import (
     stream_kernel,
 )
 
-#: Boxes of 32 tiles, as images x rows x columns.
-_FUSED_BOXES = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2))
+#: Boxes of 32 tiles, as images x rows x columns, and where kernels for them are.
+_FUSED_BOXES = {
+    (1, 4, 8): None,
+    (2, 4, 4): BEFORE_VOLTA,
+    (2, 2, 8): BEFORE_VOLTA,
+    (4, 1, 8): BEFORE_VOLTA,
+    (4, 2, 4): BEFORE_VOLTA,
+    (4, 4, 2): BEFORE_VOLTA,
+}
 _FUSED_FILTERS = 32
+_FUSED_TAPS = 16
 #: Output edge of a non-fused tile, by kernel edge.
 _OUTPUT_EDGE = {3: 4, 5: 9}
-_GEMM_TILES = (TILE_128X64, TILE_64X64, TILE_32X128, TILE_128X32, TILE_32X32)
+#: Images are padded to a multiple of this before the non-fused transform.
+_IMAGES = 16
+_GEMM_TILES = {TILE_128X64: SINCE_VOLTA, TILE_64X64: None, TILE_32X128: None, TILE_128X32: None}
 
 
 def winograd(shape: ConvolutionShape) -> Iterator[Candidate]:
@@ -41,32 +55,46 @@ def winograd(shape: ConvolutionShape) -> Iterator[Candidate]:
     if shape.precision not in FP32_STORED or not shape.is_dense_unit_stride or len(shape.kernel) != 2:
         return
     if shape.kernel == (3, 3):
-        yield Candidate("winograd_fused", (_fused(shape),))
+        generate = _generate_tiles(shape)
+        for box, architectures in _FUSED_BOXES.items():
+            name = "winograd_fused_" + "x".join(map(str, box))
+            workspace = generate.bytes_written
+            yield Candidate(name, (generate, _fused(shape, box, name)), workspace, architectures=architectures)
     if shape.kernel[0] == shape.kernel[1] and shape.kernel[0] in _OUTPUT_EDGE:
         yield from _non_fused(shape, _OUTPUT_EDGE[shape.kernel[0]])
 
 
-def _fused(shape: ConvolutionShape) -> Kernel:
-    rows, columns = (ceil_div(size, 2) for size in shape.output_size)
-    boxes = min(
-        ceil_div(shape.batch, images) * ceil_div(rows, box_rows) * ceil_div(columns, box_columns)
-        for images, box_rows, box_columns in _FUSED_BOXES
+def _generate_tiles(shape: ConvolutionShape) -> Kernel:
+    tiles = shape.filters * shape.channels * _FUSED_TAPS
+    return stream_kernel(
+        "winograd_generate_tiles",
+        tiles,
+        0,
+        activation_bytes=0,
+        weight_bytes=shape.weight_bytes,
+        bytes_written=tiles * shape.element_bytes,
+        work_class=WorkClass.TILE_GENERATION,
     )
+
+
+def _fused(shape: ConvolutionShape, box: tuple[int, int, int], name: str) -> Kernel:
+    rows, columns = (ceil_div(size, 2) for size in shape.output_size)
+    boxes = ceil_div(shape.batch, box[0]) * ceil_div(rows, box[1]) * ceil_div(columns, box[2])
     blocks = boxes * ceil_div(shape.filters, _FUSED_FILTERS)
     channels = ceil_div(shape.channels, 8) * 8
-    products = 2 * 16 * 32 * _FUSED_FILTERS * channels
-    # A block reads 9 weights of each filter, and the pixels under its tiles with a border of one: about 6 a tile.
-    loaded = blocks * channels * (9 * _FUSED_FILTERS + 6 * 32) * shape.element_bytes
+    products = 2 * _FUSED_TAPS * 32 * _FUSED_FILTERS * channels
+    # A block reads the tiles of its filters, and the pixels under its own tiles with a border of one: about 6 a tile.
+    loaded = blocks * channels * (_FUSED_TAPS * _FUSED_FILTERS + 6 * 32) * shape.element_bytes
     return Kernel(
-        "winograd_fused",
+        name,
         WorkClass.WINOGRAD_FUSED,
         blocks,
         256,
         126,
         49_152,
-        blocks * products,
+        blocks * products + shape.epilogue_flops,
         shape.input_bytes,
-        shape.weight_bytes,
+        shape.filters * shape.channels * _FUSED_TAPS * shape.element_bytes,
         shape.output_bytes,
         loaded + shape.output_bytes,
     )
@@ -74,7 +102,8 @@ def _fused(shape: ConvolutionShape) -> Kernel:
 
 def _non_fused(shape: ConvolutionShape, edge: int) -> Iterator[Candidate]:
     taps = (edge + shape.kernel[0] - 1) ** 2
-    count = shape.batch * math.prod(ceil_div(size, edge) for size in shape.output_size)
+    images = ceil_div(shape.batch, _IMAGES) * _IMAGES
+    count = images * math.prod(ceil_div(size, edge) for size in shape.output_size)
     size = shape.element_bytes
     data, filters, output = (
         taps * elements * size
@@ -86,6 +115,7 @@ def _non_fused(shape: ConvolutionShape, edge: int) -> Iterator[Candidate]:
         2 * data // size,
         activation_bytes=shape.input_bytes,
         bytes_written=data,
+        work_class=WorkClass.TRANSFORM,
     )
     transform_filter = stream_kernel(
         "winograd_transform_filter",
@@ -94,6 +124,7 @@ def _non_fused(shape: ConvolutionShape, edge: int) -> Iterator[Candidate]:
         activation_bytes=0,
         weight_bytes=shape.weight_bytes,
         bytes_written=filters,
+        work_class=WorkClass.FILTER_TRANSFORM,
     )
     transform_output = stream_kernel(
         "winograd_transform_output",
@@ -101,14 +132,16 @@ def _non_fused(shape: ConvolutionShape, edge: int) -> Iterator[Candidate]:
         2 * output // size + shape.epilogue_flops,
         activation_bytes=output,
         bytes_written=shape.output_bytes,
+        work_class=WorkClass.TRANSFORM,
     )
     product = Product(
-        count, shape.filters, shape.channels, data + filters, 0, output, size, Precision.FP32, taps
+        count, shape.filters, shape.channels, data, filters, output, size, Precision.FP32, taps
     )  # fmt: skip
-    for tile in _GEMM_TILES:
+    for tile, architectures in _GEMM_TILES.items():
         gemm = product_kernel(product, tile, WorkClass.WINOGRAD_GEMM)
         yield Candidate(
             f"winograd_nonfused_{tile}",
             (transform_data, transform_filter, gemm, transform_output),
             data + filters + output,
+            architectures=architectures,
         )

@@ -1,4 +1,8 @@
-"""Dense layers and matrix products: cuBLAS."""
+"""Dense layers and matrix products: cuBLAS.
+
+cuBLAS stores matrices by columns, so the columns of a product here are the rows of its tiles: recorded grids of dense
+layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` blocks.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ import math
 from iossim.ir.ops.gemm import Gemm
 from iossim.lowering.kernel import Candidate, WorkClass
 from iossim.lowering.matrix_product import (
+    SINCE_VOLTA,
     TILE_32X32,
     TILE_32X128,
+    TILE_64X32,
     TILE_64X64,
     TILE_64X128,
     TILE_128X32,
@@ -19,7 +25,17 @@ from iossim.lowering.matrix_product import (
 )
 from iossim.lowering.step import Step, lowers
 
-_TILES = (TILE_128X128, TILE_128X64, TILE_64X128, TILE_64X64, TILE_128X32, TILE_32X128, TILE_32X32)
+#: Tiles, and where kernels for them are.
+_TILES = {
+    TILE_128X128: SINCE_VOLTA,
+    TILE_128X64: SINCE_VOLTA,
+    TILE_64X128: SINCE_VOLTA,
+    TILE_64X64: None,
+    TILE_128X32: None,
+    TILE_32X128: None,
+    TILE_64X32: SINCE_VOLTA,
+    TILE_32X32: SINCE_VOLTA,
+}
 
 
 @lowers("gemm", "matmul", has_epilogue=True)
@@ -33,8 +49,8 @@ def matrix_product(step: Step) -> list[Candidate]:
     rows = y.shape[-2] if len(y.shape) > 1 else 1
     count = math.prod(y.shape[:-2])
     product = Product(
-        rows,
         columns,
+        rows,
         inner,
         step.activation_bytes,
         step.weight_bytes,
@@ -42,10 +58,18 @@ def matrix_product(step: Step) -> list[Candidate]:
         y.dtype.bytes,
         step.precision,
         count,
+        # By columns, the inner dimension is the contiguous one of what stands transposed.
+        rows_are_strided=isinstance(step.op, Gemm) and step.op.trans_b,
+        columns_are_strided=not trans_a,
     )
     extra = max(0, step.flops - 2 * y.elements * inner)
     return [
-        Candidate(kernels[0].name, kernels, kernels[1].activation_bytes if len(kernels) > 1 else 0)
-        for tile in _TILES
+        Candidate(
+            kernels[0].name,
+            kernels,
+            kernels[1].activation_bytes if len(kernels) > 1 else 0,
+            architectures=architectures,
+        )
+        for tile, architectures in _TILES.items()
         for kernels in split_products(product, tile, WorkClass.GEMM, extra)
     ]

@@ -1,0 +1,302 @@
+"""How long kernels take alone on an idle device: the formula, compiled, over tables of kernels.
+
+A kernel is a row of a table, a device a :class:`DeviceRates`. The duration combines three times, and adds the gap between
+kernels of a stream:
+
+- *arithmetic*: the busiest SM runs its share of the blocks in waves of as many as it holds (occupancy). A wave of ``b``
+  blocks takes as long as ``max(b, h)``, where ``h`` blocks hide the latency of arithmetic: below that, an SM waits. A
+  wave also fills and drains its pipelines. Blocks do not run in lockstep, so that only a part of the rounding up to
+  whole blocks is seen. Boards of little power sustain less than their peak.
+- *L2*: the busiest SM's part of the traffic between SMs and L2.
+- *DRAM*: weights, and what of the activations does not stay in L2.
+
+They overlap, but not wholly: the duration is their ``p``-norm, the longest for a large ``p``, the sum for ``p = 1``.
+Waves, latency hiding and the roofline follow Zhang and Owens (2011) and Williams et al. (2009).
+
+Transforms fill and drain besides, however little they move.
+
+A library's dense product of large matrices loads its operands more than once: a wave of blocks covers a part of the
+output, and loads the panels of that part again from DRAM where the operand does not stay in L2. The longer the inner
+dimension, the further the blocks of a wave drift apart, and the fewer share a load; and operands that are
+read across their contiguous dimension are read more slowly where they exceed the reach of address translation. These three have no published formula; they are what the recorded dense layers
+of four GPUs show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.compiled import jit
+from iossim.devices.compute_capability import WARP_THREADS, MultiprocessorLimits
+from iossim.devices.parameters import ModelParameters
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.types import Precision
+from iossim.lowering.kernel import Kernel, WorkClass
+from iossim.lowering.matrix_product import TILES
+from iossim.lowering.occupancy import resident_blocks
+
+Floats = NDArray[np.float64]
+
+#: Columns of the result of :func:`time_kernels`, microseconds.
+ALONE, ARITHMETIC, L2, DRAM, ISSUE, POWER = range(6)
+RESULTS = 6
+
+_CLASSES = list(WorkClass)
+_CLASS = {work_class: index for index, work_class in enumerate(_CLASSES)}
+_TILE = {"": 0} | {str(tile): 1 + index for index, tile in enumerate(TILES)}
+_PRECISION = {precision: index for index, precision in enumerate(Precision)}
+
+MATRIX_CLASSES = (
+    WorkClass.GEMM,
+    WorkClass.IMPLICIT_GEMM,
+    WorkClass.DIRECT,
+    WorkClass.WINOGRAD_GEMM,
+)
+TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED)
+_TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
+_GEMM = _CLASS[WorkClass.GEMM]
+_IS_TILED = tuple(work_class in TILED_CLASSES for work_class in _CLASSES)
+_IS_MATRIX = tuple(work_class in MATRIX_CLASSES for work_class in _CLASSES)
+
+#: A row of a table of kernels. ``resident`` is the blocks that an SM holds, 0 where none fits.
+KERNEL_ROW = np.dtype(
+    [
+        ("work_class", np.int64),
+        ("tile", np.int64),
+        ("precision", np.int64),
+        ("blocks", np.float64),
+        ("threads", np.float64),
+        ("resident", np.float64),
+        ("flops", np.float64),
+        ("l2_bytes", np.float64),
+        ("activation_bytes", np.float64),
+        ("weight_bytes", np.float64),
+        ("bytes_written", np.float64),
+        ("row_tiles", np.float64),
+        ("column_tiles", np.float64),
+        ("row_bytes", np.float64),
+        ("column_bytes", np.float64),
+        ("inner", np.float64),
+        ("strided_bytes", np.float64),
+    ]
+)
+
+
+class DeviceRates(NamedTuple):
+    """What a device does in a microsecond, and what else the formula needs; see ``ModelParameters``."""
+
+    sms: float
+    flops_per_us_per_sm: Floats  #: shape ``[classes, precisions]``
+    is_reduced: NDArray[np.bool_]  #: shape ``[precisions]``: whether its products run on faster units
+    tile_factor: Floats  #: shape ``[tiles]``
+    dram_bytes_per_us: Floats  #: shape ``[classes]``
+    l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
+    l2_bytes: float
+    resident_bytes: float
+    sustained_flops_per_us: Floats  #: shape ``[classes]``
+    hiding_threads: float
+    prologue_us: Floats  #: shape ``[classes]``
+    ramp_us: Floats  #: shape ``[classes]``
+    gap_us: float
+    wave_quantisation: float
+    overlap_norm: float
+    gemm_overlap_norm: float
+    reuse_bytes: float
+    drift_inner: float
+    translation_penalty: float
+    translation_reach_bytes: float
+
+
+def device_rates(profile: DeviceProfile, parameters: ModelParameters | None = None, gap_factor: float = 1.0) -> DeviceRates:
+    """The rates of a profile; ``parameters`` stand in for its own, ``gap_factor`` shortens the gap between kernels."""
+    p = parameters or profile.parameters
+    datasheet = profile.datasheet
+    sms = profile.sm_count
+    clocks_per_us = profile.boost_clock_ghz * 1e3
+    efficiency = {
+        WorkClass.GEMM: p.gemm_efficiency,
+        WorkClass.IMPLICIT_GEMM: p.implicit_gemm_efficiency,
+        WorkClass.DIRECT: p.direct_efficiency,
+        WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
+        WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
+        WorkClass.DEPTHWISE: p.depthwise_efficiency,
+    }
+    memory = {
+        WorkClass.STREAM: p.stream_efficiency,
+        WorkClass.WINDOW: p.stream_efficiency * p.window_memory_factor,
+        WorkClass.DEPTHWISE: p.stream_efficiency * p.window_memory_factor,
+        WorkClass.TRANSFORM: p.transform_efficiency,
+        WorkClass.FILTER_TRANSFORM: p.filter_transform_efficiency,
+        WorkClass.TILE_GENERATION: p.tile_generation_efficiency,
+    }
+    peak = profile.fp32_tflops * 1e6 / sms  # a teraflop a second is a megaflop a microsecond
+    flops = np.empty((len(_CLASSES), len(_PRECISION)))
+    for work_class, index in _CLASS.items():
+        flops[index] = peak * efficiency.get(work_class, p.vector_efficiency)
+    is_reduced = np.zeros(len(_PRECISION), dtype=np.bool_)
+    for precision, column in _PRECISION.items():
+        # Reduced precision: the same kernels on units that are faster than the fp32 lanes.
+        tflops = profile.reduced_precision_tflops(precision)
+        if tflops is not None:
+            is_reduced[column] = True
+            flops[list(_IS_MATRIX), column] = tflops * 1e6 / sms * p.reduced_precision_efficiency
+    factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in _TILE}
+    window = (WorkClass.WINDOW, WorkClass.DEPTHWISE)
+    return DeviceRates(
+        float(sms),
+        flops,
+        is_reduced,
+        np.array(list(factors.values())),
+        # A gigabyte a second is a kilobyte a microsecond.
+        np.array([profile.dram_bandwidth_gbps * 1e3 * memory.get(c, p.dram_efficiency) for c in _CLASSES]),
+        np.array(
+            [
+                p.l2_bytes_per_clock_per_sm * clocks_per_us * (p.window_memory_factor if c in window else 1.0)
+                for c in _CLASSES
+            ]
+        ),
+        float(datasheet.l2_bytes.value),
+        p.l2_resident_fraction * datasheet.l2_bytes.value,
+        np.array([_gflops_per_watt(c, p) * datasheet.board_power_w.value * 1e3 for c in _CLASSES]),
+        p.latency_hiding_warps * WARP_THREADS,
+        np.array([_prologue_clocks(c, p) / clocks_per_us for c in _CLASSES]),
+        np.array([p.transform_ramp_us if c in _TRANSFORMS else 0.0 for c in _CLASSES]),
+        p.kernel_gap_us * gap_factor,
+        p.wave_quantisation,
+        p.overlap_norm,
+        p.gemm_overlap_norm,
+        p.reuse_l2_fraction * datasheet.l2_bytes.value,
+        p.drift_inner,
+        p.translation_penalty,
+        p.translation_reach_bytes,
+    )
+
+
+def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> float:
+    if work_class is WorkClass.GEMM:
+        return parameters.gemm_prologue_clocks
+    return parameters.block_prologue_clocks if work_class in TILED_CLASSES else 0.0
+
+
+def _gflops_per_watt(work_class: WorkClass, parameters: ModelParameters) -> float:
+    is_gemm = work_class is WorkClass.GEMM
+    return parameters.gemm_sustained_gflops_per_watt if is_gemm else parameters.sustained_gflops_per_watt
+
+
+def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> NDArray[np.void]:
+    """The kernels as rows of :data:`KERNEL_ROW`, shape ``[kernels]``."""
+    return np.array(
+        [
+            (
+                _CLASS[kernel.work_class],
+                _TILE[kernel.tile],
+                _PRECISION[kernel.precision],
+                kernel.blocks,
+                kernel.threads_per_block,
+                resident_blocks(
+                    limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
+                ),
+                kernel.flops,
+                kernel.l2_bytes,
+                kernel.activation_bytes,
+                kernel.weight_bytes,
+                kernel.bytes_written,
+                *(kernel.panels or (0, 0, 0, 0, 0, 0)),
+            )
+            for kernel in kernels
+        ],
+        dtype=KERNEL_ROW,
+    )
+
+
+def time_kernels(kernels: NDArray[np.void], rates: DeviceRates) -> Floats:
+    """Times of each kernel in microseconds, shape ``[kernels, RESULTS]``.
+
+    ``ALONE`` is the duration on an idle device, with the gap before it; ``ARITHMETIC``, ``L2`` and ``DRAM`` are what it
+    is made of; ``ISSUE`` is the arithmetic or L2 time if its blocks were spread evenly over all SMs and hid all latency:
+    the part of the device's issue capacity that it needs. ``POWER`` is the arithmetic at the rate that the board
+    sustains. A kernel of which no block fits an SM takes forever.
+    """
+    times = np.empty((len(kernels), RESULTS), dtype=np.float64)
+    _time_kernels(kernels, rates, times)
+    return times
+
+
+@jit
+def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) -> None:
+    for index in range(len(kernels)):
+        kernel = kernels[index]
+        if kernel.resident == 0.0:
+            times[index] = np.inf
+            continue
+        spread = kernel.blocks / rates.sms
+        busiest = math.ceil(spread)
+        arithmetic_us, issue_us = _arithmetic_us(kernel, rates, spread, busiest)
+        power_us = 0.0
+        if not (rates.is_reduced[kernel.precision] and _IS_MATRIX[kernel.work_class]):
+            power_us = kernel.flops / rates.sustained_flops_per_us[kernel.work_class]
+            arithmetic_us = max(arithmetic_us, power_us)
+        l2_us = busiest * (kernel.l2_bytes / kernel.blocks) / rates.l2_bytes_per_us_per_sm[kernel.work_class]
+        if not _IS_TILED[kernel.work_class]:
+            # Blocks of streaming kernels are short and many: their traffic spreads evenly.
+            l2_us *= spread / busiest
+        dram_us = _dram_us(kernel, rates)
+        longest_us = max(arithmetic_us, l2_us, dram_us)
+        norm = rates.gemm_overlap_norm if kernel.work_class == _GEMM else rates.overlap_norm
+        duration_us = longest_us
+        if longest_us > 0.0 and _IS_TILED[kernel.work_class]:
+            duration_us *= (
+                (arithmetic_us / longest_us) ** norm + (l2_us / longest_us) ** norm + (dram_us / longest_us) ** norm
+            ) ** (1.0 / norm)
+        times[index, 0] = rates.gap_us + rates.ramp_us[kernel.work_class] + duration_us
+        times[index, 1] = arithmetic_us
+        times[index, 2] = l2_us
+        times[index, 3] = dram_us
+        times[index, 4] = max(issue_us, l2_us * spread / busiest)
+        times[index, 5] = power_us
+
+
+@jit
+def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
+    """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
+    rate = rates.flops_per_us_per_sm[kernel.work_class, kernel.precision] * rates.tile_factor[kernel.tile]
+    block_us = kernel.flops / kernel.blocks / rate
+    seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
+    waves = math.floor(seen / kernel.resident)
+    rest = seen - waves * kernel.resident
+    hiding = rates.hiding_threads / kernel.threads
+    slots = waves * max(kernel.resident, hiding)
+    if rest > 1e-9:
+        slots += max(rest, hiding)
+        waves += 1
+    arithmetic_us = slots * block_us
+    arithmetic_us += rates.prologue_us[kernel.work_class] * waves
+    issue_us = spread * block_us
+    return arithmetic_us, issue_us
+
+
+@jit
+def _dram_us(kernel: np.void, rates: DeviceRates) -> float:
+    moved = (
+        kernel.weight_bytes
+        + max(0.0, kernel.activation_bytes - rates.resident_bytes)
+        + max(0.0, kernel.bytes_written - rates.resident_bytes)
+    )
+    slower = 1.0
+    if kernel.row_tiles > 0.0:
+        tiles = kernel.row_tiles * kernel.column_tiles
+        wave = max(1.0, min(rates.sms * kernel.resident, tiles) / (1.0 + kernel.inner / rates.drift_inner))
+        # A wave covers whole columns of tiles, or a part of one: how often each operand is loaded.
+        row_loads = max(1.0, kernel.column_tiles / max(1.0, wave / kernel.row_tiles))
+        column_loads = max(1.0, kernel.row_tiles / wave)
+        missed_rows = kernel.row_bytes / (kernel.row_bytes + rates.reuse_bytes)
+        missed_columns = kernel.column_bytes / (kernel.column_bytes + rates.reuse_bytes)
+        moved += missed_rows * kernel.row_bytes * (row_loads - 1.0)
+        moved += missed_columns * kernel.column_bytes * (column_loads - 1.0)
+        slower += rates.translation_penalty * math.log1p(kernel.strided_bytes / rates.translation_reach_bytes)
+    return moved / rates.dram_bytes_per_us[kernel.work_class] * slower

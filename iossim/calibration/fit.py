@@ -1,0 +1,133 @@
+"""The fit of a parameter set to measured kernels: robust least squares of relative errors.
+
+All samples of all sets are fitted at once, on profiles that share their parameters (two boards of one chip, say), each
+with a host overhead of its own. Two residuals a sample: the error of the prediction, by the candidate that the model
+takes for the fastest, and, with half its weight, the error of the algorithm that was recorded. The second keeps every
+algorithm's parameters honest where the model chooses another. Residuals beyond ten per cent count linearly (soft L1), so
+that a few rows that no model explains do not pull. A weak prior toward the starting point settles what the data leaves
+open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from iossim.calibration.host_overhead import fit_overhead
+from iossim.calibration.parameter_space import PARAMETERS, bounds, scales, to_vector, values, with_values
+from iossim.calibration.samples import Samples
+from iossim.devices.profile import DeviceProfile
+
+Floats = NDArray[np.float64]
+Progress = Callable[[int, float], None]
+
+OUTLIER = 0.1
+_RECORDED_WEIGHT = 0.5
+_PRIOR_WEIGHT = 0.5
+_STEP = 1e-4
+_MOST_OVERHEAD_US = 5_000.0
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Fitted ``values`` by name, and what a bootstrap needs: the Jacobian and residuals of each sample at the optimum."""
+
+    values: dict[str, float]
+    vector: Floats
+    #: Coefficients of the host's overhead, by set.
+    overheads: tuple[Floats, ...]
+    cost: float
+    evaluations: int
+    residuals: Floats
+    jacobian: Floats
+    #: Residuals beyond this count are the prior's.
+    data_residuals: int
+
+    def apply(self, profile: DeviceProfile) -> DeviceProfile:
+        """A profile with the fitted parameters."""
+        return with_values(profile, self.values)
+
+    @property
+    def at_bounds(self) -> tuple[str, ...]:
+        """Parameters that ended at a bound: the data wants more than is plausible, or says nothing."""
+        low, high = bounds()
+        margin = 1e-3 * scales()
+        at = (self.vector <= low + margin) | (self.vector >= high - margin)
+        return tuple(parameter.name for parameter, is_at in zip(PARAMETERS, at.tolist(), strict=True) if is_at)
+
+
+def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, progress: Progress | None = None) -> Fit:
+    """Fit the parameters, from those of ``start``; deterministic. ``progress`` is told evaluations and cost."""
+    origin = to_vector(start)
+    low, high = bounds()
+    width = scales()
+    count = len(origin)
+    starts: list[Floats] = []
+    for one in samples:
+        device_us, _ = one.predict(start_like(one, origin))
+        coefficients = fit_overhead(one.basis, one.latency_us, device_us, one.least_us)
+        starts.append(np.minimum(coefficients, _MOST_OVERHEAD_US))
+    offsets = np.cumsum([count, *map(len, starts)])
+    evaluations = 0
+
+    def residuals(vector: Floats) -> Floats:
+        nonlocal evaluations
+        parts: list[Floats] = []
+        for index, one in enumerate(samples):
+            overhead_us = one.basis @ vector[offsets[index] : offsets[index + 1]]
+            parts += relative_errors(one, start_like(one, vector[:count]), overhead_us)
+        parts.append(_PRIOR_WEIGHT * (vector[:count] - origin) / width)
+        evaluations += 1
+        joined = np.concatenate(parts)
+        if progress is not None and evaluations % (len(vector) + 1) == 1:
+            progress(evaluations, float(np.sum(joined**2)))
+        return joined
+
+    lower = np.concatenate([low, *(np.zeros(len(s)) for s in starts)])
+    upper = np.concatenate([high, *(np.full(len(s), _MOST_OVERHEAD_US) for s in starts)])
+    first = np.clip(np.concatenate([origin, *starts]), lower + 1e-9, upper - 1e-9)
+    typical = np.concatenate([width, *(np.full(len(s), 100.0) for s in starts)])
+    found = least_squares(
+        residuals,
+        first,
+        bounds=(lower, upper),
+        loss="soft_l1",
+        f_scale=OUTLIER,
+        x_scale=typical,
+        diff_step=_STEP,
+        max_nfev=rounds,
+    )
+    return Fit(
+        values(found.x[:count]),
+        found.x[:count],
+        tuple(found.x[offsets[i] : offsets[i + 1]] for i in range(len(samples))),
+        float(found.cost),
+        evaluations,
+        found.fun,
+        found.jac,
+        len(found.fun) - count,
+    )
+
+
+def start_like(one: Samples, vector: Floats) -> DeviceProfile:
+    """The profile of a set of samples with the parameters of a vector."""
+    return with_values(one.profile, values(vector))
+
+
+def relative_errors(one: Samples, profile: DeviceProfile, overhead_us: Floats) -> list[Floats]:
+    """Weighted relative errors of predictions and of recorded algorithms."""
+    predicted_us, recorded_us = one.predict(profile)
+    weight = np.sqrt(one.weight / len(predicted_us))
+    device_us = np.maximum(np.maximum(one.latency_us - overhead_us, 0.5 * predicted_us), one.least_us)
+    errors = weight * (predicted_us + overhead_us - one.latency_us) / device_us
+    known = np.isfinite(recorded_us)
+    if not known.any():
+        return [errors]
+    own_us = recorded_us[known]
+    device_us = np.maximum(np.maximum((one.latency_us - overhead_us)[known], 0.5 * own_us), one.least_us)
+    recorded = weight * _RECORDED_WEIGHT * (own_us + overhead_us[known] - one.latency_us[known]) / device_us
+    return [errors, recorded]

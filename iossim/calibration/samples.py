@@ -1,0 +1,152 @@
+"""What a fit is judged by: measured operators and sequences of operators, ready to be priced with any parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.backends.simulator.kernel_times import device_rates
+from iossim.calibration.candidate_table import CandidateTable
+from iossim.calibration.host_overhead import least_device_us, overhead_basis
+from iossim.calibration.measurement import Measurement, MeasurementSet
+from iossim.calibration.operator import HELD_OUT_FRACTION
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.network import Network
+from iossim.lowering.unit import lower_unit
+
+Floats = NDArray[np.float64]
+
+
+class Samples(Protocol):
+    """Measured times beside what a profile predicts for them.
+
+    ``basis`` is that of the host's overhead, shape ``[samples, terms]``; errors are relative to at least ``least_us``;
+    ``weight`` is what all samples together count.
+    """
+
+    name: str
+    latency_us: Floats
+    basis: Floats
+    least_us: float
+    weight: float
+    profile: DeviceProfile
+
+    def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
+        """Device times ``[samples]``, and those of the recorded algorithms, nan where they are not known."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorSamples:
+    """Operators measured alone."""
+
+    name: str
+    profile: DeviceProfile
+    table: CandidateTable
+    latency_us: Floats
+    basis: Floats
+    least_us: float
+    weight: float
+    includes_gaps: bool
+
+    @staticmethod
+    def of(measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float) -> OperatorSamples:
+        """Samples of ``chosen`` measurements of a set."""
+        return OperatorSamples(
+            measured.name,
+            profile,
+            CandidateTable.of_measurements(profile, chosen),
+            np.array([measurement.latency_us for measurement in chosen]),
+            overhead_basis(measured, chosen),
+            least_device_us(measured.header),
+            weight,
+            measured.header.includes_gaps,
+        )
+
+    def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
+        """See :class:`Samples`."""
+        engine = profile.engine
+        device_us = self.table.candidate_us(device_rates(profile))
+        benchmark_us = device_us + engine.dispatch_kernel_us * self.table.kernel_count
+        fastest = self.table.fastest(benchmark_us)
+        if self.includes_gaps:
+            shown_us = benchmark_us + (engine.dispatch_us - engine.dispatch_kernel_us)
+        else:
+            shown_us = device_us - profile.parameters.kernel_gap_us * self.table.kernel_count
+        return shown_us[fastest], self.table.recorded_us(shown_us)
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceSamples:
+    """Networks, or parts of them, run unit after unit in one stream, the host a call ahead at most."""
+
+    name: str
+    profile: DeviceProfile
+    table: CandidateTable
+    #: Steps of units: where the steps of each unit begin in the table.
+    unit_begin: NDArray[np.int64]
+    #: Units of sequences: where the units of each sequence begin.
+    sequence_begin: NDArray[np.int64]
+    latency_us: Floats
+    weight: float
+    least_us: float = 0.5
+
+    @staticmethod
+    def of(
+        name: str, profile: DeviceProfile, sequences: Iterable[tuple[Network, Sequence[int], float]], weight: float
+    ) -> SequenceSamples:
+        """Samples of sequences, each a network, the units of it that run, and the measured time."""
+        steps = []
+        unit_steps: list[int] = []
+        units: list[int] = []
+        latencies: list[float] = []
+        for network, chosen, latency_us in sequences:
+            for unit in chosen:
+                lowered = lower_unit(network, network.units[unit])
+                steps += lowered
+                unit_steps.append(len(lowered))
+            units.append(len(chosen))
+            latencies.append(latency_us)
+        return SequenceSamples(
+            name,
+            profile,
+            CandidateTable.of(profile, steps),
+            np.concatenate([[0], np.cumsum(unit_steps)]),
+            np.concatenate([[0], np.cumsum(units)]),
+            np.array(latencies),
+            weight,
+        )
+
+    @property
+    def basis(self) -> Floats:
+        return np.zeros((len(self.latency_us), 0))
+
+    def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
+        """See :class:`Samples`."""
+        engine = profile.engine
+        table = self.table
+        device_us = table.candidate_us(device_rates(profile))
+        fastest = table.fastest(device_us + engine.dispatch_kernel_us * table.kernel_count)
+        kernels = table.kernel_count[fastest]
+        library_us = engine.library_call_us + engine.library_kernel_us * (kernels - 1)
+        host_us = np.where(table.is_library_call[fastest], library_us, engine.bare_launch_us * kernels)
+        unit_us = np.maximum(_sums(device_us[fastest], self.unit_begin), _sums(host_us, self.unit_begin))
+        total_us = _sums(unit_us, self.sequence_begin)
+        return total_us, np.full_like(total_us, np.nan)
+
+
+def _sums(parts: Floats, begin: NDArray[np.int64]) -> Floats:
+    """Sums of runs of ``parts``; an empty run sums to 0."""
+    total = np.concatenate([[0.0], np.cumsum(parts)])
+    return total[begin[1:]] - total[begin[:-1]]
+
+
+def split(measured: MeasurementSet, fraction: float = HELD_OUT_FRACTION) -> tuple[list[Measurement], list[Measurement]]:
+    """The measurements whose shapes a fit may see, and those held out."""
+    seen = [m for m in measured.measurements if not m.operator.is_held_out(fraction)]
+    held_out = [m for m in measured.measurements if m.operator.is_held_out(fraction)]
+    return seen, held_out
