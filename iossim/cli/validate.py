@@ -31,10 +31,13 @@ Data = Annotated[
 ]
 Parts = Annotated[
     list[str] | None,
-    typer.Option("--part", metavar="NAME", help="Only operators, networks or engines; may be repeated."),
+    typer.Option("--part", metavar="NAME", help="Only operators, networks, engines or transfer; may be repeated."),
 ]
 Quick = Annotated[
-    bool, typer.Option("--quick", help="Price a sample of the stages by both engines, not all of them.")
+    bool,
+    typer.Option(
+        "--quick", help="Compare the engines on a sample of the stages, and leave out transfer: half a minute."
+    ),
 ]
 
 
@@ -51,8 +54,10 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, published networks, and one engine with the other."""
-    from iossim.calibration.validation.report import PARTS
+    """Compare predictions with measured operators, with published networks, of one engine with the other's.
+
+    Transfer leaves each measured device out in turn, and predicts it from the others.
+    """
     from iossim.calibration.validation.report import validate as recompute
     from iossim.devices.load import device as load_device
     from iossim.errors import OptionError
@@ -66,7 +71,7 @@ def validate(
         check_writable(out)
     profiles = [load_device(name) for name in device] if device else None
     with progress_bars(quiet=as_json, unit="") as progress:
-        report = recompute(profiles, data, part or PARTS, quick=quick, progress=progress)
+        report = recompute(profiles, data, part or None, quick=quick, progress=progress)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=1, allow_nan=False))
     else:

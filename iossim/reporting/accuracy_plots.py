@@ -1,4 +1,4 @@
-"""How wrong predictions are, as pictures: operators of a device, networks, and one engine against the other."""
+"""How wrong predictions are, as pictures: operators, networks, one engine against the other, unseen devices."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.calibration.leave_one_out import LeaveOneOut
 from iossim.calibration.validation.engines import EngineAgreement
 from iossim.calibration.validation.networks import NetworkEvaluation, NetworkLatency
 from iossim.calibration.validation.operators import OperatorEvaluation
-from iossim.calibration.validation.report import ValidationReport
+from iossim.calibration.validation.report import ValidationReport, sampled_rows
 from iossim.ir.types import Precision
 from iossim.reporting.figures import PALETTE, new_figure
 
@@ -44,6 +45,8 @@ def accuracy_figures(report: ValidationReport) -> dict[str, Figure]:
             figures[f"networks.{networks.device}"] = networks_figure(networks)
     if report.engines:
         figures["engines"] = engines_figure(report.engines)
+    if report.transfer is not None and sampled_rows(report.transfer):
+        figures["transfer"] = transfer_figure(report.transfer)
     return figures
 
 
@@ -81,6 +84,25 @@ def engines_figure(agreements: Sequence[EngineAgreement]) -> Figure:
         text = f"median {each.median:.1%}\n95th percentile {each.percentile_95:.1%}"
         row[0].text(0.04, 0.95, text, transform=row[0].transAxes, fontsize=8, va="top")
         _draw_residuals(row[1], each.analytic_us, each.difference, several, "analytic, us", "difference")
+    return figure
+
+
+def transfer_figure(found: LeaveOneOut) -> Figure:
+    """For each data set of convolutions of a device left out, predicted against measured GPU time, and errors."""
+    rows = sampled_rows(found)
+    figure, panels = _grid(len(rows), 2, "unseen devices: convolutions, from datasheet facts")
+    _legend(figure, {"operators": _HELD_OUT}, {"median error": _LINE})
+    for panel, row in zip(panels, rows, strict=True):
+        measured_us, predicted_us = row.zero_shot.measured_us, row.zero_shot.predicted_us
+        every = np.ones(len(measured_us), dtype=np.bool_)
+        _draw_identity(panel[0], measured_us, predicted_us, every, "measured, us", "predicted, us")
+        name = f"{row.device}, {row.zero_shot.data_set}"
+        panel[0].set_title(name, loc="left", fontsize=9.5, fontweight="bold", pad=5)
+        text = f"mean error {np.abs(row.zero_shot.errors).mean():.1%}"
+        if row.refined is not None:
+            text += f"\nwith {found.samples} samples {np.abs(row.refined.errors).mean():.1%}"
+        panel[0].text(0.04, 0.95, text, transform=panel[0].transAxes, fontsize=8, va="top")
+        _draw_residuals(panel[1], measured_us, row.zero_shot.errors, every, "measured, us")
     return figure
 
 

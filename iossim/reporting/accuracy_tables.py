@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from statistics import fmean
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from iossim.calibration.bands import key_of
+from iossim.calibration.leave_one_out import SAMPLED_KIND, LeaveOneOut
+from iossim.calibration.operator_kinds import ALIASES
 from iossim.calibration.validation.accuracy import Accuracy
 from iossim.calibration.validation.engines import EngineAgreement
 from iossim.calibration.validation.networks import NetworkEvaluation
 from iossim.calibration.validation.operators import OperatorEvaluation
-from iossim.calibration.validation.report import ValidationReport
+from iossim.calibration.validation.report import ValidationReport, sampled_rows
 from iossim.calibration.validation.stages import StageEvaluation
-from iossim.ir.types import Precision
 from iossim.reporting.console import Cell, Column, records_table
 
 
@@ -42,6 +46,12 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
             f"event-driven engine against analytic prices: stages of {report.engines[0].network}, %",
             engines_table(report.engines),
             "differences of stage prices, and how much slower the best schedule by one is at the prices of the other",
+        )
+    if report.transfer is not None:
+        parts += _titled(
+            "unseen devices, each predicted from the others: errors of GPU time, %",
+            transfer_table(report.transfer),
+            *_transfer_summary(report.transfer),
         )
     parts += [Text(f"note: {note}", style="dim") for note in report.notes]
     return Group(*parts)
@@ -76,11 +86,9 @@ def _operators_row(each: OperatorEvaluation) -> dict[str, Cell]:
     gpu = unseen.gpu_time()
     small, middle, large = unseen.by_bucket().values()
     ((kind, precision),) = each.kinds
-    name = each.data_set.partition(".")[0]
-    # Tables that are named for another spelling of the kind go by it, as conv2d.
-    shown = name if name.startswith(kind) else kind
+    shown = _shown(key_of(kind, precision), each.data_set)
     return {
-        "op": f"  {shown}" if precision is Precision.FP32 else f"  {shown} {precision}",
+        "op": f"  {shown}",
         "rows": len(each),
         "held": len(unseen),
         "mape": _percent(gpu.mean_error),
@@ -94,6 +102,12 @@ def _operators_row(each: OperatorEvaluation) -> dict[str, Cell]:
         "inside": _percent(unseen.coverage()),
         "roof": _mean(unseen.roofline()),
     }
+
+
+def _shown(kind: str, data_set: str) -> str:
+    """The kind; a table that is named for another spelling of it goes by that, as conv2d."""
+    name = data_set.partition(".")[0]
+    return name if ALIASES.get(name) == kind else kind
 
 
 def _clamped(evaluations: Sequence[OperatorEvaluation]) -> Iterator[str]:
@@ -240,6 +254,55 @@ def engines_table(agreements: Sequence[EngineAgreement]) -> Table:
         for each in agreements
     ]
     return records_table("", rows, columns)
+
+
+def transfer_table(found: LeaveOneOut) -> Table:
+    """A line for each kind and data set of each device left out; errors in percent."""
+    columns = [
+        Column("op"),
+        Column("rows"),
+        Column("mean", digits=1),
+        Column("median", digits=1),
+        Column("bias", digits=1),
+        Column("tau"),
+        Column("refined", "mean with\nsamples", digits=1),
+    ]
+    rows: list[dict[str, Cell]] = []
+    for device, own in groupby(sorted(found.rows, key=lambda row: row.device), key=lambda row: row.device):
+        rows.append({"op": device})
+        for row in own:
+            accuracy = Accuracy.of(row.zero_shot.predicted_us, row.zero_shot.measured_us)
+            refined = row.refined
+            rows.append(
+                {
+                    "op": f"  {_shown(row.kind, row.zero_shot.data_set)}",
+                    "rows": accuracy.rows,
+                    "mean": _percent(accuracy.mean_error),
+                    "median": _percent(accuracy.median_error),
+                    "bias": _percent(accuracy.bias),
+                    "tau": accuracy.kendall_tau,
+                    "refined": None
+                    if refined is None
+                    else _mean(Accuracy.of(refined.predicted_us, refined.measured_us)),
+                }
+            )
+    return _without_wrapped_numbers(records_table("", rows, columns))
+
+
+def _transfer_summary(found: LeaveOneOut) -> Iterator[str]:
+    """Mean and worst error of the kind that samples are of, over the large data sets of it."""
+    rows = sampled_rows(found)
+    errors = [float(np.abs(row.zero_shot.errors).mean()) for row in rows]
+    refined = [float(np.abs(row.refined.errors).mean()) for row in rows if row.refined is not None]
+    if errors:
+        yield (
+            f"{SAMPLED_KIND}, from datasheet facts: mean {100 * fmean(errors):.1f}, worst {100 * max(errors):.1f}"
+            + (
+                f"; with {found.samples} samples: mean {100 * fmean(refined):.1f}, worst {100 * max(refined):.1f}"
+                if refined
+                else ""
+            )
+        )
 
 
 def _titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from iossim.calibration.accuracy import Residuals
+from iossim.calibration.leave_one_out import LeaveOneOut, LeftOut
 from iossim.calibration.measurement import Header, Measurement, MeasurementSet
 from iossim.calibration.operator_kinds import parse_description
 from iossim.calibration.validation.engines import EngineAgreement
@@ -42,9 +44,10 @@ def report() -> ValidationReport:
     times = np.linspace(10.0, 400.0, 50)
     agreement = EngineAgreement("inception_v3", DEVICE, 99, np.arange(50) % 3 + 1, times, 1.1 * times)
     stages = StageEvaluation(DEVICE, "pairs", np.array([1, 2, 2]), *(np.array([5.0, 8.0, 9.0]) for _ in range(4)))
-    return ValidationReport(
-        (evaluation(3), evaluation(80)), (stages,), (networks,), (agreement,), ("something was left out",)
-    )
+    conv = Residuals("conv.t4", "conv", 1.25 * np.linspace(10.0, 400.0, 120), np.linspace(10.0, 400.0, 120))
+    transfer = LeaveOneOut((LeftOut("t4", conv, conv), LeftOut("p4", conv)), 20, 0)
+    operators = (evaluation(3), evaluation(80))
+    return ValidationReport(operators, (stages,), (networks,), (agreement,), transfer, ("something was left out",))
 
 
 def test_tables(report: ValidationReport) -> None:
@@ -57,6 +60,7 @@ def test_tables(report: ValidationReport) -> None:
     assert "wrong: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%" in text
     assert "1 of 2 figures in their intervals" in text
     assert "pairs 2 0.0 0.0" in text
+    assert "conv, from datasheet facts: mean 25.0, worst 25.0; with 20 samples: mean 25.0, worst 25.0" in text
     assert "note: something was left out" in text
 
 
@@ -71,7 +75,7 @@ def test_pictures(report: ValidationReport, tmp_path: Path) -> None:
     from iossim.reporting.accuracy_plots import accuracy_figures
     from iossim.reporting.figures import save_figure
 
-    assert list(accuracy_figures(report)) == [f"operators.{DEVICE}", f"networks.{DEVICE}", "engines"]
+    assert list(accuracy_figures(report)) == [f"operators.{DEVICE}", f"networks.{DEVICE}", "engines", "transfer"]
     for name in accuracy_figures(report):
         written = []
         for attempt in ("first", "second"):

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from iossim.calibration.bands import key_of
+from iossim.calibration.leave_one_out import FEWEST_ROWS, SAMPLED_KIND, LeaveOneOut, LeftOut, leave_one_out
+from iossim.calibration.validation.accuracy import Accuracy
 from iossim.calibration.validation.data_sets import DataSets, read_data_sets
 from iossim.calibration.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
 from iossim.calibration.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
@@ -18,10 +20,12 @@ from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, did_you_mean
 from iossim.models.load import load
 
-PARTS = ("operators", "networks", "engines")
+PARTS = ("operators", "networks", "engines", "transfer")
 #: Stages of each device that a quick comparison of the engines prices.
 QUICK_STAGES = 300
 SEED = 0
+#: Measurements of an unseen device that a transfer to it is refined with.
+TRANSFER_SAMPLES = 20
 #: A quoted error is not questioned within this many points of per cent: overheads are fitted beside other predictions.
 QUOTED_POINTS = 0.5
 
@@ -38,6 +42,8 @@ class ValidationReport:
     stages: tuple[StageEvaluation, ...] = ()
     networks: tuple[NetworkEvaluation, ...] = ()
     engines: tuple[EngineAgreement, ...] = ()
+    #: Each chip with data predicted from the others.
+    transfer: LeaveOneOut | None = None
     #: What was left out, and why.
     notes: tuple[str, ...] = ()
 
@@ -48,6 +54,7 @@ class ValidationReport:
             "stages": [each.to_json() for each in self.stages],
             "networks": [each.to_json() for each in self.networks],
             "engines": [each.to_json() for each in self.engines],
+            "transfer": None if self.transfer is None else _transfer_json(self.transfer),
             "notes": list(self.notes),
         }
 
@@ -55,15 +62,18 @@ class ValidationReport:
 def validate(
     profiles: Sequence[DeviceProfile] | None = None,
     places: Sequence[Path] | None = None,
-    parts: Sequence[str] = PARTS,
+    parts: Sequence[str] | None = None,
     quick: bool = False,
     progress: StartProgress = lambda label: lambda done, total: None,
 ) -> ValidationReport:
     """Recompute every figure; raises OptionError or MeasurementError for input that cannot be used.
 
     ``profiles`` limits all parts to these devices; ``places`` are files and folders of measurements, by default
-    :func:`~iossim.calibration.validation.data_sets.default_places`. ``quick`` samples the stages that both engines price.
+    :func:`~iossim.calibration.validation.data_sets.default_places`; ``parts`` are of :data:`PARTS`, by default all. ``quick``
+    samples the stages that both engines price, and leaves out the transfer unless it is asked for.
     """
+    given = parts
+    parts = [part for part in PARTS if not (quick and part == "transfer")] if given is None else given
     for part in parts:
         if part not in PARTS:
             raise OptionError(f"--part {part!r} is not known; {did_you_mean(part, PARTS)}")
@@ -72,9 +82,12 @@ def validate(
     networks: list[NetworkEvaluation] = []
     engines: list[EngineAgreement] = []
     notes: list[str] = []
-    if "operators" in parts:
+    transfer: LeaveOneOut | None = None
+    data = DataSets(())
+    if "operators" in parts or "transfer" in parts:
         data = read_data_sets(places, profiles)
         notes += data.notes
+    if "operators" in parts:
         operators = _operators(data, progress("operators"))
         stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
         notes += _quoted(operators, data)
@@ -87,7 +100,13 @@ def validate(
             told = progress(f"engines on {profile.name}")
             sample = QUICK_STAGES if quick else None
             engines.append(compare_prices(network, profile, sample, SEED, progress=told))
-    return ValidationReport(operators, stages, tuple(networks), tuple(engines), tuple(notes))
+    if "transfer" in parts:
+        try:
+            transfer = leave_one_out(data.sets, TRANSFER_SAMPLES, SEED, _by_label(progress))
+        except ValueError as error:
+            # Of one device alone there is nothing to transfer from.
+            notes.append(f"no transfer to unseen devices: {error}")
+    return ValidationReport(operators, stages, tuple(networks), tuple(engines), transfer, tuple(notes))
 
 
 def _operators(data: DataSets, progress: Callable[[int, int], None]) -> tuple[OperatorEvaluation, ...]:
@@ -99,6 +118,43 @@ def _operators(data: DataSets, progress: Callable[[int, int], None]) -> tuple[Op
             found += [whole.of_kind(*kind) for kind in whole.kinds]
         progress(done + 1, len(data.sets))
     return tuple(sorted(found, key=lambda each: each.device))
+
+
+def sampled_rows(found: LeaveOneOut) -> list[LeftOut]:
+    """Of each device left out the data sets that samples are drawn from: enough rows of the kind for a mean error."""
+    return [row for row in found.rows if row.kind == SAMPLED_KIND and len(row.zero_shot.measured_us) >= FEWEST_ROWS]
+
+
+def _by_label(start: StartProgress) -> Callable[[str, int, int], None]:
+    """A progress for each label, started when it is first told of."""
+    started: dict[str, Callable[[int, int], None]] = {}
+
+    def tell(label: str, done: int, total: int) -> None:
+        if label not in started:
+            started[label] = start(label)
+        started[label](done, total)
+
+    return tell
+
+
+def _transfer_json(found: LeaveOneOut) -> dict[str, Any]:
+    return {
+        "samples": found.samples,
+        "left_out": [
+            {
+                "device": row.device,
+                "data_set": row.zero_shot.data_set,
+                "kind": row.kind,
+                "zero_shot": Accuracy.of(row.zero_shot.predicted_us, row.zero_shot.measured_us).to_json(),
+                "refined": (
+                    None
+                    if row.refined is None
+                    else Accuracy.of(row.refined.predicted_us, row.refined.measured_us).to_json()
+                ),
+            }
+            for row in found.rows
+        ],
+    }
 
 
 def _quoted(operators: Sequence[OperatorEvaluation], data: DataSets) -> list[str]:

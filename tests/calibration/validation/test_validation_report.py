@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_sets import DEVICE, made_set
 
+from iossim.calibration.accuracy import Residuals
+from iossim.calibration.leave_one_out import LeaveOneOut, LeftOut
 from iossim.calibration.measurement_set import write_measurements
 from iossim.calibration.validation.report import PARTS, validate
 from iossim.devices.load import device
@@ -45,10 +48,33 @@ def test_a_quoted_error_that_is_no_longer_right(data: Path, quoted: float, said:
 def test_parts(data: Path) -> None:
     with pytest.raises(OptionError, match="did you mean 'engines'"):
         validate(None, [data], ["engine"])
-    assert validate([device("k80")], [data], PARTS).to_json() == {
-        "operators": [],
-        "stages": [],
-        "networks": [],
-        "engines": [],
-        "notes": [],
-    }
+    report = validate([device("k80")], [data], PARTS)
+    assert report.operators == report.networks == report.engines == ()
+    assert report.transfer is None
+    assert any("no transfer to unseen devices: 0 chips" in note for note in report.notes)
+    assert validate([device("k80")], [data], quick=True).notes == ()
+
+
+def test_transfer(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chips are left out of the sets that were found; one kind with rows enough is summed up."""
+    from iossim.calibration.validation import report as module
+
+    times = np.linspace(10.0, 500.0, 150)
+    conv, gemm = (Residuals("made", kind, 1.1 * times, times) for kind in ("conv", "gemm"))
+    few = Residuals("few", "conv", times[:9], times[:9])
+    made = LeaveOneOut((LeftOut(DEVICE, conv, conv), LeftOut(DEVICE, gemm), LeftOut(DEVICE, few)), 20, 0)
+    asked: list[int] = []
+
+    def fake(sets: object, samples: int, seed: int, progress: object) -> LeaveOneOut:
+        asked.append(len(sets))  # type: ignore[arg-type]
+        return made
+
+    monkeypatch.setattr(module, "leave_one_out", fake)
+    report = validate(None, [data], ["transfer"])
+    assert asked == [1]
+    assert report.transfer is made
+    assert [row.zero_shot for row in module.sampled_rows(made)] == [conv]
+    rows = json.loads(json.dumps(report.to_json(), allow_nan=False))["transfer"]["left_out"]
+    assert [row["zero_shot"]["mape"] for row in rows] == pytest.approx([0.1, 0.1, 0.0])
+    assert rows[0]["refined"]["rows"] == 150
+    assert rows[1]["refined"] is None
