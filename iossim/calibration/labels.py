@@ -1,8 +1,9 @@
 """Whether a set may be of another device than its label says.
 
-Two signs. Kernels carry the name of the architecture that they were compiled for, and run on none before it. And a set that
-its own device, as it was before, explains badly may be explained far better by another one that ships: devices differ by
-factors, uncalibrated profiles are off by some tens of per cent.
+Two signs. Kernels carry the name of the architecture that they were compiled for: they run on none before it, and libraries
+have newer ones for those that come two generations later. And a set that its own device, as it was before, explains badly
+may be explained far better by another one that ships: devices differ by factors, uncalibrated profiles are off by some tens
+of per cent.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ BETTER_PART = 0.5
 REFUSED_FACTOR = 1.8
 MUCH_BETTER_PART = 0.34
 CLOSE_FACTOR = 1.25
+#: Both, where kernels are named for an architecture two generations before the device's or more.
+OLD_KERNELS_FACTOR = 1.15
 #: Rows that are looked at.
 _ROWS = 120
 #: Fewer rows than this tell no device from another.
@@ -49,7 +52,8 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     chosen = np.unique(np.linspace(0, len(measured.measurements) - 1, _ROWS).astype(int)).tolist()
     part = replace(measured, measurements=tuple(measured.measurements[index] for index in chosen))
     own = _typical_error(part, profile)
-    if own < np.log(DOUBTFUL_FACTOR):
+    is_old = _has_only_old_kernels(measured, profile)
+    if own < np.log(OLD_KERNELS_FACTOR if is_old else DOUBTFUL_FACTOR):
         return measured
     names = [name for name in device_names() if name != profile.name]
     errors = {name: _typical_error(part, device(name)) for name in names}
@@ -60,7 +64,8 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     doubt = (
         f"the rows are off by a factor of {np.exp(own):.2f} for {profile.name}, by {np.exp(least):.2f} for {nearest}"
     )
-    is_clear = own > np.log(REFUSED_FACTOR) and least < min(np.log(CLOSE_FACTOR), MUCH_BETTER_PART * own)
+    refused = np.log(OLD_KERNELS_FACTOR if is_old else REFUSED_FACTOR)
+    is_clear = own > refused and least < min(np.log(CLOSE_FACTOR), MUCH_BETTER_PART * own)
     if is_clear and profile.name in device_names():
         raise MeasurementError(
             f"measurements {measured.name}: {doubt}; is the device right? give --device {nearest}, "
@@ -71,13 +76,24 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
 
 def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> None:
     """Refuse kernels compiled for an architecture after the device's."""
-    counts = Counter(name for row in measured.measurements for name in set(_named(row.kernels)))
+    counts = _architectures(measured)
     newer = [name for name in _AGES if _AGES[name] > _AGES[profile.architecture] and counts[name]]
     if newer:
         raise MeasurementError(
             f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do not run on "
             f"{profile.name} ({profile.architecture}); give the device that was measured with --device"
         )
+
+
+def _has_only_old_kernels(measured: MeasurementSet, profile: DeviceProfile) -> bool:
+    """Whether names of architectures are all those of two generations before the device's, or more."""
+    ages = [_AGES[name] for name in _architectures(measured)]
+    return bool(ages) and max(ages) <= _AGES[profile.architecture] - 2
+
+
+def _architectures(measured: MeasurementSet) -> Counter[Architecture]:
+    """How many rows ran kernels named for each architecture."""
+    return Counter(name for row in measured.measurements for name in set(_named(row.kernels)))
 
 
 def _named(kernels: tuple[str, ...]) -> list[Architecture]:

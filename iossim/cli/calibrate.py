@@ -145,6 +145,10 @@ def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> l
                 "only boards with the same chip share parameters: calibrate them one by one"
             )
         given.setdefault(sister.name, (sister, []))[1].extend(Path(file) for file in files.split(","))
+    everything = [path.absolute() for _, paths in given.values() for path in paths]
+    twice = next((path for path in everything if everything.count(path) > 1), None)
+    if twice is not None:
+        raise OptionError(f"measurements {twice} are given twice; give each file once")
     return [
         DeviceData(one, tuple(read_measurements(path, one.name) for path in paths))
         for one, paths in given.values()

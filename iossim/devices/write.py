@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.devices.parameters import ARCHITECTURE_PARAMETERS, ENGINE_OVERHEADS
 from iossim.devices.profile import DeviceProfile
-from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
+from iossim.devices.provenance import Provenance
 from iossim.errors import DeviceError
 from iossim.user_files import write_atomically
 
@@ -96,8 +96,8 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
         own = {key: value for key, value in values.items() if key in fitted or value != defaults[key]}
         if own:
             document[name] = own
-    if profile.provenance != DEFAULT_PROVENANCE:
-        document["provenance"] = _provenance(profile.provenance)
+    # Always: parameters of a file that does not say where they come from may be filled in from other devices.
+    document["provenance"] = _provenance(profile.provenance)
     return document
 
 

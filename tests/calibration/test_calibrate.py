@@ -1,0 +1,148 @@
+"""Calibration recovers what the data tells, says what it does not, and how far it is off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic import TRUTH, measured, scaled, true_profile
+
+from iossim.calibration.calibrate import KEPT_RESAMPLES, Calibration, DeviceData, calibrate
+from iossim.calibration.measurement import MeasurementError
+from iossim.calibration.measurement_set import read_measurements
+from iossim.calibration.operator_interval import interval
+from iossim.calibration.predict import predict
+from iossim.devices.load import device
+
+SET = measured(true_profile(), 200, noise=0.03, overhead_us=15.0)
+
+
+def run(*data: DeviceData, **options: object) -> Calibration:
+    return calibrate(data, **{"rounds": 25, "resamples": 30, "folds": 0, **options})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def found() -> Calibration:
+    return run(DeviceData(device("v100-sxm2"), (SET,)), folds=2, date="2026-11-21")
+
+
+def test_recovers_what_is_identifiable(found: Calibration) -> None:
+    for name, truth in TRUTH.items():
+        assert getattr(found.profile.parameters, name) == pytest.approx(truth, rel=0.06), name
+    assert found.fit.overheads[0][0] == pytest.approx(15.0, abs=3)
+    assert found.profile.name == "v100-sxm2"
+    assert found.profile.datasheet == device("v100-sxm2").datasheet
+
+
+def test_errors_are_the_noise(found: Calibration) -> None:
+    kinds = {error.kind: error for error in found.held_out}
+    assert set(kinds) == {"conv", "gemm", "relu"}
+    assert {error.kind for error in found.cross_validated} == set(kinds)
+    for error in (*found.held_out, *found.cross_validated):
+        assert error.mape_percent < 6
+        assert error.kendall_tau is not None
+        assert error.kendall_tau > 0.9
+    rows = sum(error.rows for error in (*found.held_out, *found.cross_validated))
+    assert rows == len(SET.measurements)
+    assert sum(data_set.rows for data_set in found.profile.provenance.data_sets) == sum(
+        error.rows for error in found.cross_validated
+    )
+
+
+def test_provenance(found: Calibration) -> None:
+    provenance = found.profile.provenance
+    assert provenance.kind == "fitted"
+    assert provenance.date == "2026-11-21"
+    assert provenance.held_out_fraction == 0.3
+    assert set(provenance.unidentified) <= set(provenance.spread)
+    assert set(provenance.resamples) <= set(provenance.spread)
+    assert {len(values) for values in provenance.resamples.values()} == {KEPT_RESAMPLES}
+    assert "conv" in provenance.bands
+
+
+def test_deterministic(found: Calibration) -> None:
+    again = run(DeviceData(device("v100-sxm2"), (SET,)), folds=2, date="2026-11-21")
+    assert again.profiles == found.profiles
+    assert again.notes == found.notes
+
+
+def test_boards_of_one_chip_share_parameters() -> None:
+    """Each with a host of its own."""
+    sxm2, pcie = (
+        measured(true_profile(name), 80, overhead_us=overhead_us, seed=seed, name=name)
+        for name, overhead_us, seed in (("v100-sxm2", 0.0, 1), ("v100-pcie-32gb", 60.0, 2))
+    )
+    found = run(DeviceData(device("v100-sxm2"), (sxm2,)), DeviceData(device("v100-pcie-32gb"), (pcie,)))
+    first, second = found.profiles
+    assert first.parameters == second.parameters
+    assert (first.name, second.name) == ("v100-sxm2", "v100-pcie-32gb")
+    assert first.boost_clock_ghz != second.boost_clock_ghz
+    assert [len(overhead) for overhead in found.fit.overheads] == [0, 1]
+    assert found.fit.overheads[1][0] == pytest.approx(60.0, abs=5)
+
+
+def test_outliers_are_noted_and_count_little() -> None:
+    rows = [
+        replace(row, latency_us=4 * row.latency_us) if index % 20 == 0 else row
+        for index, row in enumerate(SET.measurements)
+    ]
+    found = run(DeviceData(device("v100-sxm2"), (replace(SET, measurements=tuple(rows)),)))
+    assert any("count less" in note for note in found.notes)
+    for name, truth in TRUTH.items():
+        assert getattr(found.profile.parameters, name) == pytest.approx(truth, rel=0.12), name
+
+
+def test_a_set_that_disagrees_is_noted() -> None:
+    other = scaled(measured(true_profile(), 60, seed=5, name="slow host"), 1.6)
+    found = run(DeviceData(device("v100-sxm2"), (replace(SET, path=Path("good.csv")), other)))
+    assert any("'slow host'" in note and "above" in note for note in found.notes)
+    assert not any("good.csv" in note and "above" in note for note in found.notes)
+
+
+def test_few_rows_are_noted_and_stay_near_the_start() -> None:
+    few = replace(SET, measurements=SET.measurements[:24])
+    found = run(DeviceData(device("v100-sxm2"), (few,)))
+    assert any("rows for" in note for note in found.notes)
+    assert found.profile.provenance.unidentified
+    start = device("v100-sxm2").parameters
+    assert found.profile.parameters.translation_reach_bytes == pytest.approx(start.translation_reach_bytes, rel=0.05)
+
+
+def test_too_few_rows_are_refused() -> None:
+    with pytest.raises(MeasurementError, match=r"'made': \d usable rows beside those held out") as caught:
+        run(DeviceData(device("v100-sxm2"), (replace(SET, measurements=SET.measurements[:8]),)))
+    assert "\n" not in str(caught.value)
+
+
+def test_all_folds_and_nothing_held_out() -> None:
+    found = run(DeviceData(device("v100-sxm2"), (SET,)), folds=3, held_out=0.0)
+    assert found.held_out == ()
+    assert sum(error.rows for error in found.cross_validated) == len(SET.measurements)
+    assert found.profile.provenance.bands
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["v100-pcie-32gb", "t4", "p100-pcie-16gb", "p4"])
+def test_intervals_cover_held_out_measurements(shared: Path, name: str) -> None:
+    """Nine of ten, of shapes that neither the fit nor the bands have seen."""
+    sets = [
+        read_measurements(shared / f"data/kernels/{kind}.{name}.csv") for kind in ("conv", "linear", "add", "relu")
+    ]
+    found = calibrate([DeviceData(device(name), tuple(sets))], folds=3, resamples=10)
+    inside: list[bool] = []
+    for measured_set, overhead in zip(sets, found.fit.overheads, strict=True):
+        from iossim.calibration.host_overhead import overhead_basis
+
+        rows = [row for row in measured_set.measurements if row.operator.is_held_out()]
+        offset_us = overhead_basis(measured_set.header, rows) @ overhead
+        predictions = predict([row.operator for row in rows], found.profile)
+        of_kind = [
+            prediction.low_us <= max(row.latency_us - offset, 5.0) <= prediction.high_us
+            for row, prediction, offset in zip(rows, predictions, offset_us, strict=True)
+        ]
+        assert 0.8 <= np.mean(of_kind) <= 0.97
+        inside += of_kind
+        assert interval(rows[0].operator, 100.0, found.profile)[0] < 100.0
+    assert 0.85 <= np.mean(inside) <= 0.95

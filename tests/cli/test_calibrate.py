@@ -1,0 +1,248 @@
+"""``iossim calibrate``: measurements in, a profile out; bad files leave the old one as it was."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.calibration.measurement import Header, Measurement, MeasurementSet
+from iossim.calibration.measurement_set import write_measurements
+from iossim.calibration.operator_kinds import parse_description
+from iossim.calibration.parameter_space import with_values
+from iossim.calibration.predict import predict
+from iossim.devices.load import device
+from iossim.devices.write import write_profile
+
+EFFICIENCY = 0.6
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def made(name: str = "v100-sxm2", label: str = "", count: int = 64) -> MeasurementSet:
+    """Products and sums on a device whose products are slower than its profile has them."""
+    texts = [
+        f"gemm m={256 + 64 * n} n={1024 - 8 * n} k={512 + 32 * n} trans_a=N trans_b=T" for n in range(count // 2)
+    ]
+    texts += [f"relu rows={500 + 97 * n} cols={1000 + 31 * n}" for n in range(count - len(texts))]
+    operators = [parse_description(text) for text in texts]
+    truth = with_values(device(name), {"gemm_efficiency": EFFICIENCY})
+    noise = np.exp(0.02 * np.random.default_rng(0).normal(size=count))
+    rows = tuple(
+        Measurement(operator, prediction.gpu_time_us * factor, row)
+        for row, (operator, prediction, factor) in enumerate(
+            zip(operators, predict(operators, truth), noise.tolist(), strict=True)
+        )
+    )
+    return MeasurementSet(Header(device=label or name, data_set="lab"), rows)
+
+
+def test_a_profile_that_the_other_commands_take(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    write_measurements(made(), Path("lab.jsonl"))
+    text = printed(capsys, "calibrate --data lab.jsonl --device v100-sxm2 --folds 2")
+    for words in ("Held-out shapes", "cross-validated", "gemm_efficiency", "unidentified", "lab"):
+        assert words in text
+    assert sorted(path.name for path in folder.iterdir()) == ["lab.jsonl", "v100-sxm2.calibrated.yaml"]
+    found = device("./v100-sxm2.calibrated.yaml")
+    assert found.parameters.gemm_efficiency == pytest.approx(EFFICIENCY, abs=0.03)
+    assert found.provenance.kind == "fitted"
+    assert found.datasheet == device("v100-sxm2").datasheet
+    assert "fitted" in printed(capsys, "devices show v100-sxm2.calibrated.yaml")
+    Path("ops.csv").write_text("m,n,k,trans_a,trans_b\n1024,1024,1024,N,T\n")
+    (row,) = printed_json(capsys, "predict ops.csv --op gemm -d v100-sxm2.calibrated.yaml --json")
+    assert row["low_us"] > 0.8 * row["gpu_time_us"]
+    comparison = printed_json(capsys, "compare squeezenet -d v100-sxm2.calibrated.yaml --json")
+    assert all(one["interval_us"][0] < one["latency_us"] for one in comparison["schedules"])
+
+
+def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    whole = made()
+    for name, rows in (("a.csv", whole.measurements[::2]), ("b.jsonl", whole.measurements[1::2])):
+        write_measurements(replace(whole, measurements=rows), Path(name))
+    options = "--device v100-sxm2 --out mine.yaml --folds 0 --seed 3 --held-out 0.2 --json"
+    found = printed_json(capsys, f"calibrate --data a.csv b.jsonl {options}")
+    assert found["device"] == "v100-sxm2"
+    assert found["profile"] == "mine.yaml"
+    assert found["parameters"]["gemm_efficiency"]["value"] == pytest.approx(EFFICIENCY, abs=0.03)
+    assert found["provenance"]["held_out_fraction"] == 0.2
+    assert len(found["provenance"]["data_sets"]) == 2
+    assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "b.jsonl", "mine.yaml"]
+    before = Path("mine.yaml").read_text()
+    assert printed_json(capsys, f"calibrate --data a.csv --data b.jsonl {options}") == found
+    assert Path("mine.yaml").read_text() == before
+
+
+def test_a_device_of_ones_own_is_written_with_out_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    write_profile(device("v100-sxm2").model_copy(update={"name": "mine"}), Path("mine.yaml"))
+    before = Path("mine.yaml").read_text()
+    write_measurements(made(label="mine"), Path("lab.jsonl"))
+    printed(capsys, "calibrate --data lab.jsonl --device mine.yaml --folds 0")
+    assert Path("mine.yaml").read_text() == before
+    assert device("./mine.calibrated.yaml").name == "mine"
+    printed(capsys, "calibrate --data lab.jsonl --device mine.yaml --folds 0 --out mine.yaml")
+    assert Path("mine.yaml").read_text() == Path("mine.calibrated.yaml").read_text()
+
+
+def test_a_sister_board(capsys: pytest.CaptureFixture[str]) -> None:
+    write_measurements(made(), Path("sxm2.jsonl"))
+    write_measurements(made("v100-pcie-32gb"), Path("pcie.jsonl"))
+    options = "--folds 0 --out both.yaml --json"
+    found = printed_json(
+        capsys, f"calibrate --data sxm2.jsonl -d v100-sxm2 --also v100-pcie-32gb=pcie.jsonl {options}"
+    )
+    assert [one["device"] for one in found["provenance"]["data_sets"]] == ["v100-sxm2", "v100-pcie-32gb"]
+    assert device("./both.yaml").name == "v100-sxm2"
+
+
+def as_table(name: str, change: Callable[[int, dict[str, str]], None] = lambda row, cells: None) -> None:
+    """A bare table of products, with cells changed."""
+    products = [row for row in made().measurements if row.operator.kind == "gemm"]
+    with Path(name).open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, ["m", "n", "k", "trans_a", "trans_b", "latency_us"])
+        writer.writeheader()
+        for index, row in enumerate(products):
+            (m, n), k = row.operator.outputs[0].shape, row.operator.inputs[0].shape[1]
+            sizes = {"m": m, "n": n, "k": k, "trans_a": "N", "trans_b": "T"}
+            cells = {key: str(value) for key, value in (sizes | {"latency_us": row.latency_us}).items()}
+            change(index, cells)
+            writer.writerow(cells)
+
+
+def truncated() -> None:
+    write_measurements(made(), Path("gemm.v100-sxm2.jsonl"))
+    text = Path("gemm.v100-sxm2.jsonl").read_text()
+    Path("gemm.v100-sxm2.jsonl").write_text(text[: len(text) // 2])
+
+
+def mislabelled() -> None:
+    write_measurements(made("p4", label="v100-sxm2"), Path("gemm.v100-sxm2.jsonl"))
+
+
+def labelled_as_another() -> None:
+    write_measurements(made("t4"), Path("gemm.v100-sxm2.jsonl"))
+
+
+def full_of_nan() -> None:
+    def change(index: int, cells: dict[str, str]) -> None:
+        if index % 3 == 0:
+            cells["latency_us"] = "nan"
+
+    as_table("gemm.v100-sxm2.csv", change)
+
+
+def in_milliseconds() -> None:
+    as_table(
+        "gemm.v100-sxm2.csv",
+        lambda index, cells: cells.update(latency_us=str(float(cells["latency_us"]) / 1000)),
+    )
+
+
+def in_nanoseconds() -> None:
+    as_table(
+        "gemm.v100-sxm2.csv",
+        lambda index, cells: cells.update(latency_us=str(float(cells["latency_us"]) * 1000)),
+    )
+
+
+def too_small() -> None:
+    as_table("gemm.v100-sxm2.csv")
+    lines = Path("gemm.v100-sxm2.csv").read_text().splitlines(keepends=True)
+    Path("gemm.v100-sxm2.csv").write_text("".join(lines[:4]))
+
+
+def hardly_larger() -> None:
+    as_table("gemm.v100-sxm2.csv")
+    lines = Path("gemm.v100-sxm2.csv").read_text().splitlines(keepends=True)
+    Path("gemm.v100-sxm2.csv").write_text("".join(lines[:8]))
+
+
+BAD: dict[Callable[[], None], list[str]] = {
+    truncated: ["cut"],
+    mislabelled: ["is the device right", "--trust-labels"],
+    labelled_as_another: ["recorded on t4, not on v100-sxm2"],
+    full_of_nan: ["of 32 rows are not usable", "line 2", "latency_us is not a number"],
+    in_milliseconds: ["faster than v100-sxm2 can be", "is the unit us"],
+    in_nanoseconds: ["times slower", "is the unit us"],
+    too_small: ["3 usable rows", "measure more operators"],
+    hardly_larger: ["usable rows beside those held out", "measure more operators"],
+}
+
+
+@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
+def test_files_that_are_wrong(make: Callable[[], None], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    make()
+    (path,) = folder.iterdir()
+    Path("old.yaml").write_text("as it was")
+    line = refused(capsys, f"calibrate --data {path.name} --device v100-sxm2 --out old.yaml")
+    for word in (path.name, *BAD[make]):
+        assert word in line
+    assert Path("old.yaml").read_text() == "as it was"
+    assert sorted(each.name for each in folder.iterdir()) == sorted([path.name, "old.yaml"])
+
+
+def test_a_few_bad_rows_are_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    def change(index: int, cells: dict[str, str]) -> None:
+        if index == 3:
+            cells["latency_us"] = "nan"
+        if index == 5:
+            cells["latency_us"] = str(6 * float(cells["latency_us"]))
+
+    as_table("gemm.v100-sxm2.csv", change)
+    found = printed_json(capsys, "calibrate gemm.v100-sxm2.csv -d v100-sxm2 --folds 0 --held-out 0.1 --json")
+    assert any("1 of 32 rows dropped" in note for note in found["notes"])
+    assert any("count less" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--data lab.jsonl", ["--device"]),
+        ("--device t4", ["--data"]),
+        ("--data lab.jsonl --device v100", ["did you mean"]),
+        ("--data nothing.csv --device t4", ["nothing.csv"]),
+        ("--data lab.jsonl lab.jsonl --device v100-sxm2", ["lab.jsonl", "twice"]),
+        ("--data lab.jsonl --device v100-sxm2 --held-out 1", ["--held-out"]),
+        ("--data lab.jsonl --device v100-sxm2 --held-out nan", ["--held-out"]),
+        ("--data lab.jsonl --device v100-sxm2 --folds 1", ["--folds"]),
+        ("--data lab.jsonl --device v100-sxm2 --folds 0 --held-out 0", ["--held-out 0"]),
+        ("--data lab.jsonl --device v100-sxm2 --seed -1", ["--seed"]),
+        ("--data lab.jsonl --device v100-sxm2 --also t4=lab.jsonl", ["turing", "volta"]),
+        ("--data lab.jsonl --device v100-sxm2 --also v100-pcie-32gb", ["DEVICE=FILE"]),
+        ("--data lab.jsonl --device v100-sxm2 --also v100-pcie-32gb=other.jsonl", ["other.jsonl"]),
+        ("--data lab.jsonl --device v100-sxm2 --out nowhere/mine.yaml", ["nowhere", "no such folder"]),
+        ("--data lab.jsonl --device v100-sxm2 --out mine.json", [".yaml"]),
+    ],
+)
+def test_other_mistakes(arguments: str, words: list[str], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    write_measurements(made(count=20), Path("lab.jsonl"))
+    line = refused(capsys, f"calibrate {arguments}")
+    for word in words:
+        assert word in line
+    assert [path.name for path in folder.iterdir()] == ["lab.jsonl"]
+
+
+def test_an_interrupt_leaves_the_old_profile(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from iossim.cli.main import main
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    write_measurements(made(), Path("lab.jsonl"))
+    Path("old.yaml").write_text("as it was")
+    monkeypatch.setattr("iossim.calibration.calibrate.bootstrap", interrupted)
+    assert main(["calibrate", "--data", "lab.jsonl", "-d", "v100-sxm2", "--folds", "0", "--out", "old.yaml"]) == 130
+    assert Path("old.yaml").read_text() == "as it was"
+    assert json.dumps(capsys.readouterr().out) == '""'
