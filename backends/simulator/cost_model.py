@@ -94,9 +94,9 @@ class SimulatorCostModel:
         """Bounds by the fluid's own rules; resources are host issue, issue capacity, and what all SMs share.
 
         On no SM do the resident blocks together get more than it has, so neither do they on all SMs. While two or more
-        kernels are active, their demands count ``1 + crowding`` times or more, so a kernel of demand ``d`` that runs beside
-        others takes ``(1 + crowding) * d`` of the device's time for each of its own, and one that runs by itself takes all
-        of it: at least the smaller of the two, whatever part of it runs which way.
+        kernels are active, what they ask of the device counts ``1 + crowding`` times or more, so a kernel of demand ``d``
+        that runs beside others takes ``(1 + crowding) * d`` of the device's time for each of its own, and one that runs by
+        itself takes all of it: at least the smaller of the two, whatever part of it runs which way.
         """
         prepared = self.prepare(problem)
         kernels = prepared.kernels
@@ -104,7 +104,7 @@ class SimulatorCostModel:
         work = np.stack(
             [
                 prepared.per_unit(kernels.host_us),
-                prepared.per_unit(kernels.alone_us * np.minimum(1.0, crowded * kernels.issue_demand)),
+                prepared.per_unit(kernels.alone_us * kernels.issue_demand),
                 prepared.per_unit(kernels.alone_us * np.minimum(1.0, crowded * kernels.device_demand)),
             ],
             axis=1,

@@ -13,7 +13,7 @@ kernels of a stream:
 They overlap, but not wholly: the duration is their ``p``-norm, the longest for a large ``p``, the sum for ``p = 1``.
 Waves, latency hiding and the roofline follow Zhang and Owens (2011) and Williams et al. (2009).
 
-Transforms fill and drain besides, however little they move.
+Kernels that stream or transform fill and drain besides, however little they move.
 
 A library's dense product of large matrices loads its operands more than once: a wave of blocks covers a part of the
 output, and loads the panels of that part again from DRAM where the operand does not stay in L2. The longer the inner
@@ -165,7 +165,7 @@ def device_rates(profile: DeviceProfile, parameters: ModelParameters | None = No
         np.array([_gflops_per_watt(c, p) * datasheet.board_power_w.value * 1e3 for c in _CLASSES]),
         p.latency_hiding_warps * WARP_THREADS,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in _CLASSES]),
-        np.array([p.transform_ramp_us if c in _TRANSFORMS else 0.0 for c in _CLASSES]),
+        np.array([_ramp_us(c, p) for c in _CLASSES]),
         p.kernel_gap_us * gap_factor,
         p.wave_quantisation,
         p.overlap_norm,
@@ -175,6 +175,12 @@ def device_rates(profile: DeviceProfile, parameters: ModelParameters | None = No
         p.translation_penalty,
         p.translation_reach_bytes,
     )
+
+
+def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
+    if work_class in _TRANSFORMS:
+        return parameters.transform_ramp_us
+    return 0.0 if work_class in TILED_CLASSES or work_class is WorkClass.INDEX else parameters.stream_ramp_us
 
 
 def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> float:

@@ -7,7 +7,9 @@ Kernels share two things. *SMs*: the blocks of a kernel that are resident at a t
 divide evenly, one more lies on a part of them: on the SMs with most room, those that hold the fewest warps when the
 kernel starts. So the SMs fall into a few segments of equal load. An SM whose blocks ask for more than it has makes them
 wait, and a kernel is as slow as its slowest SM. *The device*: DRAM bandwidth and power, shared by all in proportion to
-their demands. While nothing is asked for more than there is, every kernel runs as fast as alone.
+their demands. While nothing is asked for more than there is, every kernel runs as fast as alone. Kernels that meet
+disturb each other besides: with ``n`` of them on an SM, or at DRAM, what they ask for counts ``1 + crowding * (n - 1)``
+times.
 
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that
 cutting a chain into stages changes nothing.
@@ -185,23 +187,28 @@ def _stretches(active: int, kernels: StageKernels, crowding: float, room: _Room)
         kernel = room.order[room.position[room.started[slot]]]
         device += kernels.device_demand[kernel]
         most += kernels.issue_demand[kernel] / kernels.spread[kernel] * np.ceil(kernels.spread[kernel])
-        room.stretch[slot] = 1.0
     crowded = 1.0 + crowding * (active - 1)
-    if max(device, most) * crowded <= 1.0:
+    shared = max(1.0, device * crowded)
+    for slot in range(active):
+        room.stretch[slot] = shared
+    if most * crowded <= 1.0:
         return
     count = 1
     room.segments[0, 0], room.segments[0, 1], room.segments[0, 2] = 1.0, 0.0, 0.0
     room.members[0, :active] = False
     for slot in range(active):
         kernel = room.order[room.position[room.started[slot]]]
-        count = _place(slot, active, count, kernels.spread[kernel], kernels.issue_demand[kernel], kernels.warps[kernel], room)
+        count = _place(
+            slot, active, count, kernels.spread[kernel], kernels.issue_demand[kernel], kernels.warps[kernel], room
+        )
     for segment in range(count):
-        load = room.segments[segment, 1] * crowded
+        met = 0
+        for slot in range(active):
+            met += room.members[segment, slot]
+        load = room.segments[segment, 1] * (1.0 + crowding * (met - 1))
         for slot in range(active):
             if room.members[segment, slot]:
                 room.stretch[slot] = max(room.stretch[slot], load)
-    for slot in range(active):
-        room.stretch[slot] = max(room.stretch[slot], device * crowded)
 
 
 @jit

@@ -64,19 +64,21 @@ MODEL_PARAMETERS = (
     FittedParameter("transform_efficiency", 0.2, 1.0),
     FittedParameter("filter_transform_efficiency", 0.05, 1.0),
     FittedParameter("tile_generation_efficiency", 0.1, 1.0),
+    FittedParameter("window_memory_factor", 0.2, 1.0),
     FittedParameter("l2_bytes_per_clock_per_sm", 8.0, 128.0, True),
     FittedParameter("l2_resident_fraction", 0.0, 1.0),
     FittedParameter("reuse_l2_fraction", 0.01, 30.0, True),
     FittedParameter("drift_inner", 100.0, 100_000.0, True),
     FittedParameter("translation_penalty", 0.0, 3.0),
     FittedParameter("translation_reach_bytes", 5e6, 5e8, True),
-    FittedParameter("kernel_gap_us", 0.5, 4.0),
+    FittedParameter("kernel_gap_us", 0.5, 6.0),
     FittedParameter("transform_ramp_us", 0.0, 15.0),
+    FittedParameter("stream_ramp_us", 0.0, 5.0),
     FittedParameter("sustained_gflops_per_watt", 20.0, 1000.0, True),
     FittedParameter("gemm_sustained_gflops_per_watt", 15.0, 1000.0, True),
 )
 DISPATCH_PARAMETERS = (
-    FittedParameter("dispatch_us", 0.0, 14.0),
+    FittedParameter("dispatch_us", 0.0, 12.0),
     FittedParameter("dispatch_kernel_us", 0.0, 20.0),
 )
 PARAMETERS = (*MODEL_PARAMETERS, *DISPATCH_PARAMETERS)

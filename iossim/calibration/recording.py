@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.calibration.bands import band_key
-from iossim.calibration.measurement import MeasurementSet
+from iossim.calibration.measurement import Header, MeasurementSet
 from iossim.calibration.samples import OperatorSamples
 from iossim.calibration.subset import samples_where
 from iossim.devices.profile import DeviceProfile
 
-#: What all rows of a kind in one set may count together, however many they are: rows of one recording err together.
-KIND_WEIGHTS = {"conv": 1000.0, "linear": 500.0, "gemm": 500.0}
-OTHER_KIND_WEIGHT = 200.0
-#: Rows at which a kind counts half of that.
-HALF_WEIGHT_ROWS = 100.0
+#: What a row of a kind counts. Element-wise rows tell two parameters, and are all alike.
+ROW_WEIGHTS = {"conv": 1.0, "linear": 0.4, "gemm": 1.0}
+OTHER_ROW_WEIGHT = 0.06
+#: A row without the host's overhead tells the device's time itself.
+STEADY_FACTOR = 8.0
 
 _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that decide what is held out
 
@@ -48,7 +48,7 @@ class Recording:
         return Recording(
             measured,
             profile,
-            OperatorSamples.of(measured, rows, profile, default_weight(seen) if weight is None else weight),
+            OperatorSamples.of(measured, rows, profile, weight or default_weight(measured.header, seen)),
             outside,
             np.array([int(row.operator.shape_hash[_FOLD_DIGITS], 16) % max(folds, 1) for row in rows]),
             tuple(band_key(row.operator) for row in rows),
@@ -75,13 +75,10 @@ class Recording:
         return replace(self, samples=replace(self.samples, weight=self.samples.weight * factor))
 
 
-def default_weight(kinds: Sequence[str]) -> float:
-    """What rows of these kinds count together: each kind its own weight, less where it has few rows."""
-    total = 0.0
-    for kind in sorted(set(kinds)):
-        rows = kinds.count(kind)
-        total += KIND_WEIGHTS.get(kind, OTHER_KIND_WEIGHT) * rows / (rows + HALF_WEIGHT_ROWS)
-    return total
+def default_weight(header: Header, kinds: Sequence[str]) -> float:
+    """What rows of these kinds of a set count together."""
+    factor = 1.0 if header.includes_host_overhead else STEADY_FACTOR
+    return factor * sum(ROW_WEIGHTS.get(kind, OTHER_ROW_WEIGHT) for kind in kinds)
 
 
 def weighted(recordings: Sequence[Recording]) -> list[Recording]:

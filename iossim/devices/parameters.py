@@ -81,11 +81,13 @@ class ModelParameters(Value):
     kernel_gap_us: float = Field(ge=0)
     #: Filling and draining of a transform, however little it moves.
     transform_ramp_us: float = Field(ge=0)
+    #: The same of kernels that stream or pool.
+    stream_ramp_us: float = Field(ge=0)
     #: Sustained arithmetic per watt of board power, in GFLOP/s: low-power boards lower their clocks under load.
     sustained_gflops_per_watt: float = Field(gt=0)
     #: The same of library matrix products, which draw more power.
     gemm_sustained_gflops_per_watt: float = Field(gt=0)
-    #: What each further concurrent kernel costs once the device is full (cache and scheduler interference).
+    #: What each further kernel on an SM, or at DRAM, adds to what all ask for there (interference).
     crowding: float = Field(ge=0)
 
 
@@ -148,6 +150,7 @@ _VOLTA = ModelParameters(
     translation_reach_bytes=3e7,
     kernel_gap_us=2.0,
     transform_ramp_us=2.0,
+    stream_ramp_us=1.0,
     sustained_gflops_per_watt=1000.0,
     gemm_sustained_gflops_per_watt=1000.0,
     crowding=0.07,

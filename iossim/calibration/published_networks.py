@@ -1,0 +1,171 @@
+"""Published figures of whole networks as something to fit: sequences for kernels, schedules for concurrency.
+
+What a network takes unit after unit tells the same parameters as kernels measured alone, and the gap between kernels,
+which no isolated kernel tells. What its concurrent schedules take tells how kernels share the device, and what a
+synchronisation costs. The second is fitted after the first, with the search itself in the loop: the schedules are those
+that the simulator finds best under the parameters so far, since the published ones were found by measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.calibration.parameter_space import FittedParameter, with_values
+from iossim.calibration.samples import SequenceSamples
+from iossim.devices.profile import DeviceProfile
+from iossim.execution.engine import Engine
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.assemble import reprice
+from iossim.scheduling.scheduler import schedule
+from iossim.study.published import published_figures, published_stages_us
+
+Floats = NDArray[np.float64]
+
+#: What a network, and a stage of the sample network, counts beside a measured kernel, which counts 1.
+NETWORK_WEIGHT = 300.0
+STAGE_WEIGHT = 80.0
+SEQUENTIAL = "sequential"
+_SAMPLE = "ios_sample"
+
+#: What only concurrent schedules tell, with plausible bounds (a driver's costs are a few microseconds).
+CONCURRENCY_PARAMETERS = (
+    FittedParameter("crowding", 0.0, 0.3),
+    FittedParameter("synchronise_us", 3.0, 20.0),
+    FittedParameter("library_call_us", 2.0, 12.0),
+    FittedParameter("library_kernel_us", 1.0, 6.0),
+    FittedParameter("bare_launch_us", 3.0, 8.0),
+)
+_PRIOR_WEIGHT = 0.02
+_ROUNDS = 4
+_STEPS = 150
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedNetwork:
+    """A network and its published latencies by scheduler, microseconds."""
+
+    network: Network
+    latency_us: dict[str, float]
+
+
+def published_networks(device: str) -> list[PublishedNetwork]:
+    """The networks with published latencies on a device."""
+    found = []
+    for row in published_figures()["networks"]:
+        if row["device"] == device:
+            latency_us = {name: 1e3 * float(ms) for name, ms in row["latency_ms"].items()}
+            found.append(PublishedNetwork(load(row["model"], batch=row["batch"]), latency_us))
+    return found
+
+
+def sequences(profile: DeviceProfile) -> list[SequenceSamples]:
+    """Samples of the published networks unit after unit, and of single units; none for a device without."""
+    networks = published_networks(profile.name)
+    whole = [
+        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
+        for one in networks
+        if SEQUENTIAL in one.latency_us and one.network.name != _SAMPLE
+    ]
+    found = []
+    if whole:
+        found.append(SequenceSamples.of("networks", profile, whole, NETWORK_WEIGHT * len(whole)))
+    sample = next((one.network for one in networks if one.network.name == _SAMPLE), None)
+    if sample is not None:
+        stages = published_stages_us(profile.name)
+        single = [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]
+        found.append(SequenceSamples.of("stages", profile, single, STAGE_WEIGHT * len(single)))
+    return found
+
+
+def fit_concurrency(
+    profile: DeviceProfile, progress: Callable[[str, int, int], None] = lambda label, done, total: None
+) -> DeviceProfile:
+    """The profile with the parameters of concurrency fitted to what is published of its device; itself where nothing is.
+
+    Least squares of relative errors, by Nelder and Mead's method on schedules that are found anew in each of a few rounds;
+    a weak prior toward the values that the profile has.
+    """
+    networks = published_networks(profile.name)
+    if not networks:
+        return profile
+    start = _values(profile)
+    low = np.array([p.lower for p in CONCURRENCY_PARAMETERS])
+    high = np.array([p.upper for p in CONCURRENCY_PARAMETERS])
+    found = start
+    for number in range(_ROUNDS):
+        progress("schedules", number, _ROUNDS)
+        schedules = _schedules(networks, _with(profile, found))
+
+        def cost(
+            vector: Floats, schedules: Sequence[tuple[Network, Schedule, float]] = schedules
+        ) -> float:
+            inside = np.clip(vector, low, high)
+            errors = _errors(schedules, _with(profile, inside))
+            prior = _PRIOR_WEIGHT * (inside - start) / (high - low)
+            outside = (vector - inside) / (high - low)
+            return float(np.sum(errors**2) + np.sum(prior**2) + np.sum(outside**2))
+
+        simplex = np.array([found, *(found + step for step in np.diag(0.15 * (high - low)))])
+        result = minimize(
+            cost,
+            found,
+            method="Nelder-Mead",
+            options={"maxfev": _STEPS, "initial_simplex": np.clip(simplex, low, high)},
+        )
+        found = np.clip(result.x, low, high)
+    progress("schedules", _ROUNDS, _ROUNDS)
+    return _with(profile, np.round(found, 4))
+
+
+def _values(profile: DeviceProfile) -> Floats:
+    known = {**profile.parameters.model_dump(), **profile.engine.model_dump()}
+    return np.array([known[parameter.name] for parameter in CONCURRENCY_PARAMETERS], dtype=np.float64)
+
+
+def _with(profile: DeviceProfile, vector: Floats) -> DeviceProfile:
+    names = (parameter.name for parameter in CONCURRENCY_PARAMETERS)
+    return with_values(profile, dict(zip(names, vector.tolist(), strict=True)))
+
+
+def _model(profile: DeviceProfile) -> SimulatorCostModel:
+    return SimulatorCostModel(profile, Precision.FP32, Engine.PAPER)
+
+
+def _schedules(networks: Sequence[PublishedNetwork], profile: DeviceProfile) -> list[tuple[Network, Schedule, float]]:
+    model = _model(profile)
+    return [
+        (one.network, schedule(one.network, model, name), latency_us)
+        for one in networks
+        for name, latency_us in one.latency_us.items()
+    ]
+
+
+def _errors(schedules: Sequence[tuple[Network, Schedule, float]], profile: DeviceProfile) -> Floats:
+    """Relative errors of whole schedules and of the concurrent stages of the sample network."""
+    model = _model(profile)
+    errors = [
+        reprice(found, network, model).latency_us / latency_us - 1.0 for network, found, latency_us in schedules
+    ]
+    sample = next((network for network, _, _ in schedules if network.name == _SAMPLE), None)
+    if sample is not None:
+        problem = ScheduleProblem.of_block(sample, sample.blocks[0])
+        position = {name: index for index, name in enumerate(problem.unit_names)}
+        stages = {
+            sum(1 << position[name] for name in stage.split(",")): latency_us
+            for stage, latency_us in published_stages_us(profile.name).items()
+            if "," in stage
+        }
+        prices = model.price_stages(StageBatch.concurrent(problem, np.array(list(stages), dtype=np.uint64)))
+        errors += (prices / np.array(list(stages.values())) - 1.0).tolist()
+    return np.array(errors)
