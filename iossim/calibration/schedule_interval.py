@@ -185,10 +185,10 @@ class ScheduleErrors:
         return _UnitError(total_us, sqrt(own), dict(kinds), np.log(moved_us.sum(axis=1) / total_us))
 
     def _deviation(self, shares: dict[Part, float]) -> float:
-        """The standard deviation of the sum of the parts' errors."""
+        """The standard deviation of the sum of the parts' errors; the same in whatever order they come."""
         variances: list[float] = []
-        kinds: dict[str, float] = defaultdict(float)
-        moved = np.zeros(len(self._resampled))
+        kinds: dict[str, list[float]] = defaultdict(list)
+        moved: list[Floats] = []
         for part, share in shares.items():
             unit = self._units.get(part)
             if unit is None:
@@ -196,11 +196,11 @@ class ScheduleErrors:
                 continue
             variances.append((share * unit.own) ** 2)
             for kind, deviation in unit.kinds.items():
-                kinds[kind] += share * deviation
-            moved += share * unit.moved
-        variances += [deviation**2 for deviation in kinds.values()]
-        if len(moved):
-            variances.append(float(np.mean(moved**2)))
+                kinds[kind].append(share * deviation)
+            moved.append(share * unit.moved)
+        variances += [fsum(several) ** 2 for several in kinds.values()]
+        count = len(self._resampled)
+        variances += [fsum(one[index] for one in moved) ** 2 / count for index in range(count)]
         return sqrt(fsum(variances))
 
 
