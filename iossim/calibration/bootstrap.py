@@ -77,7 +77,8 @@ def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, 
     of_prior = fit.jacobian[fit.data_residuals :] * loss[fit.data_residuals :, None] ** 0.75
     low, high = bounds()
     origin = np.concatenate([fit.vector, *fit.overheads])
-    first = np.concatenate([low, *(_overhead_lower(one) for one in fit.overheads)])
+    # The host's overhead is not negative.
+    first = np.concatenate([low, np.zeros(len(origin) - count)])
     last = np.concatenate([high, np.full(len(origin) - count, np.inf)])
     lower, upper = np.minimum((first - origin) * scale, 0.0), np.maximum((last - origin) * scale, 1e-12)
     rows = _rows_of_residuals(fit, samples)
@@ -121,13 +122,6 @@ def _errors(samples: Sequence[Samples], vector: Floats, count: int) -> Floats:
 def _column_scales(jacobian: Floats) -> Floats:
     size = np.sqrt(np.sum(jacobian**2, axis=0))
     return np.where(size > 0, size, 1.0)
-
-
-def _overhead_lower(coefficients: Floats) -> Floats:
-    """The host's overhead at the start of a recording is not negative, its drift is free."""
-    lower = np.full(len(coefficients), -np.inf)
-    lower[:1] = 0.0
-    return lower
 
 
 def _rows_of_residuals(fit: Fit, samples: Sequence[Samples]) -> list[tuple[int, NDArray[np.int64]]]:

@@ -34,10 +34,6 @@ def usable(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool
         notes.append(
             f"{measured.name}: {len(measured.measurements) - len(warm):,} rows left out: their operands came from DRAM"
         )
-    if measured.stages:
-        notes.append(
-            f"{measured.name}: {len(measured.stages):,} stages of several operators left out: operators alone are fitted"
-        )
     checked = check_plausible(replace(measured, measurements=warm, notes=tuple(notes)), profile)
     return check_label(checked, profile, trusts_labels)
 
