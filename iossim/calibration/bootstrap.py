@@ -151,4 +151,4 @@ def _prior_part(jacobian: Floats, data_residuals: int, count: int) -> Floats:
     curvature[np.diag_indices_from(curvature)] += _RIDGE
     variance = np.diag(np.linalg.inv(curvature))
     of_prior = np.sum(jacobian[data_residuals:] ** 2, axis=0)
-    return np.clip(variance * of_prior, 0.0, 1.0)[:count]
+    return np.asarray(np.clip(variance * of_prior, 0.0, 1.0)[:count])

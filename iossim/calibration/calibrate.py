@@ -87,7 +87,7 @@ def calibrate(
     """
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile
-    seen = [*(one.where(one.seen) for one in recordings), *further]
+    seen: list[Samples] = [*(one.where(one.seen) for one in recordings), *further]
     found = _fit(seen, start, rounds, "fit", progress)
     given = _rounded(found.values)
     outside, outside_residuals = _held_out(recordings, found, given)
@@ -170,7 +170,7 @@ def _cross_validated(
         judged = [one.seen & (one.fold == fold) for one in recordings]
         # A recording of a single shape has nothing left to fit when its fold is judged.
         used = [index for index, rows in enumerate(kept) if rows.any()]
-        samples = [*(recordings[index].where(kept[index]) for index in used), *further]
+        samples: list[Samples] = [*(recordings[index].where(kept[index]) for index in used), *further]
         found = _fit(samples, start, rounds, f"fold {fold + 1} of {folds}", progress)
         given = _rounded(found.values)
         for position, index in enumerate(used):

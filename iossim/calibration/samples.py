@@ -28,12 +28,18 @@ class Samples(Protocol):
     ``weight`` is what all samples together count.
     """
 
-    name: str
-    latency_us: Floats
-    basis: Floats
-    least_us: float
-    weight: float
-    profile: DeviceProfile
+    @property
+    def name(self) -> str: ...
+    @property
+    def latency_us(self) -> Floats: ...
+    @property
+    def basis(self) -> Floats: ...
+    @property
+    def least_us(self) -> float: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def profile(self) -> DeviceProfile: ...
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
         """Device times ``[samples]``, and those of the recorded algorithms, nan where they are not known."""
