@@ -4,31 +4,33 @@ A chip's donors are fitted here, from a starting point that knows no device, so 
 them; profiles that ship are not looked at, but for their datasheet facts. Boards with the same chip (by compute
 capability and SMs) are one donor, and left out together.
 
-``python -m iossim.calibration.leave_one_out [FOLDER]...`` makes ``iossim/devices/transfer.yaml`` anew: the donors from the
-calibrated profiles that ship, the errors and bands from here.
+``python -m iossim.calibration.leave_one_out`` makes ``iossim/devices/transfer.yaml`` anew, with the donors, errors and
+bands found here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+import iossim.devices.transfer
 from iossim.calibration.accuracy import Residuals, bands_by_kind, gpu_times, residuals_by_kind
 from iossim.calibration.bands import band_key
-from iossim.calibration.fit import fit
+from iossim.calibration.fit import Fit, fit
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.measurement import Measurement, MeasurementSet
-from iossim.calibration.parameter_space import with_values
+from iossim.calibration.parameter_space import PARAMETERS, with_values
 from iossim.calibration.recording import default_weight
 from iossim.calibration.samples import OperatorSamples
 from iossim.calibration.subset import samples_where
-from iossim.calibration.transfer import donor, neutral, refined_values, transferred
+from iossim.calibration.transfer import CALL, donor, neutral, refined_values, transferred
 from iossim.devices.profile import DeviceProfile
-from iossim.devices.provenance import KindError
 from iossim.devices.transfer import Donor, TransferTable
+from iossim.user_files import write_atomically
 
 Floats = NDArray[np.float64]
 #: A measurement set, and the profile of its device.
@@ -37,6 +39,8 @@ Progress = Callable[[str, int, int], None]
 
 #: The kind whose samples refine a transfer here.
 SAMPLED_KIND = "conv"
+#: Samples of the errors that ship.
+SHIPPED_SAMPLES = 20
 #: Chips with fewer rows than this are no donors, and not judged.
 FEWEST_ROWS = 100
 _ROUNDS = 25
@@ -51,6 +55,8 @@ class LeftOut:
     ``refined`` leaves out the rows that refined it; None without samples, and for other kinds than the sampled one.
     """
 
+    #: The chip left out, by the name of its best measured board, and the board that this is of.
+    chip: str
     device: str
     zero_shot: Residuals
     refined: Residuals | None = None
@@ -65,13 +71,19 @@ class LeaveOneOut:
     """All devices left out in turn; ``samples`` are those that refined each, drawn by ``seed``."""
 
     rows: tuple[LeftOut, ...]
+    #: Every chip, as a donor of the others.
+    donors: tuple[Donor, ...]
     samples: int
     seed: int
 
     def errors(self, kind: str, refined: bool = False) -> dict[str, float]:
-        """Mean absolute relative error of the GPU time by device, as a fraction."""
-        chosen = [(row.device, row.refined if refined else row.zero_shot) for row in self.rows if row.kind == kind]
-        return {device: float(np.abs(one.errors).mean()) for device, one in chosen if one is not None}
+        """Mean absolute relative error of the GPU time by chip, over all its data sets, as a fraction."""
+        by_chip: dict[str, list[Floats]] = {}
+        for row in self.rows:
+            one = row.refined if refined else row.zero_shot
+            if row.kind == kind and one is not None:
+                by_chip.setdefault(row.chip, []).append(np.abs(one.errors))
+        return {chip: float(np.concatenate(errors).mean()) for chip, errors in by_chip.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +122,7 @@ def leave_one_out(
     for chip in chips:
         others = [donors[other.name] for other in chips if other is not chip]
         rows += _left_out(chip, others, samples, seed)
-    return LeaveOneOut(tuple(rows), samples, seed)
+    return LeaveOneOut(tuple(rows), tuple(donors.values()), samples, seed)
 
 
 def draw(measurements: Sequence[Measurement], count: int, seed: int) -> NDArray[np.bool_]:
@@ -157,10 +169,23 @@ def _fitted_donor(chip: _Chip) -> Donor:
         step = _ROW_STEP if len(measured.measurements) > 300 else 1
         chosen = measured.measurements[::step]
         if chosen:
-            weight = default_weight([row.operator.kind for row in chosen])
+            weight = default_weight(measured.header, [row.operator.kind for row in chosen])
             samples.append(OperatorSamples.of(measured, chosen, profile, weight))
     found = fit(samples, neutral(chip.profiles[0]), _ROUNDS)
-    return donor(chip.profiles[0], [profile.name for profile in chip.profiles], found.values)
+    told = _told_by_data(found)
+    if all(measured.header.includes_host_overhead for measured, _ in chip.sets):
+        # Beside the host's overhead nobody can tell what a call costs on the device.
+        told -= CALL
+    given = {name: value for name, value in found.values.items() if name in told}
+    return donor(chip.profiles[0], [profile.name for profile in chip.profiles], given)
+
+
+def _told_by_data(found: Fit) -> set[str]:
+    """The parameters of which the data says more than the fit's prior does."""
+    data = found.jacobian[: found.data_residuals, : len(PARAMETERS)]
+    prior = np.diagonal(found.jacobian[found.data_residuals :, : len(PARAMETERS)])
+    told = np.linalg.norm(data, axis=0) > np.abs(prior)
+    return {parameter.name for parameter, is_told in zip(PARAMETERS, told.tolist(), strict=True) if is_told}
 
 
 def _left_out(chip: _Chip, donors: Sequence[Donor], count: int, seed: int) -> list[LeftOut]:
@@ -182,7 +207,7 @@ def _left_out(chip: _Chip, donors: Sequence[Donor], count: int, seed: int) -> li
             better = with_values(guess, refined_values(guess, few, donors))
             rest = is_sampled & ~drawn
             refined = {one.key: one for one in _residuals(measured, samples_where(samples, rest), keys[rest], better)}
-        rows += [LeftOut(profile.name, one, refined.get(one.key)) for one in zero_shot]
+        rows += [LeftOut(chip.name, profile.name, one, refined.get(one.key)) for one in zero_shot]
     return rows
 
 
@@ -196,19 +221,46 @@ def _residuals(
     return residuals_by_kind(measured.header.data_set, keys.tolist(), predicted_us, measured_us)
 
 
-def table(donors: Sequence[Donor], result: LeaveOneOut, date: str | None = None) -> TransferTable:
-    """The donors with the errors and bands of a leave-one-out."""
+def transfer_table(result: LeaveOneOut, date: str | None = None) -> TransferTable:
+    """What ships: the donors, with the errors and bands of devices left out."""
     zero_shot = [row.zero_shot for row in result.rows]
     refined = [row.refined for row in result.rows if row.refined is not None]
-
-    def errors(residuals: Sequence[Residuals]) -> list[KindError]:
-        return [one.summary() for one in residuals]
-
+    donors = [
+        one.model_copy(
+            update={
+                "peak_gflops_per_watt": float(f"{one.peak_gflops_per_watt:.4g}"),
+                "values": {name: float(f"{value:.4g}") for name, value in one.values.items()},
+            }
+        )
+        for one in result.donors
+    ]
     return TransferTable(
-        donors=list(donors),
+        donors=donors,
         date=date,
-        zero_shot=errors(zero_shot),
-        refined=errors(refined),
+        zero_shot=[one.summary() for one in zero_shot],
+        refined=[one.summary() for one in refined],
         bands=bands_by_kind(zero_shot),
         refined_bands=bands_by_kind(refined),
     )
+
+
+def _main() -> None:
+    import datetime
+
+    import yaml
+
+    from iossim.calibration.validation.data_sets import read_data_sets
+
+    sets = read_data_sets().sets
+    result = leave_one_out(sets, SHIPPED_SAMPLES, progress=lambda label, done, total: print(label, done, "of", total))
+    for refined in (False, True):
+        print("with samples:" if refined else "zero-shot:", result.errors(SAMPLED_KIND, refined))
+    made = transfer_table(result, datetime.date.today().isoformat())
+    path = Path(iossim.devices.transfer.__file__).with_name("transfer.yaml")
+    head = "# Made by: python -m iossim.calibration.leave_one_out\n"
+    write_atomically(path, head + yaml.safe_dump(made.model_dump(exclude_none=True), sort_keys=False, width=118))
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    _main()

@@ -73,7 +73,8 @@ NEUTRAL = {
 
 #: Prior widths of the logarithms of the common factors.
 _FACTOR_WIDTHS = {"arithmetic": 0.12, "memory": 0.12, "call": 0.3}
-_CALL = frozenset({"dispatch_us", "dispatch_kernel_us", "kernel_gap_us"})
+#: What a call costs beside its kernels.
+CALL = frozenset({"dispatch_us", "dispatch_kernel_us", "kernel_gap_us"})
 #: A parameter's own prior width, as a part of the width of its bounds: at least this, whatever the donors say.
 _LEAST_WIDTH = 0.02
 #: What a prediction of the right parameters is still off by.
@@ -82,7 +83,8 @@ _MODEL_ERROR = 0.12
 _DRIFT_US = 100.0
 _ROUNDS = 40
 _STEP = 1e-3
-_FEWEST_SAMPLES = 3
+#: Fewer usable measurements than this refine nothing.
+FEWEST_SAMPLES = 3
 
 
 def neutral(profile: DeviceProfile) -> DeviceProfile:
@@ -97,8 +99,11 @@ def neutral(profile: DeviceProfile) -> DeviceProfile:
 
 def facts_of(profile: DeviceProfile) -> BoardFacts:
     """The facts that a transfer looks at."""
+    sheet = profile.datasheet
     return BoardFacts(
-        profile.datasheet.compute_capability.value, 1e3 * profile.fp32_tflops / profile.datasheet.board_power_w.value
+        sheet.compute_capability.value,
+        1e3 * profile.fp32_tflops / sheet.board_power_w.value,
+        sheet.fp32_lanes_per_sm.value,
     )
 
 
@@ -136,8 +141,11 @@ def donor_spread(donors: Sequence[Donor]) -> Floats:
     least = _LEAST_WIDTH * width
     if len(donors) < 2:
         return 0.1 * width
-    vectors = np.array([[p.to_vector(one.values.get(p.name, p.lower)) for p in PARAMETERS] for one in donors])
-    return np.clip(vectors.std(axis=0, ddof=1), least, 0.25 * width)
+    result = []
+    for parameter, whole in zip(PARAMETERS, width.tolist(), strict=True):
+        own = [parameter.to_vector(one.values[parameter.name]) for one in donors if parameter.name in one.values]
+        result.append(float(np.std(own, ddof=1)) if len(own) > 1 else 0.1 * whole)
+    return np.asarray(np.clip(np.array(result), least, 0.25 * width))
 
 
 def refine(profile: DeviceProfile, samples: MeasurementSet, donors: Sequence[Donor] | None = None) -> DeviceProfile:
@@ -149,13 +157,13 @@ def refine(profile: DeviceProfile, samples: MeasurementSet, donors: Sequence[Don
     table = transfer_table() if donors is None else TransferTable(donors=list(donors))
     usable = check_plausible(samples, profile)
     rows = [row for row in usable.measurements if not row.is_cold]
-    if len(rows) < _FEWEST_SAMPLES:
+    if len(rows) < FEWEST_SAMPLES:
         raise MeasurementError(
-            f"measurements {samples.name}: {len(rows)} usable operators, at least {_FEWEST_SAMPLES} are needed to refine "
+            f"measurements {samples.name}: {len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to refine "
             "a profile; measure about 20 of different sizes"
         )
     found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.donors)
-    return with_values(profile, found).model_copy(
+    return with_values(profile, {name: float(f"{value:.4g}") for name, value in found.items()}).model_copy(
         update={"provenance": transferred_provenance(table if donors is None else transfer_table(), len(rows))}
     )
 
@@ -169,7 +177,7 @@ def refined_values(profile: DeviceProfile, samples: OperatorSamples, donors: Seq
     factor_of = {
         "arithmetic": np.array([name in ARITHMETIC or name in CAPS for name in names]),
         "memory": np.array([name in MEMORY for name in names]),
-        "call": np.array([name in _CALL for name in names]),
+        "call": np.array([name in CALL for name in names]),
     }
     logarithmic = np.array([parameter.is_logarithmic for parameter in PARAMETERS])
     factor_widths = np.array(list(_FACTOR_WIDTHS.values()))

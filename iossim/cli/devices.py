@@ -1,4 +1,4 @@
-"""``iossim devices``: the devices that ship, and what is known of one."""
+"""``iossim devices``: the devices that ship, what is known of one, and new ones from datasheet facts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from iossim.cli import options
+from iossim.cli.derive import derive
 
 DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
 
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
     group.callback(invoke_without_command=True)(options.help_without_command)
     group.command("list", help="The devices that ship.")(list_devices)
     group.command("show", help="What is known of a device, and from where.")(show_device)
+    group.command("derive", help="Describe a GPU that is not at hand, from datasheet facts.")(derive)
     app.add_typer(group, name="devices")
 
 

@@ -15,6 +15,7 @@ from iossim.devices.parameters import (
     ModelParameters,
 )
 from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
+from iossim.devices.transfer import BoardFacts, transferred_defaults
 from iossim.ir.types import Precision
 from iossim.validation import Value
 
@@ -72,6 +73,25 @@ class Datasheet(Value):
         return fact
 
 
+def _transferred(data: dict[str, Any]) -> dict[str, Any]:
+    """What calibrated devices say of one whose file tells facts alone; nothing if it says where its parameters come from."""
+    if "provenance" in data:
+        return {}
+    try:
+        sheet = {name: fact["value"] for name, fact in data["datasheet"].items() if isinstance(fact, dict)}
+        if sheet["compute_capability"] not in LIMITS:
+            return {}
+        peak_gflops = 2.0 * sheet["sm_count"] * sheet["fp32_lanes_per_sm"] * sheet["boost_clock_ghz"]
+        watts = sheet["board_power_w"]
+        if not (0 < peak_gflops < float("inf") and 0 < watts < float("inf")):
+            return {}
+        facts = BoardFacts(sheet["compute_capability"], peak_gflops / watts, sheet["fp32_lanes_per_sm"])
+        return transferred_defaults(str(data.get("name")), facts) or {}
+    except (KeyError, TypeError, AttributeError):
+        # A fact is missing or wrong: its own validation says so.
+        return {}
+
+
 class DeviceProfile(Value):
     """A device as the lowering and the simulator see it."""
 
@@ -95,13 +115,16 @@ class DeviceProfile(Value):
         except (KeyError, TypeError):
             # The fact is missing or wrong: its own validation says so. Any architecture's defaults do meanwhile.
             limits = LIMITS["7.0"]
+        transferred = _transferred(data)
         for name, default in (
             ("parameters", ARCHITECTURE_PARAMETERS[limits.architecture]),
             ("engine", ENGINE_OVERHEADS),
         ):
             given = data.get(name, {})
             if isinstance(given, dict):
-                filled[name] = {**default.model_dump(), **given}
+                filled[name] = {**default.model_dump(), **transferred.get(name, {}), **given}
+        if "provenance" in transferred:
+            filled["provenance"] = transferred["provenance"]
         return filled
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ the device asked for:
 
 - **The clock under load.** Boards whose peak is large for their power do not sustain their boost clock: dynamic power
   grows about with the square of the clock, so beyond an onset of ``x0`` GFLOP/s of peak a watt the clock falls to
-  ``sqrt(x0 / x)`` of boost. Efficiencies of arithmetic are divided by this fraction. ``x0`` is what makes the donors'
+  ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt. Efficiencies of arithmetic are divided by this fraction. ``x0`` is what makes the donors'
   efficiencies agree best.
 - **The kind of memory.** The part of DRAM's peak that kernels reach is of the kind of memory (stacked HBM, or GDDR), so
   donors with the other kind count little there.
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from iossim.devices.compute_capability import LIMITS, Architecture
+from iossim.devices.compute_capability import LIMITS, WARP_THREADS, Architecture
 from iossim.devices.parameters import EngineOverheads, ModelParameters
 from iossim.devices.provenance import Band, KindError, Provenance
 from iossim.validation import Value
@@ -51,13 +51,26 @@ MEMORY = frozenset(
 #: Chips with stacked memory; all others have GDDR.
 STACKED_MEMORY = frozenset({"6.0", "7.0", "8.0", "9.0", "10.0"})
 #: Weight of a donor with the other kind of memory, for memory's parameters and for the others.
-OTHER_MEMORY_WEIGHT = 0.15
-OTHER_BOARD_WEIGHT = 0.5
+OTHER_MEMORY_WEIGHT = 0.1
+OTHER_BOARD_WEIGHT = 0.25
+#: Of a donor with the same kind of SM, over one of the same generation only.
+SAME_CHIP_WEIGHT = 3.0
 #: Where the clock begins to fall, GFLOP/s of peak a watt, before any donor has said so, and how sure that is (of its
 #: logarithm): boards of 250 to 300 W reach their peak at about this.
 ONSET_GFLOPS_PER_WATT = 50.0
 _ONSET_SPREAD = 0.3
 _EFFICIENCY_SPREAD = 0.1
+
+#: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the donors: foundries' claims about the steps
+#: from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
+PROCESS_GAIN = {
+    Architecture.KEPLER: 0.4,
+    Architecture.MAXWELL: 0.4,
+    Architecture.AMPERE: 2.0,
+    Architecture.ADA: 3.0,
+    Architecture.HOPPER: 3.0,
+    Architecture.BLACKWELL: 3.0,
+}
 
 _GENERATION = {
     Architecture.KEPLER: 0,
@@ -77,6 +90,17 @@ class BoardFacts(NamedTuple):
 
     compute_capability: str
     peak_gflops_per_watt: float
+    fp32_lanes_per_sm: int = 64
+
+    @property
+    def fed_lanes(self) -> float:
+        """The part of the lanes that the schedulers feed with an instruction each: Kepler's need two of one warp."""
+        return min(1.0, LIMITS[self.compute_capability].warp_schedulers * WARP_THREADS / self.fp32_lanes_per_sm)
+
+    @property
+    def demand(self) -> float:
+        """GFLOP/s of peak a watt, were the chip made in the donors' process."""
+        return self.peak_gflops_per_watt / PROCESS_GAIN.get(LIMITS[self.compute_capability].architecture, 1.0)
 
     @property
     def has_stacked_memory(self) -> bool:
@@ -93,7 +117,7 @@ class Donor(Value):
     boards: list[str] = Field(min_length=1)
     compute_capability: str
     peak_gflops_per_watt: float = Field(gt=0)
-    #: Fitted parameters, of the model and of the engine.
+    #: Fitted parameters, of the model and of the engine; those that its measurements cannot tell are left out.
     values: dict[str, float]
 
     @property
@@ -119,32 +143,32 @@ class TransferTable(Value):
 
 
 def transferred_values(facts: BoardFacts, donors: Sequence[Donor]) -> dict[str, float]:
-    """Values of the parameters that all donors have, for a device with these facts; raises ValueError without donors."""
+    """Values of the parameters that donors have, for a device with these facts; raises ValueError without donors."""
     if not donors:
         raise ValueError("no donor to transfer parameters from")
     onset = clock_onset(donors)
-    own_clock = sustained_clock(facts.peak_gflops_per_watt, onset)
-    shared = [name for name in donors[0].values if all(name in donor.values for donor in donors)]
+    own_part = sustained_clock(facts, onset) * facts.fed_lanes
+    names = sorted({name for donor in donors for name in donor.values})
     result: dict[str, float] = {}
-    for name in shared:
+    for name in names:
+        own = [donor for donor in donors if name in donor.values]
         if name in CAPS:
             continue
-        weights = [_weight(facts, donor.facts, name in MEMORY) for donor in donors]
+        weights = [_weight(facts, donor.facts, name in MEMORY) for donor in own]
         if name in ARITHMETIC:
-            reached = [_reached(donor, name) / _clock(donor, onset) for donor in donors]
-            result[name] = min(1.0, own_clock * _mean(reached, weights))
+            reached = [_reached(donor, name) / _clock(donor, onset) for donor in own]
+            result[name] = min(1.0, own_part * _mean(reached, weights))
         else:
-            result[name] = _mean([donor.values[name] for donor in donors], weights)
-    best = max([own_clock, *(result[name] for name in ARITHMETIC if name in result)])
-    for name in sorted(CAPS & set(shared)):
-        # The efficiencies hold the clock under load already.
-        result[name] = facts.peak_gflops_per_watt * best
-    return result
+            result[name] = _mean([donor.values[name] for donor in own], weights)
+    best = max([own_part, *(result[name] for name in ARITHMETIC if name in result)])
+    # The efficiencies hold the clock under load already: no cap of a board's own comes on top.
+    result |= dict.fromkeys(sorted(CAPS), facts.peak_gflops_per_watt * best)
+    return {name: float(f"{value:.4g}") for name, value in result.items()}
 
 
-def sustained_clock(peak_gflops_per_watt: float, onset_gflops_per_watt: float) -> float:
+def sustained_clock(facts: BoardFacts, onset_gflops_per_watt: float) -> float:
     """The clock under full load over the boost clock, at most 1."""
-    return min(1.0, sqrt(onset_gflops_per_watt / peak_gflops_per_watt))
+    return min(1.0, sqrt(onset_gflops_per_watt / facts.demand))
 
 
 def clock_onset(donors: Sequence[Donor]) -> float:
@@ -173,11 +197,13 @@ def _reached(donor: Donor, name: str) -> float:
 
 
 def _clock(donor: Donor, onset: float) -> float:
-    return sustained_clock(donor.peak_gflops_per_watt, onset)
+    return sustained_clock(donor.facts, onset)
 
 
 def _weight(facts: BoardFacts, donor: BoardFacts, is_memory: bool) -> float:
     near = 1.0 / (1 + abs(facts.generation - donor.generation))
+    if facts.compute_capability == donor.compute_capability:
+        near *= SAME_CHIP_WEIGHT
     if facts.has_stacked_memory == donor.has_stacked_memory:
         return near
     return near * (OTHER_MEMORY_WEIGHT if is_memory else OTHER_BOARD_WEIGHT)
@@ -223,14 +249,13 @@ def transferred_provenance(table: TransferTable, samples: int = 0) -> Provenance
     """The provenance of transferred parameters; ``samples`` measurements of the device itself refined them."""
     donors = ", ".join(donor.boards[0] for donor in table.donors)
     errors = table.refined if samples and table.refined else table.zero_shot
-    bands = table.refined_bands if samples and table.refined_bands else table.bands
-    convolutions = [error.mape_percent for error in errors if error.kind == "conv"]
+    bands = table.bands | (table.refined_bands if samples else {})
+    convolutions = [error for error in errors if error.kind == "conv"]
     note = f"transferred from {donors}"
     if samples:
         note += f", refined with {samples} measurements of the device"
     if convolutions:
-        note += (
-            f"; with each of these left out, so predicted, convolutions were off by "
-            f"{sum(convolutions) / len(convolutions):.1f} % on average, {max(convolutions):.1f} % at worst"
-        )
+        rows = sum(error.rows for error in convolutions)
+        mean = sum(error.rows * error.mape_percent for error in convolutions) / rows
+        note += f"; convolutions of devices that were left out were so predicted {mean:.1f} % off on average"
     return Provenance(kind="transferred", note=note, date=table.date, held_out=list(errors), bands=dict(bands))

@@ -79,14 +79,21 @@ def write(tmp_path: Path, text: str) -> str:
 def test_datasheet_facts_alone_are_a_device(tmp_path: Path) -> None:
     profile = device(write(tmp_path, FACTS))
     assert profile.architecture is Architecture.TURING
+    assert profile.provenance.kind == "transferred"
+    assert profile.provenance.bands
+    # What no kernel can tell is as the architecture has it.
+    assert profile.parameters.crowding == ARCHITECTURE_PARAMETERS[Architecture.TURING].crowding
+
+
+def test_a_file_that_says_where_its_parameters_come_from_gets_no_others(tmp_path: Path) -> None:
+    profile = device(write(tmp_path, FACTS + "provenance: {kind: hand-set, note: mine}\n"))
     assert profile.parameters == ARCHITECTURE_PARAMETERS[Architecture.TURING]
-    assert profile.provenance.kind == "hand-set"
 
 
 def test_a_parameter_of_its_own_leaves_the_other_defaults(tmp_path: Path) -> None:
     profile = device(write(tmp_path, FACTS + "parameters: {crowding: 0.5}\nengine: {fork_us: 9}\n"))
     assert (profile.parameters.crowding, profile.engine.fork_us) == (0.5, 9.0)
-    default = ARCHITECTURE_PARAMETERS[Architecture.TURING]
+    default = device(write(tmp_path, FACTS)).parameters
     assert profile.parameters == default.model_copy(update={"crowding": 0.5})
 
 
