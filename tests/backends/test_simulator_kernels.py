@@ -13,9 +13,20 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.devices.load import device, device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import Kernel, WorkClass
+from iossim.lowering.kernel import Kernel, Panels, WorkClass
+from iossim.lowering.matrix_product import TILES
 
 V100 = device("v100-sxm2")
+
+panels = st.builds(
+    Panels,
+    row_tiles=st.integers(1, 2_000),
+    column_tiles=st.integers(1, 2_000),
+    row_bytes=st.integers(1, 10**9),
+    column_bytes=st.integers(1, 10**9),
+    inner=st.integers(1, 100_000),
+    strided_bytes=st.integers(0, 2 * 10**9),
+)
 
 kernels = st.builds(
     Kernel,
@@ -30,6 +41,8 @@ kernels = st.builds(
     weight_bytes=st.integers(0, 10**8),
     bytes_written=st.integers(1, 10**9),
     l2_bytes=st.integers(1, 10**10),
+    tile=st.sampled_from(["", *map(str, TILES)]),
+    panels=st.none() | panels,
 )
 
 
@@ -75,25 +88,9 @@ def tiled(blocks: int, flops_per_block: int = 10**7, **changes: Any) -> Kernel:
     return Kernel(**{**fields, **changes})
 
 
-def test_waves() -> None:
-    model = KernelModel(V100)
-    one, full = model.price(tiled(1)), model.price(tiled(80))
-    assert one.alone_us == full.alone_us  # a block on one SM takes as long as one on each
-    assert one.issue_demand == pytest.approx(full.issue_demand / 80)
-    assert model.price(tiled(161)).alone_us > model.price(tiled(160)).alone_us  # a third block on one SM: a tail
-    assert model.price(tiled(240)).alone_us == model.price(tiled(161)).alone_us
-
-
 def test_too_few_warps_do_not_hide_latency() -> None:
     small = tiled(80, threads_per_block=32)
     assert KernelModel(V100).price(small).alone_us > KernelModel(V100).price(tiled(80)).alone_us
-
-
-def test_activations_that_fit_l2_do_not_pass_dram() -> None:
-    model = KernelModel(V100)
-    assert model.dram_bytes(tiled(80, activation_bytes=10**6)) == 0
-    assert model.dram_bytes(tiled(80, weight_bytes=10**6)) == 10**6
-    assert model.dram_bytes(tiled(80, activation_bytes=10**8)) > 0.9 * 10**8
 
 
 def test_a_kernel_that_fits_no_sm_takes_forever() -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from iossim.devices.compute_capability import Architecture
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.lowering.kernel import Candidate, WorkClass
@@ -40,7 +41,8 @@ def candidates(
     ],
 )
 def test_implicit_gemm_grid(batch: int, channels: int, filters: int, size: int, tile: str, grid: int) -> None:
-    (kernel,) = candidates(batch, channels, filters, size)[f"implicit_gemm_{tile}"].kernels
+    offsets, kernel = candidates(batch, channels, filters, size)[f"implicit_gemm_{tile}"].kernels
+    assert (offsets.work_class, offsets.blocks) == (WorkClass.INDEX, 1)
     assert kernel.blocks == grid
     inner = math.ceil(channels * 9 / 8) * 8
     rows, columns = map(int, tile.split("x"))
@@ -51,10 +53,23 @@ def test_implicit_gemm_grid(batch: int, channels: int, filters: int, size: int, 
     ("batch", "channels", "filters", "size", "grid"), [(7, 97, 206, 9, 49 * 2), (57, 937, 4, 56, 57 * 7 * 4)]
 )
 def test_fused_winograd_grid(batch: int, channels: int, filters: int, size: int, grid: int) -> None:
-    (kernel,) = candidates(batch, channels, filters, size)["winograd_fused"].kernels
-    # The records are of boxes of 1x4x8 tiles; the best of all shapes is never worse.
-    assert kernel.blocks % math.ceil(filters / 32) == 0
-    assert 0.7 * grid <= kernel.blocks <= grid
+    generate, fused = candidates(batch, channels, filters, size)["winograd_fused_1x4x8"].kernels
+    assert fused.blocks == grid
+    # The generated tiles, 16 values a filter and channel, are what the second kernel reads.
+    assert generate.weight_bytes == filters * channels * 9 * 4
+    assert generate.bytes_written == fused.weight_bytes == filters * channels * 16 * 4
+
+
+def test_boxes_of_fused_winograd_by_generation() -> None:
+    found = candidates(8, 64, 64, 14)
+    boxes = {name: found[name].architectures for name in found if name.startswith("winograd_fused")}
+    assert [name for name, where in boxes.items() if where is None] == ["winograd_fused_1x4x8"]
+    older = [where for where in boxes.values() if where is not None]
+    assert older
+    assert all(Architecture.PASCAL in where and Architecture.VOLTA not in where for where in older)
+    # 7x7 tiles an image, 8 images: boxes of 4x4x2 tiles leave less over than boxes of 1x4x8.
+    assert found["winograd_fused_1x4x8"].kernels[1].blocks == 8 * 2 * 1 * 2
+    assert found["winograd_fused_4x4x2"].kernels[1].blocks == 2 * 2 * 4 * 2
 
 
 def test_non_fused_winograd_grid_and_workspace() -> None:
@@ -63,17 +78,26 @@ def test_non_fused_winograd_grid_and_workspace() -> None:
         "winograd_transform_data", "winograd_transform_filter", "winograd_gemm_64x64", "winograd_transform_output",
     ]  # fmt: skip
     assert found.kernels[2].blocks == 3 * 6 * 36
-    tiles = 38 * 2 * 2
+    tiles = 48 * 2 * 2  # images are padded to a multiple of 16
     assert found.workspace_bytes == 36 * 4 * (tiles * 893 + 326 * 893 + tiles * 326)
 
 
-def test_only_pointwise_convolutions_have_small_tiles() -> None:
-    def small(found: dict[str, Candidate]) -> list[str]:
-        kernels = [kernel for candidate in found.values() for kernel in candidate.kernels[:1]]
-        return [kernel.name for kernel in kernels if kernel.work_class is WorkClass.SMALL_TILE_GEMM]
-
-    assert small(candidates(1, 64, 64, 17, kernel=1)) == ["implicit_gemm_32x32"]
-    assert small(candidates(1, 64, 64, 17, kernel=3)) == []
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_a_table_of_offsets_or_none(kernel: int) -> None:
+    found = candidates(1, 64, 64, 17, kernel=kernel)
+    assert {
+        name: [one.work_class for one in candidate.kernels]
+        for name, candidate in found.items()
+        if name.startswith("implicit")
+    } == {
+        "implicit_gemm_128x128": [WorkClass.INDEX, WorkClass.IMPLICIT_GEMM],
+        "implicit_gemm_128x64": [WorkClass.INDEX, WorkClass.IMPLICIT_GEMM],
+        "implicit_gemm_128x32": [WorkClass.INDEX, WorkClass.IMPLICIT_GEMM],
+        "implicit_convolve_32x32": [WorkClass.DIRECT],
+        "implicit_convolve_64x256": [WorkClass.DIRECT],
+    }
+    assert found["implicit_convolve_32x32"].kernels[0].blocks == 10 * 2  # 289 pixels by 64 filters
+    assert found["implicit_convolve_64x256"].kernels[0].blocks == 5 * 1
 
 
 @pytest.mark.parametrize(
@@ -97,14 +121,14 @@ def test_which_algorithms_apply(arguments: dict[str, int], algorithms: set[str])
 
 def test_winograd_multiplies_less_and_grouping_divides_the_work() -> None:
     dense = candidates(8, 128, 128, 32)
-    direct = min(kernel.flops for name, c in dense.items() if name.startswith("implicit") for kernel in c.kernels)
-    assert dense["winograd_fused"].kernels[0].flops == pytest.approx(direct / 2.25, rel=0.01)
+    direct = min(c.kernels[-1].flops for name, c in dense.items() if name.startswith("implicit"))
+    assert dense["winograd_fused_1x4x8"].kernels[1].flops == pytest.approx(direct / 2.25, rel=0.01)
     grouped = candidates(8, 128, 128, 32, groups=2)
-    assert grouped["implicit_gemm_128x64"].kernels[0].flops * 2 == dense["implicit_gemm_128x64"].kernels[0].flops
+    assert grouped["implicit_gemm_128x64"].kernels[1].flops * 2 == dense["implicit_gemm_128x64"].kernels[1].flops
 
 
 def test_a_strided_pointwise_convolution_reads_a_part_of_its_input() -> None:
-    (kernel,) = candidates(1, 64, 64, 16, kernel=1, stride=2)["implicit_gemm_128x64"].kernels
+    _, kernel = candidates(1, 64, 64, 16, kernel=1, stride=2)["implicit_gemm_128x64"].kernels
     assert kernel.activation_bytes == 64 * 8 * 8 * DType.FLOAT32.bytes
-    (window,) = candidates(1, 64, 64, 16, kernel=3, stride=2)["implicit_gemm_128x64"].kernels
+    _, window = candidates(1, 64, 64, 16, kernel=3, stride=2)["implicit_gemm_128x64"].kernels
     assert window.activation_bytes == 64 * 16 * 16 * DType.FLOAT32.bytes

@@ -133,6 +133,21 @@ def test_a_dense_layer_splits_its_inner_dimension() -> None:
     assert by_name["gemm_64x64_split4"].workspace_bytes == 4 * 4000
 
 
+@pytest.mark.parametrize("trans_b", [True, False])
+def test_panels_of_a_dense_layer(trans_b: bool) -> None:
+    b = GraphBuilder("test")
+    x = b.input("x", (96, 2048))
+    y = b.add(Gemm(trans_b=trans_b), x, b.constant("w", (1000, 2048) if trans_b else (2048, 1000)))
+    network = b.network([y])
+    (candidates,) = lower_unit(network, network.units[0])
+    panels = next(one for one in candidates if one.algorithm == "gemm_128x64").kernels[0].panels
+    assert panels is not None
+    # By columns: the layer's 1000 outputs are the rows, its batch the columns.
+    assert (panels.row_tiles, panels.column_tiles) == (8, 2)
+    assert (panels.row_bytes, panels.column_bytes, panels.inner) == (1000 * 2048 * 4, 96 * 2048 * 4, 2048)
+    assert panels.strided_bytes == panels.row_bytes * trans_b + panels.column_bytes
+
+
 def two_convolutions() -> Network:
     b = GraphBuilder("test")
     x = b.input("x", (1, 64, 20, 20))
@@ -146,6 +161,6 @@ def two_convolutions() -> Network:
 def test_a_merged_convolution_has_all_filters_and_the_larger_kernel() -> None:
     ((*candidates,),) = lower_merged(two_convolutions(), [0, 1])
     by_name = {candidate.algorithm: candidate for candidate in candidates}
-    (kernel,) = by_name["implicit_gemm_128x32"].kernels
+    _, kernel = by_name["implicit_gemm_128x32"].kernels
     assert kernel.blocks == 4  # 400 pixels by 32 filters
     assert kernel.weight_bytes == 32 * 64 * 9 * 4

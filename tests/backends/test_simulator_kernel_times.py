@@ -1,0 +1,286 @@
+"""Each term of the kernel formula by itself, against times worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
+from iossim.devices.load import device
+from iossim.devices.parameters import ModelParameters
+from iossim.lowering.kernel import Kernel, Panels, WorkClass
+
+V100 = device("v100-sxm2")
+CLOCKS_PER_US = 1_530
+#: What the 64 lanes of an SM do in a microsecond.
+FLOPS = 2 * 64 * CLOCKS_PER_US
+L2_BYTES = 6_291_456
+#: 900 GB/s.
+DRAM_BYTES = 900_000
+
+#: Parameters with which every term but the plain waves is nothing.
+NEUTRAL: dict[str, float] = {
+    **{name: 1.0 for name in ModelParameters.model_fields if name.endswith(("_efficiency", "_factor"))},
+    "latency_hiding_warps": 1e-9,
+    "block_prologue_clocks": 0.0,
+    "gemm_prologue_clocks": 0.0,
+    "wave_quantisation": 1.0,
+    "overlap_norm": 1e6,
+    "gemm_overlap_norm": 1e6,
+    "l2_bytes_per_clock_per_sm": 1e12,
+    "l2_resident_fraction": 0.0,
+    "reuse_l2_fraction": 1e12,
+    "drift_inner": 1e15,
+    "translation_penalty": 0.0,
+    "translation_reach_bytes": 1e9,
+    "kernel_gap_us": 0.0,
+    "transform_ramp_us": 0.0,
+    "stream_ramp_us": 0.0,
+    "sustained_gflops_per_watt": 1e12,
+    "gemm_sustained_gflops_per_watt": 1e12,
+    "crowding": 0.0,
+}
+
+
+def price(kernel: Kernel, **parameters: float) -> KernelPrice:
+    own = ModelParameters(**{**NEUTRAL, **parameters})
+    return KernelModel(V100.model_copy(update={"parameters": own})).price(kernel)
+
+
+def alone_us(kernel: Kernel, **parameters: float) -> float:
+    return price(kernel, **parameters).alone_us
+
+
+def kernel(blocks: int = 80, work_class: WorkClass = WorkClass.GEMM, **changes: Any) -> Kernel:
+    """Blocks of 1 us each, of which an SM holds two (registers)."""
+    fields: dict[str, Any] = {
+        "name": "kernel",
+        "work_class": work_class,
+        "blocks": blocks,
+        "threads_per_block": 256,
+        "registers_per_thread": 122,
+        "shared_bytes_per_block": 0,
+        "flops": blocks * FLOPS,
+        "activation_bytes": 0,
+        "weight_bytes": 0,
+        "bytes_written": 0,
+        "l2_bytes": 0,
+    }
+    return Kernel(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected_us"), [(1, 1.0), (80, 1.0), (81, 2.0), (160, 2.0), (161, 3.0), (240, 3.0), (1_600, 20.0)]
+)
+def test_the_busiest_sm_runs_its_blocks(blocks: int, expected_us: float) -> None:
+    assert alone_us(kernel(blocks)) == pytest.approx(expected_us)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected_us"),
+    [
+        (40, 1.0),  # no block is less than a block
+        (161, 0.25 * 3 + 0.75 * 161 / 80),
+        (240, 3.0),  # nothing is rounded up
+    ],
+)
+def test_a_part_of_the_rounding_up_to_whole_blocks_is_seen(blocks: int, expected_us: float) -> None:
+    assert alone_us(kernel(blocks), wave_quantisation=0.25) == pytest.approx(expected_us)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected_us"),
+    [(80, 3.0), (160, 3.0), (161, 6.0), (320, 6.0), (400, 9.0)],  # waves of two blocks, each as long as three
+)
+def test_a_wave_that_does_not_hide_latency_takes_as_long_as_one_that_does(blocks: int, expected_us: float) -> None:
+    assert alone_us(kernel(blocks), latency_hiding_warps=24) == pytest.approx(expected_us)
+
+
+def test_only_the_last_wave_is_too_small_to_hide_latency() -> None:
+    # 12 warps are one and a half blocks: a full wave hides it, a single block does not.
+    assert alone_us(kernel(240), latency_hiding_warps=12) == pytest.approx(2.0 + 1.5)
+
+
+@pytest.mark.parametrize(("blocks", "waves"), [(80, 1), (160, 1), (161, 2), (400, 3)])
+def test_every_wave_fills_and_drains(blocks: int, waves: int) -> None:
+    plain_us = alone_us(kernel(blocks))
+    assert alone_us(kernel(blocks), gemm_prologue_clocks=CLOCKS_PER_US) == pytest.approx(plain_us + waves)
+    assert alone_us(kernel(blocks), block_prologue_clocks=CLOCKS_PER_US) == plain_us
+
+
+@pytest.mark.parametrize("work_class", list(WorkClass))
+def test_which_kernels_have_a_prologue_and_which_a_ramp(work_class: WorkClass) -> None:
+    one = kernel(80, work_class)
+    added_us = {
+        name: alone_us(one, **{name: value}) - alone_us(one)
+        for name, value in (
+            ("gemm_prologue_clocks", CLOCKS_PER_US),
+            ("block_prologue_clocks", 2 * CLOCKS_PER_US),
+            ("transform_ramp_us", 3.0),
+            ("stream_ramp_us", 4.0),
+        )
+    }
+    expected = {
+        WorkClass.GEMM: (1, 0, 0, 0),
+        WorkClass.IMPLICIT_GEMM: (0, 2, 0, 0),
+        WorkClass.DIRECT: (0, 2, 0, 0),
+        WorkClass.WINOGRAD_FUSED: (0, 2, 0, 0),
+        WorkClass.WINOGRAD_GEMM: (0, 2, 0, 0),
+        WorkClass.TRANSFORM: (0, 0, 3, 0),
+        WorkClass.FILTER_TRANSFORM: (0, 0, 3, 0),
+        WorkClass.TILE_GENERATION: (0, 0, 3, 0),
+        WorkClass.STREAM: (0, 0, 0, 4),
+        WorkClass.WINDOW: (0, 0, 0, 4),
+        WorkClass.DEPTHWISE: (0, 0, 0, 4),
+        WorkClass.INDEX: (0, 0, 0, 0),
+    }[work_class]
+    assert tuple(added_us.values()) == pytest.approx(expected)
+
+
+def test_the_gap_comes_before_all_else() -> None:
+    assert alone_us(kernel(80), kernel_gap_us=2.5) == pytest.approx(3.5)
+    assert alone_us(kernel(1, WorkClass.INDEX, flops=0), kernel_gap_us=2.5, stream_ramp_us=4.0) == 2.5
+
+
+def test_arithmetic_l2_and_dram_overlap_by_a_norm() -> None:
+    # 2 us of arithmetic, 3 us on the port of each SM, 6 us of DRAM.
+    asks = {"l2_bytes": 160 * 150 * CLOCKS_PER_US, "weight_bytes": 6 * DRAM_BYTES}
+    gemm, gather = kernel(160, **asks), kernel(160, WorkClass.IMPLICIT_GEMM, **asks)
+    assert alone_us(gemm, l2_bytes_per_clock_per_sm=100.0) == pytest.approx(6.0, rel=1e-5)
+    assert alone_us(gemm, l2_bytes_per_clock_per_sm=100.0, gemm_overlap_norm=2.0) == pytest.approx(7.0)
+    assert alone_us(gemm, l2_bytes_per_clock_per_sm=100.0, gemm_overlap_norm=1.0) == pytest.approx(11.0)
+    assert alone_us(gather, l2_bytes_per_clock_per_sm=100.0, overlap_norm=2.0) == pytest.approx(7.0)
+    # Each has its own norm, and what streams overlaps in full.
+    assert alone_us(gemm, l2_bytes_per_clock_per_sm=100.0, overlap_norm=1.0) == pytest.approx(6.0, rel=1e-5)
+    stream = replace(gemm, work_class=WorkClass.STREAM)
+    assert alone_us(stream, overlap_norm=1.0, gemm_overlap_norm=1.0) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(
+    ("work_class", "expected_us"), [(WorkClass.GEMM, 3.0), (WorkClass.STREAM, 161 / 80), (WorkClass.WINDOW, 161 / 40)]
+)
+def test_l2_traffic_of_the_busiest_sm(work_class: WorkClass, expected_us: float) -> None:
+    # A microsecond of its port for each block; blocks that stream are short and spread evenly, windows reach half.
+    loads = kernel(161, work_class, flops=0, l2_bytes=161 * 100 * CLOCKS_PER_US)
+    parameters = {"l2_bytes_per_clock_per_sm": 100.0, "window_memory_factor": 0.5}
+    assert alone_us(loads, **parameters) == pytest.approx(expected_us)
+
+
+def test_what_l2_holds_does_not_pass_dram() -> None:
+    held = L2_BYTES // 2
+
+    def dram_us(**bytes_moved: int) -> float:
+        return alone_us(kernel(flops=0, **bytes_moved), l2_resident_fraction=0.5)
+
+    assert dram_us(activation_bytes=held, bytes_written=held) == 0.0
+    assert dram_us(activation_bytes=held + DRAM_BYTES) == pytest.approx(1.0)
+    assert dram_us(bytes_written=held + 2 * DRAM_BYTES) == pytest.approx(2.0)
+    assert dram_us(weight_bytes=3 * DRAM_BYTES) == pytest.approx(3.0)  # a network's weights are never found there
+    assert dram_us(
+        activation_bytes=held + DRAM_BYTES, bytes_written=held + DRAM_BYTES, weight_bytes=DRAM_BYTES
+    ) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("work_class", "parameter"),
+    [
+        (WorkClass.GEMM, "dram_efficiency"),
+        (WorkClass.WINOGRAD_FUSED, "dram_efficiency"),
+        (WorkClass.STREAM, "stream_efficiency"),
+        (WorkClass.WINDOW, "stream_efficiency"),
+        (WorkClass.WINDOW, "window_memory_factor"),
+        (WorkClass.TRANSFORM, "transform_efficiency"),
+        (WorkClass.FILTER_TRANSFORM, "filter_transform_efficiency"),
+        (WorkClass.TILE_GENERATION, "tile_generation_efficiency"),
+    ],
+)
+def test_dram_efficiencies(work_class: WorkClass, parameter: str) -> None:
+    moves = kernel(80, work_class, flops=0, weight_bytes=DRAM_BYTES)
+    assert alone_us(moves) == pytest.approx(1.0)
+    assert alone_us(moves, **{parameter: 0.25}) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("work_class", "parameter"),
+    [
+        (WorkClass.GEMM, "gemm_efficiency"),
+        (WorkClass.IMPLICIT_GEMM, "implicit_gemm_efficiency"),
+        (WorkClass.DIRECT, "direct_efficiency"),
+        (WorkClass.WINOGRAD_FUSED, "winograd_fused_efficiency"),
+        (WorkClass.WINOGRAD_GEMM, "winograd_gemm_efficiency"),
+        (WorkClass.DEPTHWISE, "depthwise_efficiency"),
+        (WorkClass.STREAM, "vector_efficiency"),
+        (WorkClass.TRANSFORM, "vector_efficiency"),
+    ],
+)
+def test_arithmetic_efficiencies(work_class: WorkClass, parameter: str) -> None:
+    assert alone_us(kernel(80, work_class), **{parameter: 0.25}) == pytest.approx(4.0)
+
+
+def test_a_small_tile_has_a_factor_of_its_own() -> None:
+    small, large = kernel(tile="32x32"), kernel(tile="128x128")
+    assert alone_us(small, gemm_efficiency=0.5, tile_32x32_factor=0.5) == pytest.approx(4.0)
+    assert alone_us(large, gemm_efficiency=0.5, tile_32x32_factor=0.5) == pytest.approx(2.0)
+
+
+#: 160 by 4 tiles; a wave of 160 blocks covers a column of tiles. One operand as large as L2, one a third of that.
+PANELS = Panels(160, 4, row_bytes=L2_BYTES, column_bytes=L2_BYTES // 3, inner=1_000, strided_bytes=0)
+
+
+def panel_us(panels: Panels, **parameters: float) -> float:
+    return alone_us(kernel(640, flops=0, panels=panels), **parameters)
+
+
+def test_each_wave_loads_its_panels_again() -> None:
+    # Four waves load the rows; half of an operand as large as L2 is still there. A wave has all rows of one column.
+    assert panel_us(PANELS, reuse_l2_fraction=1.0) == pytest.approx(0.5 * L2_BYTES * 3 / DRAM_BYTES)
+    assert panel_us(PANELS, reuse_l2_fraction=1e12) == pytest.approx(0.0, abs=1e-6)
+    # A wave that covers all columns loads everything once.
+    assert panel_us(PANELS._replace(row_tiles=40), reuse_l2_fraction=1.0) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_blocks_that_drift_apart_share_fewer_loads() -> None:
+    # Half of a wave loads together: 80 rows, so that both operands are loaded anew; a quarter of the columns is lost.
+    moved = 0.5 * L2_BYTES * 3 + 0.25 * L2_BYTES / 3
+    assert panel_us(PANELS, reuse_l2_fraction=1.0, drift_inner=1_000.0) == pytest.approx(moved / DRAM_BYTES)
+
+
+def test_operands_beyond_the_reach_of_translation_are_read_more_slowly() -> None:
+    reach = 1_000_000
+    strided = PANELS._replace(strided_bytes=round(reach * (math.e - 1)))
+    moves = kernel(640, flops=0, weight_bytes=DRAM_BYTES, panels=strided)
+    parameters = {"translation_penalty": 0.5, "translation_reach_bytes": reach}
+    assert alone_us(moves, **parameters) == pytest.approx(1.5, rel=1e-5)
+    assert alone_us(replace(moves, panels=PANELS), **parameters) == pytest.approx(1.0, rel=1e-5)
+    assert alone_us(replace(moves, panels=None), **parameters) == pytest.approx(1.0)
+
+
+def test_the_board_sustains_so_much_arithmetic() -> None:
+    # 10 GFLOP/s for each of 300 W; 80 blocks take 1 us at the peak and 5.2 us by power.
+    capped = price(kernel(), gemm_sustained_gflops_per_watt=10.0)
+    assert capped.alone_us == pytest.approx(80 * FLOPS / 3e6)
+    assert capped.device_demand == pytest.approx(1.0)
+    assert alone_us(kernel(), sustained_gflops_per_watt=10.0) == pytest.approx(1.0)
+    gather = kernel(80, WorkClass.IMPLICIT_GEMM)
+    assert alone_us(gather, sustained_gflops_per_watt=10.0) == pytest.approx(80 * FLOPS / 3e6)
+    # A single block is far below it: slow by itself, and no burden to the board.
+    single = price(kernel(1), gemm_sustained_gflops_per_watt=10.0)
+    assert single.alone_us == pytest.approx(1.0)
+    assert single.device_demand == pytest.approx(FLOPS / 3e6)
+
+
+@pytest.mark.parametrize(("blocks", "spread"), [(1, 1 / 80), (40, 0.5), (120, 1.5), (161, 2.0), (4_000, 2.0)])
+def test_resident_blocks(blocks: int, spread: float) -> None:
+    found = price(kernel(blocks))
+    assert (found.spread, found.warps) == (pytest.approx(spread), 8)
+
+
+def test_demands_while_it_runs_alone() -> None:
+    # 161 blocks take as long as 240; a gap of 3 us, as long as these, halves what is asked for meanwhile.
+    found = price(kernel(161, weight_bytes=DRAM_BYTES), kernel_gap_us=3.0)
+    assert found.alone_us == pytest.approx(6.0)
+    assert found.issue_demand == pytest.approx(161 / 480)
+    assert found.device_demand == pytest.approx(1 / 6)
