@@ -93,10 +93,11 @@ def calibrate(
     outside, outside_residuals = _held_out(recordings, found, given)
     inside, inside_residuals = _cross_validated(recordings, start, rounds, folds, further, progress)
     resampled = bootstrap(found, seen, resamples, seed)
-    notes += poorly_explained(recordings, found, with_values)
-    provenance = _provenance(start, recordings, found, resampled, given, date, held_out)
+    notes += poorly_explained(recordings, found)
+    provenance = _provenance(recordings, further, found, resampled, date)
     provenance = provenance.model_copy(
         update={
+            "held_out_fraction": held_out,
             "held_out": list(outside),
             "cross_validated": list(inside),
             "bands": start.provenance.bands | bands_by_kind(inside_residuals or outside_residuals),
@@ -199,13 +200,11 @@ def _residuals(
 
 
 def _provenance(
-    start: DeviceProfile,
     recordings: Sequence[Recording],
+    further: Sequence[Samples],
     found: Fit,
     resampled: Bootstrap,
-    given: dict[str, float],
     date: str | None,
-    held_out: float,
 ) -> Provenance:
     spread = {name: _round(value, 2) for name, value in resampled.spread().items()}
     # A parameter that no resample moved is left out: it is as the profile has it.
@@ -226,8 +225,8 @@ def _provenance(
                 libraries=dict(one.measured.header.libraries),
             )
             for one in recordings
-        ],
-        held_out_fraction=held_out,
+        ]
+        + [DataSet(name=one.name, device=one.profile.name, rows=len(one.latency_us)) for one in further],
         spread=spread,
         unidentified=list(resampled.unidentified),
         at_bounds=list(found.at_bounds),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -53,16 +53,12 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
     return notes
 
 
-def poorly_explained(
-    recordings: Sequence[Recording],
-    found: Fit,
-    with_values: Callable[[DeviceProfile, Mapping[str, float]], DeviceProfile],
-) -> list[str]:
+def poorly_explained(recordings: Sequence[Recording], found: Fit) -> list[str]:
     """Notes on sets that the fitted parameters do not explain, and on the rows that were down-weighted."""
     notes: list[str] = []
     for one, overhead in zip(recordings, found.overheads, strict=False):
         samples = one.where(one.seen)
-        predicted_us, measured_us = gpu_times(samples, with_values(one.profile, found.values), overhead)
+        predicted_us, measured_us = gpu_times(samples, found.apply(one.profile), overhead)
         ratio = predicted_us / measured_us
         outlying = int((np.abs(ratio - 1) > OUTLYING_ERROR).sum())
         median = float(np.median(ratio))

@@ -33,6 +33,14 @@ def check_comparison(comparison: dict[str, Any]) -> None:
         assert found["speedup"] == pytest.approx(by_name["sequential"]["latency_us"] / found["latency_us"])
         assert found["lower_bound_us"] <= found["latency_us"] * (1 + 1e-9)
         assert found["stages"] >= 1
+        if found["interval_us"] is None:
+            assert comparison["cost_model"]["name"] != "simulator"
+        else:
+            low_us, high_us = found["interval_us"]
+            assert 0 < low_us < found["latency_us"] < high_us
+        # Who ties with whom does not depend on who is asked.
+        assert all(found["scheduler"] in by_name[other]["ties"] for other in found["ties"])
+        assert found["scheduler"] not in found["ties"]
     best = by_name["ios-both"]["latency_us"]
     assert all(best <= found["latency_us"] * (1 + 1e-9) for found in comparison["schedules"])
     assert by_name["ios-parallel"]["latency_us"] <= by_name["greedy"]["latency_us"] * (1 + 1e-9)

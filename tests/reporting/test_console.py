@@ -11,7 +11,7 @@ from rich.table import Table
 
 from iossim.ir.builder import GraphBuilder
 from iossim.reporting.comparison import ComparisonRow
-from iossim.reporting.console import Column, comparison_table, records_table, schedule_table, spelled
+from iossim.reporting.console import TIE, Column, comparison_table, records_table, schedule_table, spelled
 from iossim.schedule.schedule import BlockSchedule
 
 
@@ -42,6 +42,17 @@ def test_the_comparison_of_five_schedulers_at_80_columns() -> None:
         "ios-parallel   4.270     1.51     39       6   1.21 3.900  9.5         -     -",
         "ios-both       4.203     1.54     38       6   1.30 3.850  9.2      4.10   2.5",
     ]
+
+
+def test_ties_with_the_best_are_marked() -> None:
+    rows = [
+        ComparisonRow("slow", 3.0, 1.0, 2, 1, 0.1, ties=("unrelated",)),
+        ComparisonRow("near", 1.02, 2.9, 2, 1, 0.1, ties=("best",)),
+        ComparisonRow("best", 1.0, 3.0, 2, 1, 0.1, ties=("near",)),
+    ]
+    first = [line.split()[:2] for line in lines(comparison_table("", rows))[-3:]]
+    assert [words[0] for words in first] == ["slow", "near", "best"]
+    assert [words[1] == TIE for words in first] == [False, True, False]
 
 
 def test_columns_without_a_figure_are_left_out() -> None:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from synthetic import TRUTH, measured, scaled, true_profile
 
+import iossim
 from iossim.calibration.accuracy import gpu_times
 from iossim.calibration.calibrate import KEPT_RESAMPLES, Calibration, DeviceData, calibrate
 from iossim.calibration.measurement import MeasurementError
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.operator_interval import interval
 from iossim.calibration.recording import Recording
+from iossim.calibration.samples import SequenceSamples
 from iossim.devices.load import device
 
 SET = measured(true_profile(), 200, noise=0.03, overhead_us=15.0)
@@ -115,6 +117,20 @@ def test_too_few_rows_are_refused() -> None:
     with pytest.raises(MeasurementError, match=r"'made': \d usable rows beside those held out") as caught:
         run(DeviceData(device("v100-sxm2"), (replace(SET, measurements=SET.measurements[:8]),)))
     assert "\n" not in str(caught.value)
+
+
+def test_networks_are_fitted_beside() -> None:
+    """A whole network unit after unit, twice as slow as the profile has it, pulls the parameters."""
+    network = iossim.load("squeezenet")
+    profile = device("v100-sxm2")
+    sequential = iossim.optimize(network, profile, scheduler="sequential")
+    sequences = [(network, range(len(network.units)), 2 * sequential.latency_us)]
+    further = SequenceSamples.of("networks", profile, sequences, 300.0)
+    few = replace(SET, measurements=SET.measurements[:40])
+    beside, alone = (run(DeviceData(profile, (few,)), further=several) for several in ([further], []))
+    slower, faster = (iossim.optimize(network, one.profile, scheduler="sequential") for one in (beside, alone))
+    assert slower.latency_us > 1.2 * faster.latency_us
+    assert beside.profile.provenance.data_sets[-1].name == "networks"
 
 
 def test_all_folds_and_nothing_held_out() -> None:
