@@ -30,7 +30,9 @@ BETTER_PART = 0.5
 REFUSED_FACTOR = 1.8
 MUCH_BETTER_PART = 0.34
 CLOSE_FACTOR = 1.25
-#: Both, where kernels are named for an architecture two generations before the device's or more.
+#: From this factor on, any device that is nearer to that extent will do.
+HOPELESS_FACTOR = 4.0
+#: What DOUBTFUL_FACTOR and REFUSED_FACTOR are where kernels are named for an architecture two generations before the device's or more.
 OLD_KERNELS_FACTOR = 1.15
 #: Rows that are looked at.
 _ROWS = 120
@@ -65,7 +67,9 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
         f"the rows are off by a factor of {np.exp(own):.2f} for {profile.name}, by {np.exp(least):.2f} for {nearest}"
     )
     refused = np.log(OLD_KERNELS_FACTOR if is_old else REFUSED_FACTOR)
-    is_clear = own > refused and least < min(np.log(CLOSE_FACTOR), MUCH_BETTER_PART * own)
+    is_clear = own > np.log(HOPELESS_FACTOR) or (
+        own > refused and least < min(np.log(CLOSE_FACTOR), MUCH_BETTER_PART * own)
+    )
     if is_clear and profile.name in device_names():
         raise MeasurementError(
             f"measurements {measured.name}: {doubt}; is the device right? give --device {nearest}, "
