@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import fsum
+from math import ceil, fsum
 
 import numpy as np
 
@@ -92,4 +92,6 @@ def _price(alone_us: float, issue_us: float, device_us: float, spread: float, wa
         return KernelPrice(alone_us, 1.0, 1.0, 1.0, warps)
     if alone_us == 0.0:
         return KernelPrice(0.0, 0.0, 0.0, spread, warps)
-    return KernelPrice(alone_us, min(1.0, issue_us / alone_us), min(1.0, device_us / alone_us), spread, warps)
+    # The busiest SM has all that it needs: a part of the rounding up to whole blocks is never seen (``wave_quantisation``).
+    most = min(1.0, spread / ceil(spread))
+    return KernelPrice(alone_us, min(most, issue_us / alone_us), min(1.0, device_us / alone_us), spread, warps)

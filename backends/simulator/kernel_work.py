@@ -12,7 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, ISSUE, L2, POWER, kernel_table, time_kernels
+from iossim.backends.simulator.kernel_times import (
+    ALONE,
+    ARITHMETIC,
+    DRAM,
+    ISSUE,
+    L2,
+    POWER,
+    kernel_table,
+    time_kernels,
+)
 from iossim.lowering.kernel import Kernel, ceil_div
 from iossim.lowering.occupancy import resident_blocks
 

@@ -14,7 +14,7 @@ import simpy
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place
-from iossim.backends.simulator.events.sharing import share
+from iossim.backends.simulator.events.sharing import Sharing, share
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.execution import Execution
 from iossim.execution.timeline import Span
@@ -53,7 +53,7 @@ class Device:
         self._ended: dict[KernelRun, simpy.Event] = {}
         self._arrivals: list[KernelRun] = []
         self._settling = False
-        self._coupled = False
+        self._sharing = Sharing()
         self._wake_us = float("inf")
         self._record = _Record(self._sms, self._most_warps)
 
@@ -91,7 +91,7 @@ class Device:
             self._place(now)
         if self._grouped:
             self._merge(now)
-        self._coupled = share(self._classes, now, self._coupled, self._crowding)
+        self._sharing = share(self._classes, now, self._sharing, self._crowding)
         self._record.add(now, self._classes)
         if self._observer is not None:
             self._observer(now, self._classes)

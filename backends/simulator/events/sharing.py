@@ -6,15 +6,16 @@ them as if they had the device's DRAM and power to themselves, where the fastest
 - on each SM, all blocks stretch by the larger of the sums of demands for issue and for the L2 port, where that is above 1;
 - if what then goes to DRAM is more than it carries, every block that uses it stretches by the excess; power likewise.
 
-So demands share in proportion. Kernels that meet disturb each other besides, by the rule of the analytic model: with ``n``
-of them resident on an SM, its sums count ``1 + crowding * (n - 1)`` times when they are compared with 1; of DRAM and power
-``n`` is how many kernels use it, wherever they are. What is over-asked is used in full by a kernel alone, and to one part
-in that many by ``n``: the rest is lost.
+So demands share in proportion. Kernels that run side by side disturb each other besides, by the rule of the analytic
+model: while more than one is resident on the device, all these sums count ``1 + crowding`` times when they are compared
+with what there is. What is over-asked is used in full by a kernel alone, and to one part in ``1 + crowding`` by several:
+the rest is lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass
 
@@ -22,14 +23,24 @@ from iossim.backends.simulator.events.multiprocessors import KernelRun, Multipro
 _ROUNDING = 1e-12
 
 
-def share(classes: Sequence[MultiprocessorClass], now: float, was_coupled: bool, crowding: float = 0.0) -> bool:
+class Sharing(NamedTuple):
+    """What ties the classes of SMs to each other."""
+
+    #: Whether DRAM or power is the limit.
+    coupled: bool = False
+    #: How many times the sums of demands count.
+    crowded: float = 1.0
+
+
+def share(classes: Sequence[MultiprocessorClass], now: float, before: Sharing, crowding: float) -> Sharing:
     """Set the rates of all blocks from ``now`` on, and when the first of each class ends.
 
-    ``crowding`` is the part by which each kernel beyond the first adds to what all ask for where they meet.
-
     Classes are independent of each other unless DRAM or power is the limit: then they are *coupled*, and all their rates
-    may change. ``was_coupled`` is what the call before returned: whether they were.
+    may change. So they may when a second kernel comes, or the last but one goes. ``before`` is what the call before
+    returned; ``crowding`` is the part by which kernels that run side by side add to what all ask for.
     """
+    kernels = {run for found in classes for run in found.residents}
+    crowded = 1.0 + crowding if len(kernels) > 1 else 1.0
     dram: dict[KernelRun, float] = {}
     power: dict[KernelRun, float] = {}
     for found in classes:
@@ -40,31 +51,26 @@ def share(classes: Sequence[MultiprocessorClass], now: float, was_coupled: bool,
             if resident.power_us:
                 power[run] = power.get(run, 0.0) + size * resident.power_us * resident.base_rate
     # The SMs only lower these demands: up to the whole of a resource they leave the classes independent.
-    asked = [sum(of.values()) * _crowded(len(of), crowding) for of in (dram, power)]
-    coupled = max(asked) > 1.0 + _ROUNDING
-    anew = classes if coupled or was_coupled else [found for found in classes if found.changed]
+    coupled = max(sum(dram.values()), sum(power.values())) * crowded > 1.0 + _ROUNDING
+    all_anew = coupled or before.coupled or crowded != before.crowded
+    anew = classes if all_anew else [found for found in classes if found.changed]
     caps = _caps(classes, dram, power) if coupled else {}
     for found in anew:
         found.advance(now)
         for run, resident in found.residents.items():
             resident.rate = min(resident.base_rate, caps[run]) if run in caps else resident.base_rate
         _use(found)
-        stretch = max(found.issue_use, found.l2_use) * _crowded(len(found.residents), crowding)
+        stretch = max(found.issue_use, found.l2_use) * crowded
         if stretch > 1.0 + _ROUNDING:
             for resident in found.residents.values():
                 resident.rate /= stretch
             _use(found)
     if coupled:
-        _stretch(classes, _crowded(len(dram), crowding), _crowded(len(power), crowding))
+        _stretch(classes, crowded)
     for found in anew:
         _find_next(found, now)
         found.changed = False
-    return coupled
-
-
-def _crowded(kernels: int, crowding: float) -> float:
-    """How many times what ``kernels`` ask for in one place counts there."""
-    return 1.0 + crowding * max(0, kernels - 1)
+    return Sharing(coupled, crowded)
 
 
 def _caps(
@@ -97,10 +103,10 @@ def _highest_rate(asks: Iterable[tuple[float, float]]) -> float:
     return left / weight
 
 
-def _stretch(classes: Sequence[MultiprocessorClass], dram_crowded: float, power_crowded: float) -> None:
+def _stretch(classes: Sequence[MultiprocessorClass], crowded: float) -> None:
     """Slow all blocks that use DRAM, or power, by what is asked of it in all, so many times, beyond the whole."""
-    dram = max(1.0, sum(len(found.sms) * found.dram_use for found in classes) * dram_crowded)
-    power = max(1.0, sum(len(found.sms) * found.power_use for found in classes) * power_crowded)
+    dram = max(1.0, sum(len(found.sms) * found.dram_use for found in classes) * crowded)
+    power = max(1.0, sum(len(found.sms) * found.power_use for found in classes) * crowded)
     if max(dram, power) <= 1.0 + _ROUNDING:
         return
     for found in classes:

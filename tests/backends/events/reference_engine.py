@@ -140,6 +140,8 @@ class Reference:
 
     def set_rates(self, sms: Sequence[Sm], works: Sequence[KernelWork]) -> None:
         everything = [block for sm in sms for block in sm.blocks]
+        meet = len({block.kernel for block in everything}) > 1
+        crowded = 1.0 + self.profile.parameters.crowding * meet
         for sm in sms:
             for block in sm.blocks:
                 beside = sum(other.kernel == block.kernel for other in sm.blocks)
@@ -152,27 +154,17 @@ class Reference:
         for sm in sms:
             stretch = max(
                 1.0,
-                self.crowded(sm.blocks) * sum(block.rate * block.work.issue_us for block in sm.blocks),
-                self.crowded(sm.blocks) * sum(block.rate * block.work.l2_us for block in sm.blocks),
+                crowded * sum(block.rate * block.work.issue_us for block in sm.blocks),
+                crowded * sum(block.rate * block.work.l2_us for block in sm.blocks),
             )
             for block in sm.blocks:
                 block.rate /= stretch
         excess = [
-            max(
-                1.0,
-                self.crowded([block for block in everything if us(block)])
-                * sum(block.rate * us(block) for block in everything),
-            )
-            for us in (dram_us, power_us)
+            max(1.0, crowded * sum(block.rate * us(block) for block in everything)) for us in (dram_us, power_us)
         ]
         for block in everything:
             used = [part for part, us in zip(excess, (dram_us, power_us), strict=True) if us(block)]
             block.rate /= max([1.0, *used])
-
-    def crowded(self, blocks: Sequence[Block]) -> float:
-        """How many times what they ask for together counts, by the kernels that they are of."""
-        kernels = {block.kernel for block in blocks}
-        return 1.0 + self.profile.parameters.crowding * (len(kernels) - 1) if kernels else 1.0
 
     def highest(self, asks: Sequence[tuple[float, float]]) -> float:
         """The rate to which a kernel's fastest blocks are slowed, so that the device carries what all ask: by bisection."""

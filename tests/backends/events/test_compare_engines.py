@@ -40,8 +40,20 @@ def test_stages_of_squeezenet(engine: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["v100-sxm2", "a100-sxm-40gb", "t4"])
-def test_stages_of_inception(name: str) -> None:
-    difference = np.abs(compare_engines(load("inception_v3"), device(name)).difference)
-    assert np.median(difference) <= 0.05
-    assert np.quantile(difference, 0.95) <= 0.25
+@pytest.mark.parametrize(
+    ("name", "engine", "median", "high"),
+    [
+        ("v100-sxm2", "paper", 0.025, 0.10),
+        ("v100-sxm2", "graph", 0.025, 0.10),
+        ("a100-sxm-40gb", "paper", 0.01, 0.10),
+        ("a100-sxm-40gb", "graph", 0.01, 0.10),
+        # Few and large SMs fill up while the first kernels of a graph start all at once: those that start next are put
+        # wherever there is room first, often several blocks on one SM.
+        ("t4", "paper", 0.04, 0.15),
+        ("t4", "graph", 0.04, 0.21),
+    ],
+)
+def test_stages_of_inception(name: str, engine: str, median: float, high: float) -> None:
+    difference = np.abs(compare_engines(load("inception_v3"), device(name), engine).difference)
+    assert np.median(difference) <= median
+    assert np.quantile(difference, 0.95) <= high

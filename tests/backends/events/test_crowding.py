@@ -1,4 +1,4 @@
-"""Kernels that meet disturb each other: on an SM, at DRAM and at the board's power, and nowhere else."""
+"""Kernels that run side by side disturb each other: on SMs, at DRAM and at the board's power."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ def test_l2_ports_are_as_issue() -> None:
     assert ends_us(1, 0.25, kernel, kernel) == pytest.approx([20.0, 20.0])
 
 
-def test_three_kernels_on_an_sm_count_twice() -> None:
+def test_a_third_kernel_crowds_no_more_than_a_second() -> None:
     kernel = work(issue_us=4.0, least_us=10.0)
-    assert ends_us(1, 0.25, kernel, kernel, kernel) == pytest.approx([1.2 * 1.5 * 10.0] * 3)
+    assert ends_us(1, 0.25, kernel, kernel, kernel) == pytest.approx([1.2 * 1.25 * 10.0] * 3)
 
 
-def test_kernels_on_sms_of_their_own_do_not_meet() -> None:
+def test_kernels_on_sms_of_their_own_are_slowed_only_where_these_have_no_room() -> None:
     kernel = work(issue_us=8.0, least_us=10.0)
-    assert ends_us(2, 1.0, kernel, kernel) == pytest.approx([10.0, 10.0])
+    assert ends_us(2, 0.25, kernel, kernel) == pytest.approx([10.0, 10.0])
+    assert ends_us(2, 0.5, kernel, kernel) == pytest.approx([12.0, 12.0])
 
 
 def test_blocks_of_one_kernel_do_not_disturb_each_other() -> None:
@@ -53,13 +54,13 @@ def test_blocks_of_one_kernel_do_not_disturb_each_other() -> None:
 
 
 @pytest.mark.parametrize("resource", ["dram_us", "power_us"])
-def test_what_the_device_shares_is_crowded_by_those_who_use_it(resource: str) -> None:
+def test_only_those_who_use_what_the_device_shares_wait_for_it(resource: str) -> None:
     user = work(issue_us=1.0, least_us=10.0, **{resource: 6.0})
     other = work(issue_us=1.0, least_us=10.0)
     assert ends_us(3, 0.0, user, user, other) == pytest.approx([12.0, 12.0, 10.0])
     assert ends_us(3, 0.25, user, user, other) == pytest.approx([15.0, 15.0, 10.0])
-    # One user beside two that use nothing of it has it to itself.
-    assert ends_us(3, 1.0, user, other, other) == pytest.approx([10.0, 10.0, 10.0])
+    # One user beside others: 0.6 counts as 1.2 until they have ended, when a sixth of its 10 us is left.
+    assert ends_us(3, 1.0, user, other, other) == pytest.approx([10.0 + 10.0 / 6, 10.0, 10.0])
 
 
 @pytest.mark.parametrize("resource", ["dram_us", "power_us"])
