@@ -1,19 +1,19 @@
-"""Kernels on segments of SMs: nothing is lost by dealing blocks out, and nobody gains from company."""
+"""Kernels on segments of SMs: as if blocks were dealt to one SM after the other, and nobody gains from company."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from iossim.backends.simulator import stage_model
-from iossim.backends.simulator.stage_model import StageKernels, price_masks
+from iossim.backends.simulator.stage_model import EVEN_SPREAD, MAX_GROUPS, StageKernels, stage_spans
+
+SMS = 80
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,10 @@ class Kernel:
         return self.load * self.spread / ceil(self.spread)
 
 
+spreads = st.integers(1, 8 * SMS).map(lambda blocks: blocks / SMS)
 kernels = st.builds(
     Kernel,
-    spread=st.one_of(st.integers(1, 160).map(lambda blocks: blocks / 80), st.floats(0.01, 16.0)),
+    spread=st.one_of(spreads, st.integers(1, 2 * SMS).map(lambda blocks: blocks / SMS), st.floats(0.01, 16.0)),
     load=st.floats(0.0, 1.0),
     warps=st.sampled_from([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]),
     device=st.floats(0.0, 1.0),
@@ -46,76 +47,91 @@ several = st.lists(kernels, min_size=1, max_size=8)
 crowdings = st.sampled_from([0.0, 0.1, 1.0])
 
 
-def laid_out(running: list[Kernel], begin: list[int] | None = None) -> StageKernels:
-    """As the stage model reads them: a unit a kernel, or units that begin at ``begin``."""
-    begin = list(range(len(running) + 1)) if begin is None else begin
-    alone_us, host_us = (np.array([getattr(one, name) for one in running]) for name in ("alone_us", "host_us"))
-    single_us = [max(alone_us[a:b].sum(), host_us[a:b].sum()) for a, b in pairwise(begin)]
-    return StageKernels(
-        np.array(begin, dtype=np.int64),
-        alone_us,
-        np.array([one.demand for one in running]),
-        np.array([one.device for one in running]),
-        np.array([one.spread for one in running]),
-        np.array([one.warps for one in running]),
-        host_us,
-        np.array(single_us),
+def run(groups: list[list[Kernel]], crowding: float) -> tuple[float, list[float]]:
+    """The price of a stage of these groups, and when each kernel ends."""
+    flat = [one for group in groups for one in group]
+    begin = np.cumsum([0, *map(len, groups)])
+    alone_us, host_us = (np.array([getattr(one, name) for one in flat]) for name in ("alone_us", "host_us"))
+    single_us = np.array([max(alone_us[a:b].sum(), host_us[a:b].sum()) for a, b in pairwise(begin.tolist())])
+    columns = (
+        np.array([getattr(one, name) for one in flat], dtype=np.float64)
+        for name in ("alone_us", "demand", "device", "spread", "warps", "host_us")
     )
-
-
-def segments_of(running: list[Kernel]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Width, load and warps of each segment when the kernels have started in this order; and which lie on it."""
-    most = len(running)
-    segments = np.empty((most + 1, 3))
-    segments[0] = 1.0, 0.0, 0.0
-    members = np.zeros((most + 1, most), dtype=np.bool_)
-    count = 1
-    for index, one in enumerate(running):
-        count = stage_model._place(index, most, count, one.spread, one.demand, one.warps, segments, members)
-    return segments[:count], members[:count]
+    spans = np.zeros((len(flat), 3))
+    mask = np.uint64((1 << len(groups)) - 1)
+    price_us = stage_spans(
+        mask, np.zeros(len(groups), dtype=np.uint64), StageKernels(begin, *columns, single_us), crowding, spans
+    )
+    return price_us, spans[:, 2].tolist()
 
 
 def stretches(running: list[Kernel], crowding: float) -> list[float]:
-    """How many times longer than alone each kernel takes, started in this order."""
-    count = len(running)
-    room = stage_model._make_room(count)
-    room.order[:] = room.position[:count] = room.started[:count] = np.arange(count)
-    stage_model._stretches(count, laid_out(running), crowding, room)
-    found: list[float] = room.stretch[:count].tolist()
+    """How many times longer than alone each kernel takes while all run, started in this order."""
+    if len(running) == 1:
+        # A stage of one group is no fluid; a kernel that asks for nothing and is gone at once makes it one.
+        trailing = Kernel(0.01, 0.0, alone_us=1e-6)
+        _, (end_us, _) = run([[replace(running[0], host_us=0.0, alone_us=1.0)], [trailing]], crowding)
+        return [end_us]
+    found = []
+    for watched in range(len(running)):
+        groups = [[replace(one, host_us=0.0, alone_us=1e5)] for one in running]
+        groups[watched] = [replace(running[watched], host_us=0.0, alone_us=1.0)]
+        found.append(run(groups, crowding)[1][watched])
     return found
 
 
-@settings(deadline=None)
-@given(several)
-@example([Kernel(0.5, 1.0), Kernel(0.5, 1.0), Kernel(1.0, 1.0)])
-@example([Kernel(1.0 - 1e-12, 1.0), Kernel(1e-2, 1.0), Kernel(2.0 + 1e-12, 1.0)])
-def test_dealing_blocks_out_loses_nothing(running: list[Kernel]) -> None:
-    segments, members = segments_of(running)
-    width, load, warps = segments.T
-    assert (width > 0).all()
-    assert width.sum() == pytest.approx(1.0)
-    assert len(width) <= len(running) + 1
-    assert width @ load == pytest.approx(sum(one.demand for one in running), abs=1e-7)
-    assert width @ warps == pytest.approx(sum(one.spread * one.warps for one in running), rel=1e-6)
-    # A kernel lies on as many SMs as it has blocks for.
-    assert width @ members == pytest.approx([min(1.0, one.spread) for one in running], abs=1e-7)
+def dealt(running: list[Kernel], crowding: float) -> list[float]:
+    """The same, with every SM by itself: each block goes where the fewest warps are."""
+    load, warps = np.zeros(SMS), np.zeros(SMS)
+    members = np.zeros((SMS, len(running)), dtype=np.bool_)
+    even = [one.spread >= EVEN_SPREAD for one in running]
+    for one, is_even in zip(running, even, strict=True):
+        if is_even:
+            load += one.demand
+            warps += one.spread * one.warps
+    for index, one in enumerate(running):
+        if not even[index] and one.demand:
+            chosen = set(range(SMS)) if one.spread >= 1 else set()
+            whole, rest = divmod(round(one.spread * SMS), SMS)
+            load += whole * one.demand / one.spread
+            warps += whole * one.warps
+            extra = np.argsort(warps, kind="stable")[:rest]
+            load[extra] += one.demand / one.spread
+            warps[extra] += one.warps
+            members[sorted(chosen | set(extra.tolist())), index] = True
+    assert load.sum() == pytest.approx(sum(one.demand for one in running) * SMS)
+    crowded = 1 + crowding * (len(running) > 1)
+    shared = max(1.0, crowded * sum(one.device for one in running), crowded * load.max() * any(even))
+    lowest = max(1.0, crowded * sum(one.device for one in running))
+    if any(even):
+        lowest = max(lowest, crowded * sum(one.demand for one, is_even in zip(running, even, strict=True) if is_even))
+    return [
+        shared if is_even else max([lowest, *(crowded * load[members[:, index]])])
+        for index, is_even in enumerate(even)
+    ]
 
 
-def test_the_next_block_goes_where_the_fewest_warps_are() -> None:
-    segments, members = segments_of(
-        [Kernel(0.5, 1.0, warps=8), Kernel(1.25, 1.0, warps=2), Kernel(0.5, 0.5, warps=1)]
-    )
-    assert {tuple(row): tuple(on) for row, on in zip(segments.round(9).tolist(), members.tolist(), strict=True)} == {
-        (0.5, 1.5, 10.0): (True, True, False),  # the first kernel, and one block of the second
-        (0.25, 1.5, 5.0): (False, True, True),  # two of the second; half of the third
-        (0.25, 1.0, 3.0): (False, True, True),  # one of the second, the fewest warps; the other half of the third
-    }
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(
+        st.builds(Kernel, spread=spreads, load=st.floats(0.01, 1.0), device=st.floats(0.0, 0.3)),
+        min_size=2,
+        max_size=8,
+    ),
+    crowdings,
+)
+@example([Kernel(0.5, 1.0), Kernel(0.5, 1.0), Kernel(1.0, 1.0)], 0.1)
+@example([Kernel(0.5, 1.0), Kernel(1.25, 1.0), Kernel(0.5, 1.0), Kernel(5.0, 0.3)], 0.1)
+def test_as_if_blocks_were_dealt_to_one_sm_after_the_other(running: list[Kernel], crowding: float) -> None:
+    # Powers of two tell SMs of unlike contents apart by their warps: no order of equals decides.
+    running = [replace(one, warps=2.0**index) for index, one in enumerate(running)]
+    assert stretches(running, crowding) == pytest.approx(dealt(running, crowding), rel=1e-6)
 
 
 @settings(deadline=None)
 @given(kernels, crowdings)
 def test_a_kernel_alone_is_never_stretched(one: Kernel, crowding: float) -> None:
-    assert stretches([one], crowding) == pytest.approx([1.0])
+    assert stretches([one], crowding) == pytest.approx([1.0], rel=1e-4)
 
 
 @settings(deadline=None)
@@ -124,37 +140,28 @@ def test_a_kernel_that_starts_never_speeds_those_that_run(
     running: list[Kernel], new: Kernel, crowding: float
 ) -> None:
     before, after = stretches(running, crowding), stretches([*running, new], crowding)
-    assert all(late >= early * (1 - 1e-9) for early, late in zip(before, after[:-1], strict=True))
-    assert min(after) >= 1.0
+    assert all(late >= early * (1 - 1e-4) for early, late in zip(before, after[:-1], strict=True))
+    assert min(after) >= 1.0 - 1e-9
 
 
 @settings(deadline=None)
-@given(several, crowdings)
+@given(st.lists(kernels, min_size=2, max_size=8), crowdings)
 def test_nobody_gets_what_there_is_not(running: list[Kernel], crowding: float) -> None:
     slower = np.array(stretches(running, crowding))
-    crowded = 1 + crowding * (len(running) > 1)
     used = np.array([one.demand for one in running]) / slower
-    assert used.sum() <= (1 + 1e-7) / crowded
+    assert used.sum() <= (1 + 1e-6) / (1 + crowding)
     device = np.array([one.device for one in running]) / slower
-    assert device.sum() <= (1 + 1e-9) / crowded
-    # On each segment, however its load is made up; kernels of many blocks an SM lie on all of them.
-    even = np.array([one.spread >= stage_model.EVEN_SPREAD for one in running])
-    everywhere = sum(one.demand for one, is_even in zip(running, even, strict=True) if is_even)
-    sparse = [index for index, one in enumerate(running) if not even[index] and one.demand]
-    for (_, load, _), on in zip(*segments_of([running[index] for index in sparse]), strict=True):
-        waiting = slower[[index for index, is_on in zip(sparse, on, strict=True) if is_on]]
-        assert (waiting >= (load + everywhere) * crowded * (1 - 1e-9)).all()
-        assert (slower[even] >= (load + everywhere) * crowded * (1 - 1e-9)).all()
+    assert device.sum() <= (1 + 1e-6) / (1 + crowding)
 
 
 def test_kernels_on_sms_of_their_own() -> None:
-    assert stretches([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.0) == [1.0, 1.0]
+    assert stretches([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.0) == pytest.approx([1.0, 1.0])
     assert stretches([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.25) == pytest.approx([1.25, 1.0])
 
 
 def test_a_kernel_is_as_slow_as_its_slowest_sm() -> None:
     running = [Kernel(0.5, 1.0), Kernel(0.25, 1.0), Kernel(0.25, 0.6)]
-    assert stretches(running, 0.0) == [1.0, 1.0, 1.0]
+    assert stretches(running, 0.0) == pytest.approx([1.0, 1.0, 1.0])
     # A fourth lies on the first SMs of equals: half of those of the first kernel, all of which waits.
     running.append(Kernel(0.25, 0.6))
     assert stretches(running, 0.0) == pytest.approx([1.6, 1.0, 1.0, 1.6])
@@ -173,8 +180,16 @@ def test_what_the_device_shares() -> None:
     assert stretches(two, 0.0) == pytest.approx([1.2, 1.2])
     assert stretches(two, 0.25) == pytest.approx([1.5, 1.5])
     below = [Kernel(0.25, 0.5, device=0.4), Kernel(0.25, 0.5, device=0.4)]
-    assert stretches(below, 0.2) == [1.0, 1.0]
+    assert stretches(below, 0.2) == pytest.approx([1.0, 1.0])
     assert stretches(below, 0.5) == pytest.approx([1.2, 1.2])
+
+
+def test_as_many_kernels_as_a_stage_has_groups() -> None:
+    # Each splits a segment: 64 kernels on blocks of 1 to 64 SMs.
+    running = [Kernel((index + 1) / SMS, 0.2, warps=2.0 ** (index % 16)) for index in range(MAX_GROUPS)]
+    price_us, ends_us = run([[replace(one, alone_us=1.0)] for one in running], 0.1)
+    assert max(ends_us) == price_us < inf
+    assert price_us >= sum(one.demand for one in running)
 
 
 @st.composite
@@ -183,29 +198,21 @@ def stages(draw: st.DrawFn) -> list[list[Kernel]]:
     return draw(st.lists(st.lists(kernels, min_size=1, max_size=4), min_size=2, max_size=6))
 
 
-def stage_us(groups: list[list[Kernel]], crowding: float) -> float:
-    begin = np.cumsum([0, *map(len, groups)]).tolist()
-    flat = laid_out([one for group in groups for one in group], begin)
-    prices = np.empty(1)
-    mask = np.array([(1 << len(groups)) - 1], dtype=np.uint64)
-    price_masks(mask, np.zeros(len(groups), dtype=np.uint64), flat, crowding, prices)
-    return float(prices[0])
-
-
 @settings(deadline=None)
 @given(stages(), crowdings)
 def test_bounds_of_the_fluid(groups: list[list[Kernel]], crowding: float) -> None:
     """The inequalities behind ``SimulatorCostModel.bounds``, for kernels of any kind."""
-    found_us = stage_us(groups, crowding) * (1 + 1e-9)
+    found_us = run(groups, crowding)[0] * (1 + 1e-9)
     everything = [one for group in groups for one in group]
     assert found_us >= max(sum(one.alone_us for one in group) for group in groups)
     assert found_us >= sum(one.host_us for one in everything)
-    assert found_us >= sum(one.alone_us * one.demand for one in everything) * (1 - 1e-6)
-    assert found_us >= sum(one.alone_us * min(1.0, (1 + crowding) * one.device) for one in everything)
+    for asked in (lambda one: one.demand, lambda one: one.device):
+        bound_us = sum(one.alone_us * min(1.0, (1 + crowding) * asked(one)) for one in everything)
+        assert found_us >= bound_us * (1 - 1e-6)
 
 
 def test_two_kernels_that_crowd_each_other_until_one_ends() -> None:
     # Both on all SMs at 0.8: crowded, 2 us each for one alone. The longer has 5 us left when the shorter ends.
     short, long = Kernel(1.0, 0.8, alone_us=10.0), Kernel(1.0, 0.8, alone_us=15.0)
-    assert stage_us([[short], [long]], 0.25) == pytest.approx(25.0)
-    assert stage_us([[short], [long]], 0.0) == pytest.approx(16.0 + 5.0)
+    assert run([[short], [long]], 0.25)[0] == pytest.approx(25.0)
+    assert run([[short], [long]], 0.0)[0] == pytest.approx(16.0 + 5.0)
