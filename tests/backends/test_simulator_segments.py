@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import ceil, inf
 
 import numpy as np
@@ -11,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iossim.backends.simulator.stage_model import EVEN_SPREAD, MAX_GROUPS, StageKernels, stage_spans
+from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice
+from iossim.backends.simulator.stage_model import EVEN_SPREAD, MAX_GROUPS, stage_spans
 
 SMS = 80
 
@@ -49,19 +49,22 @@ crowdings = st.sampled_from([0.0, 0.1, 1.0])
 
 def run(groups: list[list[Kernel]], crowding: float) -> tuple[float, list[float]]:
     """The price of a stage of these groups, and when each kernel ends."""
-    flat = [one for group in groups for one in group]
-    begin = np.cumsum([0, *map(len, groups)])
-    alone_us, host_us = (np.array([getattr(one, name) for one in flat]) for name in ("alone_us", "host_us"))
-    single_us = np.array([max(alone_us[a:b].sum(), host_us[a:b].sum()) for a, b in pairwise(begin.tolist())])
-    columns = (
-        np.array([getattr(one, name) for one in flat], dtype=np.float64)
-        for name in ("alone_us", "demand", "device", "spread", "warps", "host_us")
-    )
-    spans = np.zeros((len(flat), 3))
+    units = [
+        UnitPrice(
+            names=("kernel",) * len(group),
+            alone_us=tuple(one.alone_us for one in group),
+            issue_demand=tuple(one.demand for one in group),
+            device_demand=tuple(one.device for one in group),
+            spread=tuple(one.spread for one in group),
+            warps=tuple(one.warps for one in group),
+            host_us=tuple(one.host_us for one in group),
+        )
+        for group in groups
+    ]
+    spans = np.zeros((sum(map(len, groups)), 3))
     mask = np.uint64((1 << len(groups)) - 1)
-    price_us = stage_spans(
-        mask, np.zeros(len(groups), dtype=np.uint64), StageKernels(begin, *columns, single_us), crowding, spans
-    )
+    unrelated = np.zeros(len(groups), dtype=np.uint64)
+    price_us = stage_spans(mask, unrelated, PreparedProblem.of(units).kernels, crowding, spans)
     return price_us, spans[:, 2].tolist()
 
 
