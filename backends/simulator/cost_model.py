@@ -13,7 +13,14 @@ import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice, price_unit
-from iossim.backends.simulator.stage_model import price_masks, stage_spans
+from iossim.backends.simulator.stage_model import (
+    ALONE,
+    DEVICE_DEMAND,
+    HOST,
+    ISSUE_DEMAND,
+    price_masks,
+    stage_spans,
+)
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.devices.load import device_names
 from iossim.devices.profile import DeviceProfile
@@ -74,7 +81,7 @@ class SimulatorCostModel:
             price_masks(
                 np.ascontiguousarray(batch.masks, dtype=np.uint64),
                 problem.predecessors,
-                prepared.kernels,
+                *prepared.kernels,
                 self.profile.parameters.crowding,
                 prices,
             )
@@ -94,23 +101,23 @@ class SimulatorCostModel:
         """Bounds by the fluid's own rules; resources are host issue, issue capacity, and what all SMs share.
 
         On no SM do the resident blocks together get more than it has, so neither do they on all SMs. While two or more
-        kernels are active, what they ask of the device counts ``1 + crowding`` times or more, so a kernel of demand ``d``
-        that runs beside others takes ``(1 + crowding) * d`` of the device's time for each of its own, and one that runs by
-        itself takes all of it: at least the smaller of the two, whatever part of it runs which way.
+        kernels are active, what they ask for counts ``1 + crowding`` times, so a kernel of demand ``d`` that runs beside
+        others takes ``(1 + crowding) * d`` of the device's time for each of its own, and one that runs by itself takes all of
+        it: at least the smaller of the two, whatever part of it runs which way.
         """
         prepared = self.prepare(problem)
-        kernels = prepared.kernels
+        alone_us, issue, device, host_us = prepared.kernels.columns[:, (ALONE, ISSUE_DEMAND, DEVICE_DEMAND, HOST)].T
         crowded = 1.0 + self.profile.parameters.crowding
         work = np.stack(
             [
-                prepared.per_unit(kernels.host_us),
-                prepared.per_unit(kernels.alone_us * kernels.issue_demand),
-                prepared.per_unit(kernels.alone_us * np.minimum(1.0, crowded * kernels.device_demand)),
+                prepared.per_unit(host_us),
+                prepared.per_unit(alone_us * np.minimum(1.0, crowded * issue)),
+                prepared.per_unit(alone_us * np.minimum(1.0, crowded * device)),
             ],
             axis=1,
         )
         keep = 1.0 - _ROUNDING
-        return StageBounds(prepared.per_unit(kernels.alone_us) * keep, kernels.single_us * keep, work * keep)
+        return StageBounds(prepared.per_unit(alone_us) * keep, prepared.kernels.single_us * keep, work * keep)
 
     def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
         """When each kernel of a schedule runs; its last end is the schedule's latency, boundaries included."""
@@ -195,11 +202,11 @@ class SimulatorCostModel:
             problem = ScheduleProblem.of_block(network, Block(f"stage {number}", tuple(units)))
             prepared = self.prepare(problem)
             labels, mask, predecessors = list(problem.unit_names), problem.full, problem.predecessors
-        table = np.zeros((len(prepared.kernels.alone_us), 3), dtype=np.float64)
+        table = np.zeros((len(prepared.kernels.columns), 3), dtype=np.float64)
         duration_us = stage_spans(
             np.uint64(mask),
             predecessors,
-            prepared.kernels,
+            *prepared.kernels,
             self.profile.parameters.crowding,
             table,
         )

@@ -237,29 +237,29 @@ def time_kernels(kernels: NDArray[np.void], rates: DeviceRates) -> Floats:
 def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) -> None:
     for index in range(len(kernels)):
         kernel = kernels[index]
-        if kernel.resident == 0.0:
+        if kernel["resident"] == 0.0:
             times[index] = np.inf
             continue
-        spread = kernel.blocks / rates.sms
+        spread = kernel["blocks"] / rates.sms
         busiest = math.ceil(spread)
         arithmetic_us, issue_us = _arithmetic_us(kernel, rates, spread, busiest)
         power_us = 0.0
-        if not (rates.is_reduced[kernel.precision] and _IS_MATRIX[kernel.work_class]):
-            power_us = kernel.flops / rates.sustained_flops_per_us[kernel.work_class]
+        if not (rates.is_reduced[kernel["precision"]] and _IS_MATRIX[kernel["work_class"]]):
+            power_us = kernel["flops"] / rates.sustained_flops_per_us[kernel["work_class"]]
             arithmetic_us = max(arithmetic_us, power_us)
-        l2_us = busiest * (kernel.l2_bytes / kernel.blocks) / rates.l2_bytes_per_us_per_sm[kernel.work_class]
-        if not _IS_TILED[kernel.work_class]:
+        l2_us = busiest * (kernel["l2_bytes"] / kernel["blocks"]) / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
+        if not _IS_TILED[kernel["work_class"]]:
             # Blocks of streaming kernels are short and many: their traffic spreads evenly.
             l2_us *= spread / busiest
         dram_us = _dram_us(kernel, rates)
         longest_us = max(arithmetic_us, l2_us, dram_us)
-        norm = rates.gemm_overlap_norm if kernel.work_class == _GEMM else rates.overlap_norm
+        norm = rates.gemm_overlap_norm if kernel["work_class"] == _GEMM else rates.overlap_norm
         duration_us = longest_us
-        if longest_us > 0.0 and _IS_TILED[kernel.work_class]:
+        if longest_us > 0.0 and _IS_TILED[kernel["work_class"]]:
             duration_us *= (
                 (arithmetic_us / longest_us) ** norm + (l2_us / longest_us) ** norm + (dram_us / longest_us) ** norm
             ) ** (1.0 / norm)
-        times[index, 0] = rates.gap_us + rates.ramp_us[kernel.work_class] + duration_us
+        times[index, 0] = rates.gap_us + rates.ramp_us[kernel["work_class"]] + duration_us
         times[index, 1] = arithmetic_us
         times[index, 2] = l2_us
         times[index, 3] = dram_us
@@ -270,18 +270,18 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
 @jit
 def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
     """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
-    rate = rates.flops_per_us_per_sm[kernel.work_class, kernel.precision] * rates.tile_factor[kernel.tile]
-    block_us = kernel.flops / kernel.blocks / rate
+    rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]] * rates.tile_factor[kernel["tile"]]
+    block_us = kernel["flops"] / kernel["blocks"] / rate
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
-    waves = math.floor(seen / kernel.resident)
-    rest = seen - waves * kernel.resident
-    hiding = rates.hiding_threads / kernel.threads
-    slots = waves * max(kernel.resident, hiding)
+    waves = math.floor(seen / kernel["resident"])
+    rest = seen - waves * kernel["resident"]
+    hiding = rates.hiding_threads / kernel["threads"]
+    slots = waves * max(kernel["resident"], hiding)
     if rest > 1e-9:
         slots += max(rest, hiding)
         waves += 1
     arithmetic_us = slots * block_us
-    arithmetic_us += rates.prologue_us[kernel.work_class] * waves
+    arithmetic_us += rates.prologue_us[kernel["work_class"]] * waves
     issue_us = spread * block_us
     return arithmetic_us, issue_us
 
@@ -289,20 +289,20 @@ def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: 
 @jit
 def _dram_us(kernel: np.void, rates: DeviceRates) -> float:
     moved = (
-        kernel.weight_bytes
-        + max(0.0, kernel.activation_bytes - rates.resident_bytes)
-        + max(0.0, kernel.bytes_written - rates.resident_bytes)
+        kernel["weight_bytes"]
+        + max(0.0, kernel["activation_bytes"] - rates.resident_bytes)
+        + max(0.0, kernel["bytes_written"] - rates.resident_bytes)
     )
     slower = 1.0
-    if kernel.row_tiles > 0.0:
-        tiles = kernel.row_tiles * kernel.column_tiles
-        wave = max(1.0, min(rates.sms * kernel.resident, tiles) / (1.0 + kernel.inner / rates.drift_inner))
+    if kernel["row_tiles"] > 0.0:
+        tiles = kernel["row_tiles"] * kernel["column_tiles"]
+        wave = max(1.0, min(rates.sms * kernel["resident"], tiles) / (1.0 + kernel["inner"] / rates.drift_inner))
         # A wave covers whole columns of tiles, or a part of one: how often each operand is loaded.
-        row_loads = max(1.0, kernel.column_tiles / max(1.0, wave / kernel.row_tiles))
-        column_loads = max(1.0, kernel.row_tiles / wave)
-        missed_rows = kernel.row_bytes / (kernel.row_bytes + rates.reuse_bytes)
-        missed_columns = kernel.column_bytes / (kernel.column_bytes + rates.reuse_bytes)
-        moved += missed_rows * kernel.row_bytes * (row_loads - 1.0)
-        moved += missed_columns * kernel.column_bytes * (column_loads - 1.0)
-        slower += rates.translation_penalty * math.log1p(kernel.strided_bytes / rates.translation_reach_bytes)
-    return moved / rates.dram_bytes_per_us[kernel.work_class] * slower
+        row_loads = max(1.0, kernel["column_tiles"] / max(1.0, wave / kernel["row_tiles"]))
+        column_loads = max(1.0, kernel["row_tiles"] / wave)
+        missed_rows = kernel["row_bytes"] / (kernel["row_bytes"] + rates.reuse_bytes)
+        missed_columns = kernel["column_bytes"] / (kernel["column_bytes"] + rates.reuse_bytes)
+        moved += missed_rows * kernel["row_bytes"] * (row_loads - 1.0)
+        moved += missed_columns * kernel["column_bytes"] * (column_loads - 1.0)
+        slower += rates.translation_penalty * math.log1p(kernel["strided_bytes"] / rates.translation_reach_bytes)
+    return moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower

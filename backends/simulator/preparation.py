@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
-from iossim.backends.simulator.stage_model import StageKernels
+from iossim.backends.simulator.stage_model import ISSUE_DEMAND, SPREAD, StageKernels
 from iossim.devices.parameters import EngineOverheads
 from iossim.lowering.kernel import Candidate
 from iossim.lowering.unit import StepCandidates
@@ -54,12 +54,15 @@ class PreparedProblem:
     def of(units: Sequence[UnitPrice]) -> PreparedProblem:
         begin = np.zeros(len(units) + 1, dtype=np.int64)
         np.cumsum([len(unit.names) for unit in units], out=begin[1:])
-        columns = (
-            np.array([value for unit in units for value in getattr(unit, name)], dtype=np.float64)
-            for name in ("alone_us", "issue_demand", "device_demand", "spread", "warps", "host_us")
-        )
+        names = ("alone_us", "issue_demand", "device_demand", "spread", "warps", "host_us")
+        columns = np.array(
+            [row for unit in units for row in zip(*(getattr(unit, name) for name in names), strict=True)], dtype=np.float64
+        ).reshape(-1, len(names))
+        block_load = columns[:, ISSUE_DEMAND] / columns[:, SPREAD]
+        peak_load = block_load * np.ceil(columns[:, SPREAD])
         single = np.array([unit.single_us for unit in units], dtype=np.float64)
-        return PreparedProblem(tuple(units), StageKernels(begin, *columns, single))
+        kernels = StageKernels(begin, np.column_stack([columns, block_load, peak_load]), single)
+        return PreparedProblem(tuple(units), kernels)
 
     def per_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sums of a value of each kernel over each unit, shape ``[units]``, rounded alike under every Python."""

@@ -7,9 +7,8 @@ Kernels share two things. *SMs*: the blocks of a kernel that are resident at a t
 divide evenly, one more lies on a part of them: on the SMs with most room, those that hold the fewest warps when the
 kernel starts. So the SMs fall into a few segments of equal load. An SM whose blocks ask for more than it has makes them
 wait, and a kernel is as slow as its slowest SM. *The device*: DRAM bandwidth and power, shared by all in proportion to
-their demands. While nothing is asked for more than there is, every kernel runs as fast as alone. Kernels that meet
-disturb each other besides: with ``n`` of them on an SM, or at DRAM, what they ask for counts ``1 + crowding * (n - 1)``
-times.
+their demands. While nothing is asked for more than there is, every kernel runs as fast as alone. Kernels that run
+side by side disturb each other besides, in caches and at DRAM: what they ask for counts ``1 + crowding`` times.
 
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that
 cutting a chain into stages changes nothing.
@@ -32,131 +31,147 @@ Masks = NDArray[np.uint64]
 
 #: An upper bound on the groups of a stage.
 MAX_GROUPS = 64
+#: A kernel of at least so many resident blocks an SM counts as lying on all SMs evenly: at most 1, as ``_segments`` lays
+#: one block an SM.
+EVEN_SPREAD = 1.0
 
 
 class StageKernels(NamedTuple):
     """The kernels of a problem's units, flat: ``kernel_begin[u]`` to ``kernel_begin[u + 1]`` are unit ``u``'s.
 
-    ``single_us`` has an entry a unit, all others one a kernel; see ``KernelPrice`` and ``UnitPrice``.
+    ``columns`` has a row a kernel, and the columns below; ``single_us`` is what each unit takes in a stage of one group.
     """
 
     kernel_begin: Integers
-    alone_us: Floats
-    issue_demand: Floats
-    device_demand: Floats
-    spread: Floats
-    warps: Floats
-    host_us: Floats
+    columns: Floats
     single_us: Floats
 
 
-class _Room(NamedTuple):
-    """Arrays to work in: groups, their kernels in order of issue, and the segments of the SMs."""
+#: Columns of ``StageKernels.columns``: see ``KernelPrice``; what the host needs to issue the kernel; the load of one
+#: resident block on its SM, and of as many as any SM holds.
+ALONE, ISSUE_DEMAND, DEVICE_DEMAND, SPREAD, WARPS, HOST, BLOCK_LOAD, PEAK_LOAD = range(8)
 
-    groups: Masks
-    group_begin: Integers
-    order: Integers
-    issued_us: Floats
-    position: Integers
-    remaining: Floats
-    started: Integers
-    stretch: Floats
-    #: Of each segment: the part of the SMs, its load, its warps, and the kernels with blocks on it.
-    segments: Floats
-    members: NDArray[np.bool_]
+# Room to work in is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
+# Rows of the numbers, an entry a group, a segment or a kernel in order of issue ...
+_REMAINING, _STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, _ISSUED = range(6)
+# ... of the integers (kernels in order of issue; of each group, where its own begin and which is next; the groups whose
+# kernels run, in the order in which they started; of those, the sparse ones) ...
+_ORDER, _BEGIN, _POSITION, _STARTED, _SPARSE = range(5)
+# ... and of the masks: units of a group, and sparse kernels with blocks on a segment.
+_GROUPS, _MEMBERS = range(2)
 
 
 @jit
-def price_masks(masks: Masks, predecessors: Masks, kernels: StageKernels, crowding: float, prices: Floats) -> None:
-    """Write the price of each mask, as a concurrent stage, to ``prices``."""
-    room = _make_room(len(kernels.alone_us))
+def price_masks(
+    masks: Masks,
+    predecessors: Masks,
+    kernel_begin: Integers,
+    columns: Floats,
+    single_us: Floats,
+    crowding: float,
+    prices: Floats,
+) -> None:
+    """Write the price of each mask, as a concurrent stage, to ``prices``; arrays are those of :class:`StageKernels`."""
+    size = max(MAX_GROUPS + 1, len(columns))
+    numbers = np.empty((6, size), dtype=np.float64)
+    integers = np.empty((5, size), dtype=np.int64)
+    sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     spans = np.empty((0, 3), dtype=np.float64)
     for index in range(len(masks)):
-        prices[index] = _price(masks[index], predecessors, kernels, crowding, room, spans)
+        prices[index] = _price(
+            masks[index], predecessors, kernel_begin, columns, single_us, crowding, numbers, integers, sets, spans
+        )
 
 
 @jit
-def stage_spans(mask: np.uint64, predecessors: Masks, kernels: StageKernels, crowding: float, spans: Floats) -> float:
+def stage_spans(
+    mask: np.uint64,
+    predecessors: Masks,
+    kernel_begin: Integers,
+    columns: Floats,
+    single_us: Floats,
+    crowding: float,
+    spans: Floats,
+) -> float:
     """The price of one stage; for each of its kernels ``spans[kernel]`` becomes stream, start and end."""
-    price: float = _price(mask, predecessors, kernels, crowding, _make_room(len(kernels.alone_us)), spans)
-    return price
-
-
-@jit
-def _make_room(kernels: int) -> _Room:
-    return _Room(
-        np.empty(MAX_GROUPS, dtype=np.uint64),
-        np.empty(MAX_GROUPS + 1, dtype=np.int64),
-        np.empty(kernels, dtype=np.int64),
-        np.empty(kernels, dtype=np.float64),
-        np.empty(MAX_GROUPS, dtype=np.int64),
-        np.empty(MAX_GROUPS, dtype=np.float64),
-        np.empty(MAX_GROUPS, dtype=np.int64),
-        np.empty(MAX_GROUPS, dtype=np.float64),
-        np.empty((MAX_GROUPS + 1, 3), dtype=np.float64),
-        np.empty((MAX_GROUPS + 1, MAX_GROUPS), dtype=np.bool_),
-    )
+    size = max(MAX_GROUPS + 1, len(columns))
+    numbers = np.empty((6, size), dtype=np.float64)
+    integers = np.empty((5, size), dtype=np.int64)
+    sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
+    return _price(mask, predecessors, kernel_begin, columns, single_us, crowding, numbers, integers, sets, spans)
 
 
 @jit
 def _price(
-    mask: np.uint64, predecessors: Masks, kernels: StageKernels, crowding: float, room: _Room, spans: Floats
+    mask: np.uint64,
+    predecessors: Masks,
+    kernel_begin: Integers,
+    columns: Floats,
+    single_us: Floats,
+    crowding: float,
+    numbers: Floats,
+    integers: Integers,
+    sets: Masks,
+    spans: Floats,
 ) -> float:
     """The price of one stage."""
-    count = _find_groups(mask, predecessors, room.groups)
+    count = _find_groups(mask, predecessors, sets)
     if count <= 1:
-        return _single_group(mask, kernels, spans)
+        return _single_group(mask, kernel_begin, columns, single_us, spans)
     # The kernels of each group in order, and when the host has issued them.
     place = 0
     clock = 0.0
     for group in range(count):
-        room.group_begin[group] = place
-        members = room.groups[group]
+        integers[_BEGIN, group] = place
+        members = sets[_GROUPS, group]
         while members:
             unit = _lowest_bit(members)
             members &= members - np.uint64(1)
-            for kernel in range(kernels.kernel_begin[unit], kernels.kernel_begin[unit + 1]):
-                clock += kernels.host_us[kernel]
-                room.order[place] = kernel
-                room.issued_us[place] = clock
+            for kernel in range(kernel_begin[unit], kernel_begin[unit + 1]):
+                clock += columns[kernel, HOST]
+                integers[_ORDER, place] = kernel
+                numbers[_ISSUED, place] = clock
                 place += 1
-    room.group_begin[count] = place
-    return _share(count, kernels, crowding, room, spans)
+    integers[_BEGIN, count] = place
+    return _share(count, columns, crowding, numbers, integers, sets, spans)
 
 
 @jit
-def _share(count: int, kernels: StageKernels, crowding: float, room: _Room, spans: Floats) -> float:
+def _share(
+    count: int, columns: Floats, crowding: float, numbers: Floats, integers: Integers, sets: Masks, spans: Floats
+) -> float:
     """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done."""
     for group in range(count):
-        room.position[group] = room.group_begin[group]
-        room.remaining[group] = -1.0  # none runs
-    active = 0  # groups whose kernel runs, in the order in which they started, in ``room.started``
+        integers[_POSITION, group] = integers[_BEGIN, group]
+        numbers[_REMAINING, group] = -1.0  # none runs
+    active = 0  # groups whose kernel runs
     now = 0.0
     while True:
         next_issue = np.inf
         for group in range(count):
-            place = room.position[group]
-            if room.remaining[group] >= 0.0 or place == room.group_begin[group + 1]:
+            place = integers[_POSITION, group]
+            if numbers[_REMAINING, group] >= 0.0 or place == integers[_BEGIN, group + 1]:
                 continue
-            if room.issued_us[place] > now:
-                next_issue = min(next_issue, room.issued_us[place])
+            if numbers[_ISSUED, place] > now:
+                next_issue = min(next_issue, numbers[_ISSUED, place])
                 continue
-            room.remaining[group] = kernels.alone_us[room.order[place]]
-            room.started[active] = group
+            kernel = integers[_ORDER, place]
+            numbers[_REMAINING, group] = columns[kernel, ALONE]
+            integers[_STARTED, active] = group
             active += 1
             if len(spans):
-                spans[room.order[place], 0] = group
-                spans[room.order[place], 1] = now
+                spans[kernel, 0] = group
+                spans[kernel, 1] = now
         if active == 0:
             if next_issue == np.inf:
                 return now
             now = next_issue
             continue
-        _stretches(active, kernels, crowding, room)
+        _stretches(active, columns, crowding, numbers, integers, sets)
         # The next event: the first kernel to end, unless one is issued before.
         step = np.inf
         for slot in range(active):
-            step = min(step, room.remaining[room.started[slot]] * room.stretch[slot])
+            step = min(step, numbers[_REMAINING, integers[_STARTED, slot]] * numbers[_STRETCH, slot])
         if now + step > next_issue:
             step = next_issue - now
             now = next_issue
@@ -164,95 +179,129 @@ def _share(count: int, kernels: StageKernels, crowding: float, room: _Room, span
             now += step
         kept = 0
         for slot in range(active):
-            group = room.started[slot]
-            left = room.remaining[group] - step / room.stretch[slot]
+            group = integers[_STARTED, slot]
+            left = numbers[_REMAINING, group] - step / numbers[_STRETCH, slot]
             if left <= 1e-12 * now:
-                room.remaining[group] = -1.0
+                numbers[_REMAINING, group] = -1.0
                 if len(spans):
-                    spans[room.order[room.position[group]], 2] = now
-                room.position[group] += 1
+                    spans[integers[_ORDER, integers[_POSITION, group]], 2] = now
+                integers[_POSITION, group] += 1
             else:
-                room.remaining[group] = left
-                room.started[kept] = group
+                numbers[_REMAINING, group] = left
+                integers[_STARTED, kept] = group
                 kept += 1
         active = kept
 
 
 @jit
-def _stretches(active: int, kernels: StageKernels, crowding: float, room: _Room) -> None:
-    """How many times longer than alone each active kernel takes now, into ``room.stretch``."""
+def _stretches(
+    active: int, columns: Floats, crowding: float, numbers: Floats, integers: Integers, sets: Masks
+) -> None:
+    """How many times longer than alone each active kernel takes now."""
     device = 0.0
-    most = 0.0  # an upper bound on the load of any SM
+    everywhere = 0.0  # load of kernels that lie on all SMs
+    even_warps = 0.0
+    most = 0.0  # an upper bound on what the others add to the load of any SM
+    total = 0.0  # their resident blocks over the number of SMs
+    sparse = 0
     for slot in range(active):
-        kernel = room.order[room.position[room.started[slot]]]
-        device += kernels.device_demand[kernel]
-        most += kernels.issue_demand[kernel] / kernels.spread[kernel] * np.ceil(kernels.spread[kernel])
-    crowded = 1.0 + crowding * (active - 1)
-    shared = max(1.0, device * crowded)
+        kernel = integers[_ORDER, integers[_POSITION, integers[_STARTED, slot]]]
+        demand = columns[kernel, ISSUE_DEMAND]
+        spread = columns[kernel, SPREAD]
+        device += columns[kernel, DEVICE_DEMAND]
+        if spread >= EVEN_SPREAD:
+            everywhere += demand
+            even_warps += spread * columns[kernel, WARPS]
+        elif demand > 0.0:
+            most += columns[kernel, PEAK_LOAD]
+            total += spread
+            integers[_SPARSE, sparse] = slot
+            sparse += 1
+    crowded = 1.0 + crowding if active > 1 else 1.0
+    evenly = max(1.0, max(device, everywhere) * crowded)
     for slot in range(active):
-        room.stretch[slot] = shared
-    if most * crowded <= 1.0:
+        numbers[_STRETCH, slot] = evenly
+    if sparse == 0 or (most + everywhere) * crowded <= evenly:
         return
+    heaviest = evenly
+    if total <= 1.0:
+        # Each has SMs of its own.
+        for index in range(sparse):
+            slot = integers[_SPARSE, index]
+            kernel = integers[_ORDER, integers[_POSITION, integers[_STARTED, slot]]]
+            load = (everywhere + columns[kernel, BLOCK_LOAD]) * crowded
+            numbers[_STRETCH, slot] = max(evenly, load)
+            heaviest = max(heaviest, load)
+    else:
+        heaviest = max(evenly, _segments(sparse, everywhere, even_warps, crowded, columns, numbers, integers, sets))
+    if everywhere > 0.0 and heaviest > evenly:
+        # What lies on all SMs is as slow as the SM that is asked for most.
+        for slot in range(active):
+            if columns[integers[_ORDER, integers[_POSITION, integers[_STARTED, slot]]], SPREAD] >= EVEN_SPREAD:
+                numbers[_STRETCH, slot] = heaviest
+
+
+@jit
+def _segments(
+    sparse: int,
+    everywhere: float,
+    even_warps: float,
+    crowded: float,
+    columns: Floats,
+    numbers: Floats,
+    integers: Integers,
+    sets: Masks,
+) -> float:
+    """Lay the blocks of sparse kernels on segments of the SMs; stretches them, and returns the heaviest load of any."""
+    numbers[_WIDTH, 0], numbers[_LOAD, 0], numbers[_SEGMENT_WARPS, 0] = 1.0, everywhere, even_warps
+    sets[_MEMBERS, 0] = np.uint64(0)
     count = 1
-    room.segments[0, 0], room.segments[0, 1], room.segments[0, 2] = 1.0, 0.0, 0.0
-    room.members[0, :active] = False
-    for slot in range(active):
-        kernel = room.order[room.position[room.started[slot]]]
-        count = _place(
-            slot, active, count, kernels.spread[kernel], kernels.issue_demand[kernel], kernels.warps[kernel], room
-        )
+    for index in range(sparse):
+        kernel = integers[_ORDER, integers[_POSITION, integers[_STARTED, integers[_SPARSE, index]]]]
+        bit = np.uint64(1) << np.uint64(index)
+        # A block on a part of the SMs: those with the fewest warps, the first of equals.
+        rest = columns[kernel, SPREAD]
+        while rest > 1e-9:
+            least = -1
+            for segment in range(count):
+                has_it = sets[_MEMBERS, segment] & bit
+                if not has_it and (
+                    least < 0 or numbers[_SEGMENT_WARPS, segment] < numbers[_SEGMENT_WARPS, least]
+                ):
+                    least = segment
+            if least < 0:
+                break
+            if numbers[_WIDTH, least] > rest + 1e-9:
+                # Split: what gets no block stays behind as a segment of its own.
+                numbers[_WIDTH, count] = numbers[_WIDTH, least] - rest
+                numbers[_LOAD, count] = numbers[_LOAD, least]
+                numbers[_SEGMENT_WARPS, count] = numbers[_SEGMENT_WARPS, least]
+                sets[_MEMBERS, count] = sets[_MEMBERS, least]
+                numbers[_WIDTH, least] = rest
+                count += 1
+                rest = 0.0
+            else:
+                rest -= numbers[_WIDTH, least]
+            numbers[_LOAD, least] += columns[kernel, BLOCK_LOAD]
+            numbers[_SEGMENT_WARPS, least] += columns[kernel, WARPS]
+            sets[_MEMBERS, least] |= bit
+    heaviest = 0.0
     for segment in range(count):
-        met = 0
-        for slot in range(active):
-            met += room.members[segment, slot]
-        load = room.segments[segment, 1] * (1.0 + crowding * (met - 1))
-        for slot in range(active):
-            if room.members[segment, slot]:
-                room.stretch[slot] = max(room.stretch[slot], load)
+        load = numbers[_LOAD, segment] * crowded
+        heaviest = max(heaviest, load)
+        if load > 1.0:
+            found = sets[_MEMBERS, segment]
+            while found:
+                slot = integers[_SPARSE, _lowest_bit(found)]
+                found &= found - np.uint64(1)
+                numbers[_STRETCH, slot] = max(numbers[_STRETCH, slot], load)
+    return heaviest
 
 
 @jit
-def _place(slot: int, active: int, count: int, spread: float, demand: float, warps: float, room: _Room) -> int:
-    """Add a kernel's resident blocks to the segments; returns how many segments there are then."""
-    segments = room.segments
-    load = demand / spread  # of one block on the SM that holds it
-    everywhere = np.floor(spread + 1e-9)
-    rest = spread - everywhere
-    if everywhere > 0.0:
-        for segment in range(count):
-            segments[segment, 1] += everywhere * load
-            segments[segment, 2] += everywhere * warps
-            room.members[segment, slot] = True
-    # One more block on a part of the SMs: those with the fewest warps, the first of equals.
-    while rest > 1e-9:
-        least = -1
-        for segment in range(count):
-            # Segments that have got theirs carry a negative width until all have.
-            if segments[segment, 0] > 0.0 and (least < 0 or segments[segment, 2] < segments[least, 2]):
-                least = segment
-        width = segments[least, 0]
-        if width > rest + 1e-9:
-            # Split: what gets no block stays behind as a segment of its own.
-            segments[count, 0] = width - rest
-            segments[count, 1] = segments[least, 1]
-            segments[count, 2] = segments[least, 2]
-            for other in range(active):
-                room.members[count, other] = room.members[least, other]
-            segments[least, 0] = rest
-            width = rest
-            count += 1
-        segments[least, 1] += load
-        segments[least, 2] += warps
-        room.members[least, slot] = True
-        segments[least, 0] = -width  # done; turned back below
-        rest -= width
-    for segment in range(count):
-        segments[segment, 0] = abs(segments[segment, 0])
-    return count
-
-
-@jit
-def _single_group(mask: np.uint64, kernels: StageKernels, spans: Floats) -> float:
+def _single_group(
+    mask: np.uint64, kernel_begin: Integers, columns: Floats, single_us: Floats, spans: Floats
+) -> float:
     """The units of a chain one after another; a unit waits for the host before its kernels run."""
     now = 0.0
     while mask:
@@ -260,21 +309,21 @@ def _single_group(mask: np.uint64, kernels: StageKernels, spans: Floats) -> floa
         mask &= mask - np.uint64(1)
         if len(spans):
             device_us = 0.0
-            for kernel in range(kernels.kernel_begin[unit], kernels.kernel_begin[unit + 1]):
-                device_us += kernels.alone_us[kernel]
-            start = now + max(0.0, kernels.single_us[unit] - device_us)
-            for kernel in range(kernels.kernel_begin[unit], kernels.kernel_begin[unit + 1]):
+            for kernel in range(kernel_begin[unit], kernel_begin[unit + 1]):
+                device_us += columns[kernel, ALONE]
+            start = now + max(0.0, single_us[unit] - device_us)
+            for kernel in range(kernel_begin[unit], kernel_begin[unit + 1]):
                 spans[kernel, 0] = 0
                 spans[kernel, 1] = start
-                start += kernels.alone_us[kernel]
+                start += columns[kernel, ALONE]
                 spans[kernel, 2] = start
-        now += kernels.single_us[unit]
+        now += single_us[unit]
     return now
 
 
 @jit
-def _find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
-    """The connected components of ``mask``, lowest unit first, into ``groups``; returns how many.
+def _find_groups(mask: np.uint64, predecessors: Masks, sets: Masks) -> int:
+    """The connected components of ``mask``, lowest unit first, into ``sets``; returns how many.
 
     Written as :meth:`iossim.schedule.problem.ScheduleProblem.groups`; components stay sorted because a joined one
     takes the place of its lowest part.
@@ -289,18 +338,18 @@ def _find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
         place = -1
         kept = 0
         for group in range(count):
-            if before & groups[group]:
+            if before & sets[_GROUPS, group]:
                 if place < 0:
                     place = kept
-                    groups[kept] = groups[group] | joined
+                    sets[_GROUPS, kept] = sets[_GROUPS, group] | joined
                     kept += 1
                 else:
-                    groups[place] |= groups[group]
+                    sets[_GROUPS, place] |= sets[_GROUPS, group]
             else:
-                groups[kept] = groups[group]
+                sets[_GROUPS, kept] = sets[_GROUPS, group]
                 kept += 1
         if place < 0:
-            groups[kept] = joined
+            sets[_GROUPS, kept] = joined
             kept += 1
         count = kept
     return count

@@ -55,7 +55,7 @@ MODEL_PARAMETERS = (
     FittedParameter("tile_32x32_factor", 0.2, 1.0),
     FittedParameter("latency_hiding_warps", 0.5, 20.0),
     FittedParameter("block_prologue_clocks", 500.0, 20_000.0, True),
-    FittedParameter("gemm_prologue_clocks", 200.0, 20_000.0, True),
+    FittedParameter("gemm_prologue_clocks", 200.0, 8_000.0, True),
     FittedParameter("wave_quantisation", 0.0, 1.0),
     FittedParameter("overlap_norm", 1.0, 10.0),
     FittedParameter("gemm_overlap_norm", 1.0, 10.0),

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.calibration.measurement import MeasurementSet, StageMeasurement
 from iossim.calibration.parameter_space import FittedParameter, with_values
 from iossim.calibration.samples import SequenceSamples
+from iossim.calibration.validation.stages import can_be_priced, stage_us
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
@@ -40,13 +42,14 @@ _SAMPLE = "ios_sample"
 
 #: What only concurrent schedules tell, with plausible bounds (a driver's costs are a few microseconds).
 CONCURRENCY_PARAMETERS = (
-    FittedParameter("crowding", 0.0, 0.3),
+    FittedParameter("crowding", 0.0, 0.6),
     FittedParameter("synchronise_us", 3.0, 20.0),
     FittedParameter("library_call_us", 2.0, 12.0),
-    FittedParameter("library_kernel_us", 1.0, 6.0),
+    FittedParameter("library_kernel_us", 1.0, 8.0),
     FittedParameter("bare_launch_us", 3.0, 8.0),
 )
 _PRIOR_WEIGHT = 0.02
+_STAGES_COUNT = 10.0
 _ROUNDS = 4
 _STEPS = 150
 
@@ -89,15 +92,20 @@ def sequences(profile: DeviceProfile) -> list[SequenceSamples]:
 
 
 def fit_concurrency(
-    profile: DeviceProfile, progress: Callable[[str, int, int], None] = lambda label, done, total: None
+    profile: DeviceProfile,
+    measured: Sequence[MeasurementSet] = (),
+    published: bool = True,
+    progress: Callable[[str, int, int], None] = lambda label, done, total: None,
 ) -> DeviceProfile:
-    """The profile with the parameters of concurrency fitted to what is published of its device; itself where nothing is.
+    """The profile with the parameters of concurrency fitted; itself where nothing tells them.
 
-    Least squares of relative errors, by Nelder and Mead's method on schedules that are found anew in each of a few rounds;
-    a weak prior toward the values that the profile has.
+    Fitted are the concurrent stages of ``measured`` sets, by the graph engine, and, if ``published`` figures may be used,
+    those of the profile's device. Least squares of relative errors, by Nelder and Mead's method on schedules that are found
+    anew in each of a few rounds; a weak prior toward the values that the profile has.
     """
-    networks = published_networks(profile.name)
-    if not networks:
+    networks = published_networks(profile.name) if published else []
+    stages = [stage for one in measured for stage in one.stages if len(stage.groups) > 1 and can_be_priced(stage)]
+    if not networks and not stages:
         return profile
     start = _values(profile)
     low = np.array([p.lower for p in CONCURRENCY_PARAMETERS])
@@ -107,11 +115,11 @@ def fit_concurrency(
         progress("schedules", number, _ROUNDS)
         schedules = _schedules(networks, _with(profile, found))
 
-        def cost(
-            vector: Floats, schedules: Sequence[tuple[Network, Schedule, float]] = schedules
-        ) -> float:
+        def cost(vector: Floats, schedules: Sequence[tuple[Network, Schedule, float]] = schedules) -> float:
             inside = np.clip(vector, low, high)
-            errors = _errors(schedules, _with(profile, inside))
+            errors = np.append(
+                _errors(schedules, _with(profile, inside)), _stage_errors(stages, _with(profile, inside))
+            )
             prior = _PRIOR_WEIGHT * (inside - start) / (high - low)
             outside = (vector - inside) / (high - low)
             return float(np.sum(errors**2) + np.sum(prior**2) + np.sum(outside**2))
@@ -126,6 +134,18 @@ def fit_concurrency(
         found = np.clip(result.x, low, high)
     progress("schedules", _ROUNDS, _ROUNDS)
     return _with(profile, np.round(found, 4))
+
+
+def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) -> Floats:
+    """Relative errors of measured stages, all together weighing as much as a few networks."""
+    models: dict[Precision, SimulatorCostModel] = {}
+    errors = []
+    for stage in stages:
+        precision = stage.groups[0][0].precision
+        if precision not in models:
+            models[precision] = SimulatorCostModel(profile, precision, Engine.GRAPH)
+        errors.append(stage_us(stage.groups, models[precision]) / stage.latency_us - 1.0)
+    return np.array(errors) * min(1.0, (_STAGES_COUNT / max(1, len(errors))) ** 0.5)
 
 
 def _values(profile: DeviceProfile) -> Floats:
@@ -152,7 +172,7 @@ def _schedules(networks: Sequence[PublishedNetwork], profile: DeviceProfile) -> 
 
 
 def _errors(schedules: Sequence[tuple[Network, Schedule, float]], profile: DeviceProfile) -> Floats:
-    """Relative errors of whole schedules and of the concurrent stages of the sample network."""
+    """Relative errors of whole schedules and of the stages of the sample network."""
     model = _model(profile)
     errors = [
         reprice(found, network, model).latency_us / latency_us - 1.0 for network, found, latency_us in schedules
@@ -164,7 +184,6 @@ def _errors(schedules: Sequence[tuple[Network, Schedule, float]], profile: Devic
         stages = {
             sum(1 << position[name] for name in stage.split(",")): latency_us
             for stage, latency_us in published_stages_us(profile.name).items()
-            if "," in stage
         }
         prices = model.price_stages(StageBatch.concurrent(problem, np.array(list(stages), dtype=np.uint64)))
         errors += (prices / np.array(list(stages.values())) - 1.0).tolist()

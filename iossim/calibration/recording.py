@@ -15,7 +15,7 @@ from iossim.calibration.subset import samples_where
 from iossim.devices.profile import DeviceProfile
 
 #: What a row of a kind counts. Element-wise rows tell two parameters, and are all alike.
-ROW_WEIGHTS = {"conv": 1.0, "linear": 0.4, "gemm": 1.0}
+ROW_WEIGHTS = {"conv": 1.0, "linear": 0.25, "gemm": 1.0}
 OTHER_ROW_WEIGHT = 0.06
 #: A row without the host's overhead tells the device's time itself.
 STEADY_FACTOR = 8.0

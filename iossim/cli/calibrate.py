@@ -53,6 +53,14 @@ TrustLabels = Annotated[
     bool, typer.Option("--trust-labels", help="Fit measurements even where they look like another device's.")
 ]
 
+Published = Annotated[
+    bool,
+    typer.Option(
+        "--published",
+        help="Fit the published networks of these devices too, and how kernels share the device.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     app.command("calibrate", help="Fit a device's parameters to measurements.")(calibrate)
@@ -68,6 +76,7 @@ def calibrate(
     folds: Folds = 5,
     seed: Seed = 0,
     trust_labels: TrustLabels = False,
+    published: Published = False,
     as_json: options.Json = False,
 ) -> None:
     """Fit a device's parameters to measured operators and write its profile, with errors on shapes held out.
@@ -78,6 +87,7 @@ def calibrate(
     from datetime import date
 
     from iossim.calibration.calibrate import calibrate as fit
+    from iossim.calibration.published_networks import fit_concurrency, sequences
     from iossim.cli.progress import progress_bars
     from iossim.devices.load import device as load_device
     from iossim.devices.load import device_names
@@ -116,9 +126,12 @@ def calibrate(
             folds=folds,
             seed=seed,
             trusts_labels=trust_labels,
+            further=[sample for one in devices for sample in sequences(one.profile)] if published else (),
             progress=show,
         )
-    write_profile(found.profile, path)
+        stages = [measured for one in devices for measured in one.sets if measured.stages]
+        fitted = fit_concurrency(found.profile, stages, published, show)
+    write_profile(fitted, path)
     if as_json:
         typer.echo(json.dumps(_to_json(found, path), indent=1))
     else:

@@ -87,7 +87,7 @@ class ModelParameters(Value):
     sustained_gflops_per_watt: float = Field(gt=0)
     #: The same of library matrix products, which draw more power.
     gemm_sustained_gflops_per_watt: float = Field(gt=0)
-    #: What each further kernel on an SM, or at DRAM, adds to what all ask for there (interference).
+    #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
     crowding: float = Field(ge=0)
 
 
@@ -180,11 +180,11 @@ ARCHITECTURE_PARAMETERS: dict[Architecture, ModelParameters] = {
 ENGINE_OVERHEADS = EngineOverheads(
     dispatch_us=6.0,
     dispatch_kernel_us=2.0,
-    library_call_us=5.0,
-    library_kernel_us=2.5,
-    bare_launch_us=5.0,
+    library_call_us=4.8,
+    library_kernel_us=8.0,
+    bare_launch_us=5.8,
     event_us=1.5,
-    synchronise_us=10.0,
+    synchronise_us=8.7,
     graph_gap_factor=0.9,
     fork_us=1.5,
     join_us=1.5,

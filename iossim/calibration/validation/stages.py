@@ -84,7 +84,7 @@ class StageEvaluation:
 def evaluate_stages(measured: MeasurementSet, profile: DeviceProfile) -> StageEvaluation:
     """Price every stage of a set; none of them was held out of any fit of operators, nor seen by one."""
     models: dict[Precision, SimulatorCostModel] = {}
-    chosen = [stage for stage in measured.stages if _can_be_priced(stage)]
+    chosen = [stage for stage in measured.stages if can_be_priced(stage)]
     predicted: list[float] = []
     serial: list[float] = []
     for stage in chosen:
@@ -133,6 +133,7 @@ def stage_us(groups: Sequence[Sequence[Operator]], model: SimulatorCostModel) ->
     return float(model.price_stages(batch)[0]) + around_us
 
 
-def _can_be_priced(stage: StageMeasurement) -> bool:
+def can_be_priced(stage: StageMeasurement) -> bool:
+    """Whether a stage is small enough for a problem, and of one precision."""
     operators = [operator for group in stage.groups for operator in group]
     return len(operators) <= MAX_UNITS and len({operator.precision for operator in operators}) == 1
