@@ -112,7 +112,9 @@ class DeviceRates(NamedTuple):
     translation_reach_bytes: float
 
 
-def device_rates(profile: DeviceProfile, parameters: ModelParameters | None = None, gap_factor: float = 1.0) -> DeviceRates:
+def device_rates(
+    profile: DeviceProfile, parameters: ModelParameters | None = None, gap_factor: float = 1.0
+) -> DeviceRates:
     """The rates of a profile; ``parameters`` stand in for its own, ``gap_factor`` shortens the gap between kernels."""
     p = parameters or profile.parameters
     datasheet = profile.datasheet

@@ -56,7 +56,8 @@ class PreparedProblem:
         np.cumsum([len(unit.names) for unit in units], out=begin[1:])
         names = ("alone_us", "issue_demand", "device_demand", "spread", "warps", "host_us")
         columns = np.array(
-            [row for unit in units for row in zip(*(getattr(unit, name) for name in names), strict=True)], dtype=np.float64
+            [row for unit in units for row in zip(*(getattr(unit, name) for name in names), strict=True)],
+            dtype=np.float64,
         ).reshape(-1, len(names))
         block_load = columns[:, ISSUE_DEMAND] / columns[:, SPREAD]
         peak_load = block_load * np.ceil(columns[:, SPREAD])

@@ -265,9 +265,7 @@ def _segments(
             least = -1
             for segment in range(count):
                 has_it = sets[_MEMBERS, segment] & bit
-                if not has_it and (
-                    least < 0 or numbers[_SEGMENT_WARPS, segment] < numbers[_SEGMENT_WARPS, least]
-                ):
+                if not has_it and (least < 0 or numbers[_SEGMENT_WARPS, segment] < numbers[_SEGMENT_WARPS, least]):
                     least = segment
             if least < 0:
                 break

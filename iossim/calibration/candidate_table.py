@@ -38,7 +38,9 @@ class CandidateTable:
     is_recorded: NDArray[np.bool_]
 
     @staticmethod
-    def of(profile: DeviceProfile, alternatives: Iterable[Sequence[Candidate]], recorded: Sequence[Recorded] = ()) -> CandidateTable:
+    def of(
+        profile: DeviceProfile, alternatives: Iterable[Sequence[Candidate]], recorded: Sequence[Recorded] = ()
+    ) -> CandidateTable:
         """The candidates of each operator that ``profile``'s libraries have, with what was recorded of each."""
         own = profile.architecture
         kernels = []

@@ -60,7 +60,9 @@ class OperatorSamples:
     includes_gaps: bool
 
     @staticmethod
-    def of(measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float) -> OperatorSamples:
+    def of(
+        measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float
+    ) -> OperatorSamples:
         """Samples of ``chosen`` measurements of a set."""
         return OperatorSamples(
             measured.name,
@@ -151,7 +153,9 @@ def _sums(parts: Floats, begin: NDArray[np.int64]) -> Floats:
     return total[begin[1:]] - total[begin[:-1]]
 
 
-def split(measured: MeasurementSet, fraction: float = HELD_OUT_FRACTION) -> tuple[list[Measurement], list[Measurement]]:
+def split(
+    measured: MeasurementSet, fraction: float = HELD_OUT_FRACTION
+) -> tuple[list[Measurement], list[Measurement]]:
     """The measurements whose shapes a fit may see, and those held out."""
     seen = [m for m in measured.measurements if not m.operator.is_held_out(fraction)]
     held_out = [m for m in measured.measurements if m.operator.is_held_out(fraction)]

@@ -73,7 +73,9 @@ def _represent_line(dumper: SafeDumper, data: _Line) -> Any:
 def _represent_text(dumper: SafeDumper, text: str) -> Any:
     # Folding would lose line ends and spaces at the ends.
     folds = len(text) > 80 and text == " ".join(text.split())
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=">" if folds else None)
+    # Line ends that only YAML knows are escaped, or they would become others.
+    escapes = any(end in text for end in "\x85\u2028\u2029")
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if escapes else ">" if folds else None)
 
 
 def _document(profile: DeviceProfile) -> dict[str, Any]:

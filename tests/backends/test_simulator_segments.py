@@ -64,7 +64,7 @@ def run(groups: list[list[Kernel]], crowding: float) -> tuple[float, list[float]
     spans = np.zeros((sum(map(len, groups)), 3))
     mask = np.uint64((1 << len(groups)) - 1)
     unrelated = np.zeros(len(groups), dtype=np.uint64)
-    price_us = stage_spans(mask, unrelated, PreparedProblem.of(units).kernels, crowding, spans)
+    price_us = stage_spans(mask, unrelated, *PreparedProblem.of(units).kernels, crowding, spans)
     return price_us, spans[:, 2].tolist()
 
 

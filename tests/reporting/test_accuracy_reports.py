@@ -45,7 +45,7 @@ def report() -> ValidationReport:
     agreement = EngineAgreement("inception_v3", DEVICE, 99, np.arange(50) % 3 + 1, times, 1.1 * times)
     stages = StageEvaluation(DEVICE, "pairs", np.array([1, 2, 2]), *(np.array([5.0, 8.0, 9.0]) for _ in range(4)))
     conv = Residuals("conv.t4", "conv", 1.25 * np.linspace(10.0, 400.0, 120), np.linspace(10.0, 400.0, 120))
-    transfer = LeaveOneOut((LeftOut("t4", conv, conv), LeftOut("p4", conv)), 20, 0)
+    transfer = LeaveOneOut((LeftOut("t4", "t4", conv, conv), LeftOut("p4", "p4", conv)), (), 20, 0)
     operators = (evaluation(3), evaluation(80))
     return ValidationReport(operators, (stages,), (networks,), (agreement,), transfer, ("something was left out",))
 

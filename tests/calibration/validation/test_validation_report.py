@@ -62,7 +62,7 @@ def test_transfer(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = np.linspace(10.0, 500.0, 150)
     conv, gemm = (Residuals("made", kind, 1.1 * times, times) for kind in ("conv", "gemm"))
     few = Residuals("few", "conv", times[:9], times[:9])
-    made = LeaveOneOut((LeftOut(DEVICE, conv, conv), LeftOut(DEVICE, gemm), LeftOut(DEVICE, few)), 20, 0)
+    made = LeaveOneOut(tuple(LeftOut(DEVICE, DEVICE, *each) for each in ((conv, conv), (gemm,), (few,))), (), 20, 0)
     asked: list[int] = []
 
     def fake(sets: object, samples: int, seed: int, progress: object) -> LeaveOneOut:
