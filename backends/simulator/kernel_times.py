@@ -307,4 +307,5 @@ def _dram_us(kernel: np.void, rates: DeviceRates) -> float:
         moved += missed_rows * kernel["row_bytes"] * (row_loads - 1.0)
         moved += missed_columns * kernel["column_bytes"] * (column_loads - 1.0)
         slower += rates.translation_penalty * math.log1p(kernel["strided_bytes"] / rates.translation_reach_bytes)
-    return moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower
+    dram_us: float = moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower
+    return dram_us

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.kernel_times import ALONE, DeviceRates, kernel_table, time_kernels
 from iossim.calibration.measurement import Measurement
 from iossim.devices.profile import DeviceProfile
-from iossim.lowering.kernel import Candidate
+from iossim.lowering.kernel import Candidate, Kernel
 from iossim.lowering.step import family
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ class CandidateTable:
     ) -> CandidateTable:
         """The candidates of each operator that ``profile``'s libraries have, with what was recorded of each."""
         own = profile.architecture
-        kernels = []
+        kernels: list[Kernel] = []
         counts: list[int] = []
         library: list[bool] = []
         matches: list[bool] = []

@@ -145,7 +145,8 @@ def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) ->
         if precision not in models:
             models[precision] = SimulatorCostModel(profile, precision, Engine.GRAPH)
         errors.append(stage_us(stage.groups, models[precision]) / stage.latency_us - 1.0)
-    return np.array(errors) * min(1.0, (_STAGES_COUNT / max(1, len(errors))) ** 0.5)
+    scale = min(1.0, (_STAGES_COUNT / max(1, len(errors))) ** 0.5)
+    return np.array(errors, dtype=np.float64) * scale
 
 
 def _values(profile: DeviceProfile) -> Floats:

@@ -16,6 +16,7 @@ from iossim.calibration.measurement import Measurement, MeasurementSet
 from iossim.calibration.operator import HELD_OUT_FRACTION
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.lowering.kernel import Candidate
 from iossim.lowering.unit import lower_unit
 
 Floats = NDArray[np.float64]
@@ -108,7 +109,7 @@ class SequenceSamples:
         name: str, profile: DeviceProfile, sequences: Iterable[tuple[Network, Sequence[int], float]], weight: float
     ) -> SequenceSamples:
         """Samples of sequences, each a network, the units of it that run, and the measured time."""
-        steps = []
+        steps: list[tuple[Candidate, ...]] = []
         unit_steps: list[int] = []
         units: list[int] = []
         latencies: list[float] = []
@@ -150,7 +151,8 @@ class SequenceSamples:
 def _sums(parts: Floats, begin: NDArray[np.int64]) -> Floats:
     """Sums of runs of ``parts``; an empty run sums to 0."""
     total = np.concatenate([[0.0], np.cumsum(parts)])
-    return total[begin[1:]] - total[begin[:-1]]
+    sums: Floats = total[begin[1:]] - total[begin[:-1]]
+    return sums
 
 
 def split(

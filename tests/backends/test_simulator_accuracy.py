@@ -36,11 +36,15 @@ def test_convolutions_of_a_framework(shared: Path, name: str, error: float, smal
     found = held_out(shared, f"kernels/conv.{name}.csv", name)
     accuracy, roofline = found.gpu_time(), found.roofline()
     assert accuracy.rows > 900
-    assert accuracy.mean_error is not None and accuracy.mean_error < error
-    assert accuracy.kendall_tau is not None and accuracy.kendall_tau > tau
+    assert accuracy.mean_error is not None
+    assert accuracy.mean_error < error
+    assert accuracy.kendall_tau is not None
+    assert accuracy.kendall_tau > tau
     small = next(iter(found.by_bucket().values()))
-    assert small.mean_error is not None and small.mean_error < small_error
-    assert roofline.mean_error is not None and accuracy.mean_error < roofline.mean_error
+    assert small.mean_error is not None
+    assert small.mean_error < small_error
+    assert roofline.mean_error is not None
+    assert accuracy.mean_error < roofline.mean_error
 
 
 @pytest.mark.parametrize(
@@ -60,15 +64,18 @@ def test_convolutions_of_a_framework(shared: Path, name: str, error: float, smal
 )
 def test_other_operators(shared: Path, table: str, name: str, error: float) -> None:
     accuracy = held_out(shared, table, name).gpu_time()
-    assert accuracy.mean_error is not None and accuracy.mean_error < error
+    assert accuracy.mean_error is not None
+    assert accuracy.mean_error < error
 
 
 def test_published_networks_and_their_orders() -> None:
     """Sequential times were fitted, schedules too; relations of over 3% must come out by themselves."""
     found = evaluate_networks(device(DEVICE))
     assert len(found.latencies) >= 15
-    assert found.mean_error is not None and found.mean_error < 0.035
-    assert found.worst_error is not None and abs(found.worst_error) < 0.08
+    assert found.mean_error is not None
+    assert found.mean_error < 0.035
+    assert found.worst_error is not None
+    assert abs(found.worst_error) < 0.08
     assert all(order.is_right for order in found.orders)
 
 
