@@ -146,7 +146,8 @@ def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) ->
             models[precision] = SimulatorCostModel(profile, precision, Engine.GRAPH)
         errors.append(stage_us(stage.groups, models[precision]) / stage.latency_us - 1.0)
     scale = min(1.0, (_STAGES_COUNT / max(1, len(errors))) ** 0.5)
-    return np.array(errors, dtype=np.float64) * scale
+    scaled: Floats = np.array(errors, dtype=np.float64) * scale
+    return scaled
 
 
 def _values(profile: DeviceProfile) -> Floats:
