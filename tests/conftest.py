@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No test asserts seconds: the first example of a test may compile for a while.
+settings.register_profile("iossim", deadline=None)
+settings.load_profile("iossim")
 
 
 @pytest.fixture(scope="session")
