@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# No test asserts seconds: the first example of a test may compile for a while.
-settings.register_profile("iossim", deadline=None)
+# No test asserts seconds: the first example of a test may compile for a while. In CI every run draws the same examples.
+settings.register_profile("iossim", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("iossim")
 
 

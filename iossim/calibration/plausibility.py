@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from iossim.calibration.measurement import Measurement, MeasurementError, MeasurementSet
 from iossim.calibration.operator import Operator
 from iossim.devices.profile import DeviceProfile
+from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
+from iossim.lowering.convolution.shape import ConvolutionShape
 
 #: Boards run above the clock that the datasheet gives by this much.
 CLOCK_MARGIN = 1.25
@@ -80,13 +82,24 @@ def fastest_possible_us(operator: Operator, profile: DeviceProfile) -> float:
     peak = _peak_tflops(operator.precision, profile) * 1e6 * CLOCK_MARGIN
     gain = FAST_ALGORITHM_GAIN if _has_fast_algorithms(operator) else 1.0
     bandwidth = profile.dram_bandwidth_gbps * 1e3 * CLOCK_MARGIN
-    beyond_l2 = max(0, operator.bytes - profile.datasheet.l2_bytes.value)
+    moved = _moved_bytes(operator)
+    beyond_l2 = max(0, moved - profile.datasheet.l2_bytes.value)
     return max(
         SHORTEST_KERNEL_US,
         operator.flops / (peak * gain),
         beyond_l2 / bandwidth,
-        operator.bytes / (bandwidth * L2_GAIN),
+        moved / (bandwidth * L2_GAIN),
     )
+
+
+def _moved_bytes(operator: Operator) -> int:
+    """Bytes that must be moved: of a convolution's input, what lies under its windows."""
+    if not isinstance(operator.op, Conv):
+        return operator.bytes
+    x, weight = operator.inputs[:2]
+    (y,) = operator.outputs
+    shape = ConvolutionShape.of(operator.op, x, weight, y, operator.flops, operator.precision)
+    return shape.input_bytes + shape.weight_bytes + shape.output_bytes
 
 
 def _has_fast_algorithms(operator: Operator) -> bool:
