@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from iossim.ir.types import TensorType
+from iossim.ir.types import DType, TensorType
 from iossim.schedule.batch import Strategy
+
+#: Where a storage may begin, in bytes: what CUDA's own allocator aligns to.
+ALIGNMENT_BYTES = 256
 
 
 class Queue(NamedTuple):
@@ -28,10 +31,10 @@ class Queue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that holds a value of the graph, or several values of a merged stage.
+    """Memory that holds a value of the graph, several values of a merged stage, or what a kernel works in.
 
     A *view* has no memory of its own: it is channels ``[channel_begin, channel_begin + type.shape[1])`` of the buffer
-    that ``view_of`` names.
+    that ``view_of`` names, which is no view itself: a *storage*.
     """
 
     name: str
@@ -64,6 +67,8 @@ class Launch:
     """Run units (names) on a queue: one unit, or several as one stacked convolution.
 
     ``reads`` and ``writes`` are buffer names. Weights are no buffers: nothing writes them while the plan runs.
+    ``algorithm`` is the executor's own name of how the unit runs, empty where there is no choice; ``workspace`` names the
+    buffer that it works in, which holds nothing before and nothing after.
     """
 
     units: tuple[str, ...]
@@ -71,9 +76,27 @@ class Launch:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     queue: Queue
+    algorithm: str = ""
+    workspace: str | None = None
 
     def __str__(self) -> str:
         return f"{'+'.join(self.units)} on {self.queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy a buffer to another of the same shape on a queue: what a unit that only moves data could not do by views.
+
+    ``unit`` is the unit on whose behalf it is.
+    """
+
+    source: str
+    target: str
+    unit: str
+    queue: Queue
+
+    def __str__(self) -> str:
+        return f"the copy of {self.source!r} to {self.target!r} on {self.queue}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +120,7 @@ class Synchronize:
     """The host waits until all queues are empty: what it issues afterwards, or reads, comes after all before."""
 
 
-Command = Launch | Record | Wait | Synchronize
+Command = Launch | Copy | Record | Wait | Synchronize
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +128,11 @@ class Plan:
     """Commands in the order that the host issues them.
 
     ``inputs`` are the buffers that the host fills before the first command, ``outputs`` those it reads after the last;
-    ``buffers`` holds every buffer by name. ``graph_hash`` is that of the graph that the plan computes.
+    ``buffers`` holds every buffer by name. ``graph_hash`` is that of the graph that the plan computes, or computes a
+    part of.
+
+    With its memory planned (:func:`~iossim.execution.memory.plan_memory`), each storage begins at ``offsets[name]`` of one
+    arena of ``arena_bytes``; without, each has memory of its own.
     """
 
     graph_hash: str
@@ -113,6 +140,8 @@ class Plan:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     commands: tuple[Command, ...]
+    offsets: Mapping[str, int] | None = None
+    arena_bytes: int = 0
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -121,7 +150,17 @@ class Plan:
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
         """The queues that run something, in order."""
-        return tuple(sorted({launch.queue for launch in self.launches}))
+        return tuple(sorted({command.queue for command in self.commands if isinstance(command, Launch | Copy)}))
+
+    @cached_property
+    def storages(self) -> tuple[Buffer, ...]:
+        """The buffers that have memory of their own."""
+        return tuple(buffer for buffer in self.buffers.values() if buffer.view_of is None)
+
+    @property
+    def storage_bytes(self) -> int:
+        """What all storages take if none shares its memory with another."""
+        return sum(buffer.bytes for buffer in self.storages)
 
     def region(self, name: str) -> Region:
         """Where a buffer's contents lie, views resolved."""
@@ -129,3 +168,20 @@ class Plan:
         shape = buffer.type.shape
         channels = shape[1] if len(shape) > 1 else 1
         return Region(buffer.view_of or name, buffer.channel_begin, buffer.channel_begin + channels)
+
+
+def accesses(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The buffers that a command reads, and those it writes; a workspace is written."""
+    match command:
+        case Launch():
+            workspace = () if command.workspace is None else (command.workspace,)
+            return command.reads, (*command.writes, *workspace)
+        case Copy():
+            return (command.source,), (command.target,)
+        case _:
+            return (), ()
+
+
+def workspace_buffer(queue: Queue, size_bytes: int) -> Buffer:
+    """The one workspace of a queue: its launches run one after another, so they share it."""
+    return Buffer(f"workspace:{queue.device}:{queue.stream}", TensorType((size_bytes,), DType.UINT8))

@@ -1,0 +1,160 @@
+"""What runs plans for real: the contract of a backend, and how one is found by name.
+
+A backend runs plans and times them; it knows no schedule, no search and no store. Whatever prices or reports by measurement
+(:mod:`iossim.cost.measured`, ``iossim run``, ``iossim bench``) is written against this file alone. A backend is the
+module ``iossim.backends.NAME.backend`` with a function ``create``; adding one is adding that module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import Protocol
+
+import numpy as np
+
+import iossim.backends
+from iossim.errors import IossimError, OptionError, did_you_mean
+from iossim.execution.engine import Engine
+from iossim.execution.plan import Plan
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import Precision
+from iossim.schedule.batch import Strategy
+
+
+class BackendError(IossimError):
+    """A backend that cannot run here (what is missing, and how to install it), or cannot run what it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """All that a measured time depends on besides the work: the key under which it may be kept and used again.
+
+    ``libraries`` are sorted pairs of a library and its version; ``driver`` is that of a GPU, or the system's kernel.
+    ``options`` are settings of the backend that change times (threads of an op, clocks), sorted pairs too.
+    """
+
+    backend: str
+    device: str
+    precision: str
+    engine: str
+    layout: str = "nchw"
+    driver: str = ""
+    libraries: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The times of one plan: accepted rounds in the order they were taken, microseconds.
+
+    ``rejected`` counts rounds that were left out because the machine was busy with something else; ``conditions`` tell
+    what the machine was like meanwhile (load, involuntary switches, clocks, temperature).
+    """
+
+    times_us: tuple[float, ...]
+    rejected: int = 0
+    conditions: Mapping[str, float | str] = field(default_factory=dict)
+
+    @property
+    def median_us(self) -> float:
+        return float(np.median(self.times_us))
+
+    @property
+    def spread_us(self) -> float:
+        """90th less 10th percentile."""
+        low, high = np.percentile(self.times_us, (10, 90))
+        return float(high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How one launch runs: the backend's name of an algorithm, and the workspace that it needs."""
+
+    algorithm: str = ""
+    workspace_bytes: int = 0
+
+
+#: Chooses for units (names; several where they merge) and the strategy how they run.
+Choices = Callable[[tuple[str, ...], Strategy], Choice]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How plans are timed.
+
+    ``rounds`` accepted rounds are wanted after ``warm_up`` that do not count; in each round every plan runs once, in an
+    order drawn from ``seed``, so that drift meets all alike. ``cold``: inputs and weights are not left in a cache by the
+    run before.
+    """
+
+    rounds: int = 30
+    warm_up: int = 3
+    seed: int = 0
+    cold: bool = False
+
+
+class Backend(Protocol):
+    """Runs plans on one device at one precision under one engine."""
+
+    @property
+    def context(self) -> Context: ...
+
+    def choices(self, network: Network) -> Choices:
+        """The algorithms that this backend takes for the network's units: those that are fastest alone."""
+        ...
+
+    def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
+
+        Raises BackendError for what the backend cannot run, GraphError for inputs that do not fit.
+        """
+        ...
+
+    def measure(
+        self,
+        network: Network,
+        plans: Sequence[Plan],
+        timing: Timing,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Samples]:
+        """Time each plan as a whole, from its first command until the host has waited for its last, with made inputs."""
+        ...
+
+
+def backend_names() -> list[str]:
+    """The backends that can be asked for by name, whether or not they can run here."""
+    return sorted(
+        module.name
+        for module in iter_modules(iossim.backends.__path__)
+        if find_spec(f"iossim.backends.{module.name}.backend")
+    )
+
+
+def create_backend(
+    name: str,
+    precision: Precision = Precision.FP32,
+    engine: Engine = Engine.PAPER,
+    options: Mapping[str, str] | None = None,
+) -> Backend:
+    """The backend of that name; ``options`` are its own settings by name (``threads`` of an op, say).
+
+    Raises OptionError for an unknown name or setting, BackendError where it cannot run on this machine.
+    """
+    known = backend_names()
+    if name not in known:
+        raise OptionError(f"--backend {name!r} is not known; {did_you_mean(name, known)}")
+    module = import_module(f"iossim.backends.{name}.backend")
+    backend: Backend = module.create(precision, engine, dict(options or {}))
+    return backend
+
+
+def missing_for(name: str) -> str:
+    """Why the backend of that name cannot run on this machine, in one line with the remedy; empty where it can."""
+    module = import_module(f"iossim.backends.{name}.backend")
+    missing: str = module.missing()
+    return missing
