@@ -153,7 +153,7 @@ _VOLTA = ModelParameters(
     stream_ramp_us=1.0,
     sustained_gflops_per_watt=1000.0,
     gemm_sustained_gflops_per_watt=1000.0,
-    crowding=0.07,
+    crowding=0.219,
 )
 
 _PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})
