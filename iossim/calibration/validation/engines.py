@@ -1,6 +1,6 @@
-"""The analytic stage prices against the event-driven engine, and what a wrong price would cost a search.
+"""The analytic stage prices against the event-driven simulator's, and what a wrong price would cost a search.
 
-The engines agree if their prices are near each other, and if each takes the other's best schedule for nearly as good as
+The simulators agree if their prices are near each other, and if each takes the other's best schedule for nearly as good as
 its own. The second needs every stage's price of the event-driven engine, so it is left out where stages are sampled.
 """
 
@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.events.compare import distinct_stages, stage_us
 from iossim.backends.simulator.events.program import KernelLibrary
+from iossim.backends.simulator.events.stages import distinct_stages, stage_us
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.devices.profile import DeviceProfile
+from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
@@ -51,6 +52,8 @@ class EngineAgreement:
     events_us: Floats
     analytic_optimum_by_events: float | None = None
     events_optimum_by_analytic: float | None = None
+    #: How both run a schedule.
+    engine: Engine = Engine.PAPER
 
     @property
     def difference(self) -> Floats:
@@ -74,6 +77,7 @@ class EngineAgreement:
         return {
             "network": self.network,
             "device": self.device,
+            "engine": str(self.engine),
             "stages": self.total,
             "priced": len(self.groups),
             "median_difference": self.median,
@@ -134,13 +138,14 @@ def compare_prices(
     seed: int = 0,
     space: StageSpace = SPACE,
     progress: Progress = lambda done, total: None,
+    engine: str = Engine.PAPER,
 ) -> EngineAgreement:
-    """Price the distinct stages of a network's blocks by both engines (paper engine).
+    """Price the distinct stages of a network's blocks by both simulators, as ``engine`` runs them.
 
     With ``sample``, that many of them, drawn with ``seed``; without, all, and the best schedules of each by the other.
     ``progress`` is told of stages done and in all.
     """
-    analytic = SimulatorCostModel(profile, network.precision)
+    analytic = SimulatorCostModel(profile, network.precision, Engine.named(engine))
     problems: dict[str, ScheduleProblem] = {}
     for block in network.blocks:
         problem = ScheduleProblem.of_block(network, block)
@@ -177,6 +182,7 @@ def compare_prices(
         np.array(analytic_us),
         np.array(events_us),
         *optima,
+        engine=analytic.engine,
     )
 
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.events.compare import compare_engines
-from iossim.calibration.validation.engines import EventDrivenStages, compare_prices
+from iossim.backends.simulator.events.program import KernelLibrary
+from iossim.backends.simulator.events.stages import distinct_stages, stage_us
+from iossim.calibration.validation.engines import SPACE, EventDrivenStages, compare_prices
 from iossim.devices.load import device
+from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import StageBatch, Strategy
@@ -17,14 +19,29 @@ from iossim.schedule.problem import ScheduleProblem
 DEVICE = device("v100-sxm2")
 
 
-def test_all_stages() -> None:
+@pytest.mark.parametrize("engine", Engine)
+def test_all_stages(engine: Engine) -> None:
     network = load("squeezenet")
     told: list[tuple[int, int]] = []
-    found = compare_prices(network, DEVICE, progress=lambda done, total: told.append((done, total)))
-    whole = compare_engines(network, DEVICE)
-    np.testing.assert_array_equal(found.analytic_us, whole.analytic_us)
-    np.testing.assert_array_equal(found.events_us, whole.events_us)
-    np.testing.assert_array_equal(found.groups, whole.groups)
+    found = compare_prices(network, DEVICE, progress=lambda done, total: told.append((done, total)), engine=engine)
+    analytic, library = SimulatorCostModel(DEVICE, Precision.FP32, engine), KernelLibrary(DEVICE, engine)
+    problems = {}
+    for block in network.blocks:
+        problem = ScheduleProblem.of_block(network, block)
+        problems.setdefault(problem.key, problem)
+    analytic_us: list[float] = []
+    events_us: list[float] = []
+    groups: list[int] = []
+    for problem in problems.values():
+        masks = distinct_stages(problem, SPACE)
+        analytic_us += analytic.price_stages(StageBatch.concurrent(problem, masks)).tolist()
+        events_us += [stage_us(problem, mask, network, library) for mask in masks.tolist()]
+        groups += [len(problem.groups(mask)) for mask in masks.tolist()]
+    np.testing.assert_array_equal(found.analytic_us, analytic_us)
+    np.testing.assert_array_equal(found.events_us, events_us)
+    np.testing.assert_array_equal(found.groups, groups)
+    assert found.median < 0.1
+    assert found.to_json()["engine"] == engine
     assert found.total == len(found.groups)
     assert told[-1] == (found.total, found.total)
     # The best of all is not beaten, at its own prices.
@@ -64,11 +81,26 @@ def test_a_stage_is_simulated_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["v100-sxm2", "a100-sxm-40gb", "t4"])
-def test_optima_of_inception(name: str) -> None:
-    found = compare_prices(load("inception_v3"), device(name))
-    assert found.median <= 0.05
+@pytest.mark.parametrize(
+    ("name", "engine", "median", "high", "optimum"),
+    [
+        ("v100-sxm2", Engine.PAPER, 0.025, 0.10, 0.02),
+        ("v100-sxm2", Engine.GRAPH, 0.025, 0.10, 0.025),
+        ("a100-sxm-40gb", Engine.PAPER, 0.01, 0.10, 0.02),
+        ("a100-sxm-40gb", Engine.GRAPH, 0.01, 0.10, 0.01),
+        # Few and large SMs fill up while the first kernels of a graph start all at once: those that start next are put
+        # wherever there is room first, often several blocks on one SM.
+        ("t4", Engine.PAPER, 0.03, 0.14, 0.05),
+        ("t4", Engine.GRAPH, 0.03, 0.15, 0.03),
+    ],
+)
+def test_stages_and_optima_of_inception(
+    name: str, engine: Engine, median: float, high: float, optimum: float
+) -> None:
+    found = compare_prices(load("inception_v3"), device(name), engine=engine)
+    assert found.median <= median
+    assert found.percentile_95 <= high
     assert found.analytic_optimum_by_events is not None
     assert found.events_optimum_by_analytic is not None
-    assert found.analytic_optimum_by_events <= 0.02
-    assert found.events_optimum_by_analytic <= 0.02
+    assert found.analytic_optimum_by_events <= optimum
+    assert found.events_optimum_by_analytic <= optimum

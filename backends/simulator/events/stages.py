@@ -1,88 +1,18 @@
-"""The analytic stage prices against the event-driven engine, stage by stage."""
+"""The stages that a search may form, and each one run by the event-driven engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.program import Instruction, IssueKernel, KernelLibrary
-from iossim.devices.profile import DeviceProfile
-from iossim.execution.engine import Engine
 from iossim.execution.plan import Queue
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.scheduling.options import StageSpace
-
-
-@dataclass(frozen=True, eq=False)
-class EngineComparison:
-    """Stages priced by both engines; one entry a stage in every array.
-
-    ``blocks[i]`` is the block that stage ``i`` is of, ``masks[i]`` its units there, ``groups[i]`` how many groups run
-    side by side. Prices are microseconds, without what stands between stages.
-    """
-
-    network: str
-    device: str
-    engine: str
-    blocks: tuple[str, ...]
-    masks: NDArray[np.uint64]
-    groups: NDArray[np.int64]
-    analytic_us: NDArray[np.float64]
-    events_us: NDArray[np.float64]
-
-    @property
-    def difference(self) -> NDArray[np.float64]:
-        """Event-driven over analytic, less 1."""
-        return self.events_us / self.analytic_us - 1.0
-
-
-def compare_engines(
-    network: Network,
-    profile: DeviceProfile,
-    engine: str = Engine.PAPER,
-    space: StageSpace | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> EngineComparison:
-    """Price every distinct stage of a network's blocks (r = 3, s = 8 unless ``space`` says otherwise) both ways.
-
-    Blocks that are equal are taken once. ``progress`` is told of stages done and in all.
-    """
-    space = space or StageSpace("general", 3, 8)
-    model = SimulatorCostModel(profile, network.precision, Engine.named(engine))
-    library = KernelLibrary(profile, Engine.named(engine))
-    problems = {
-        problem.key: problem
-        for problem in reversed([ScheduleProblem.of_block(network, block) for block in network.blocks])
-    }
-    stages = [(problem, distinct_stages(problem, space)) for problem in reversed(problems.values())]
-    total = sum(len(masks) for _, masks in stages)
-    blocks: list[str] = []
-    groups: list[int] = []
-    events: list[float] = []
-    for problem, masks in stages:
-        for mask in masks.tolist():
-            blocks.append(problem.name)
-            groups.append(len(problem.groups(mask)))
-            events.append(stage_us(problem, mask, network, library))
-            progress(len(events), total)
-    analytic = [model.price_stages(StageBatch.concurrent(problem, masks)) for problem, masks in stages]
-    return EngineComparison(
-        network.name,
-        profile.name,
-        str(engine),
-        tuple(blocks),
-        np.concatenate([masks for _, masks in stages]),
-        np.array(groups, dtype=np.int64),
-        np.concatenate(analytic),
-        np.array(events),
-    )
 
 
 def stage_us(problem: ScheduleProblem, mask: int, network: Network, library: KernelLibrary) -> float:
