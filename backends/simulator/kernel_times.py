@@ -17,9 +17,9 @@ Kernels that stream or transform fill and drain besides, however little they mov
 
 A library's dense product of large matrices loads its operands more than once: a wave of blocks covers a part of the
 output, and loads the panels of that part again from DRAM where the operand does not stay in L2. The longer the inner
-dimension, the further the blocks of a wave drift apart, and the fewer share a load; and operands that are
-read across their contiguous dimension are read more slowly where they exceed the reach of address translation. These three have no published formula; they are what the recorded dense layers
-of four GPUs show.
+dimension, the further the blocks of a wave drift apart, and the fewer share a load; and operands that are read across
+their contiguous dimension are read more slowly where they exceed the reach of address translation. These three have no
+published formula; they are what the recorded dense layers of four GPUs show.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ class DeviceRates(NamedTuple):
     tile_factor: Floats  #: shape ``[tiles]``
     dram_bytes_per_us: Floats  #: shape ``[classes]``
     l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
-    l2_bytes: float
     resident_bytes: float
     sustained_flops_per_us: Floats  #: shape ``[classes]``
     hiding_threads: float
@@ -112,11 +111,9 @@ class DeviceRates(NamedTuple):
     translation_reach_bytes: float
 
 
-def device_rates(
-    profile: DeviceProfile, parameters: ModelParameters | None = None, gap_factor: float = 1.0
-) -> DeviceRates:
-    """The rates of a profile; ``parameters`` stand in for its own, ``gap_factor`` shortens the gap between kernels."""
-    p = parameters or profile.parameters
+def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates:
+    """The rates of a profile; ``gap_factor`` shortens the gap between kernels."""
+    p = profile.parameters
     datasheet = profile.datasheet
     sms = profile.sm_count
     clocks_per_us = profile.boost_clock_ghz * 1e3
@@ -162,7 +159,6 @@ def device_rates(
                 for c in _CLASSES
             ]
         ),
-        float(datasheet.l2_bytes.value),
         p.l2_resident_fraction * datasheet.l2_bytes.value,
         np.array([_gflops_per_watt(c, p) * datasheet.board_power_w.value * 1e3 for c in _CLASSES]),
         p.latency_hiding_warps * WARP_THREADS,

@@ -45,7 +45,8 @@ class KernelWork:
     dram_us: float
     #: From the end of the kernel before it in its stream, or from its own issue, to its first block.
     gap_us: float
-    #: Arithmetic of the whole kernel at the rate that the board's power sustains; 0 where power is no limit.
+    #: Arithmetic of the whole kernel at the rate that the board's power sustains; 0 for products at
+    #: reduced precision, whose units the limit does not count.
     power_us: float = 0.0
 
 

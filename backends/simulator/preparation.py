@@ -60,9 +60,8 @@ class PreparedProblem:
             dtype=np.float64,
         ).reshape(-1, len(names))
         block_load = columns[:, ISSUE_DEMAND] / columns[:, SPREAD]
-        peak_load = block_load * np.ceil(columns[:, SPREAD])
         single = np.array([unit.single_us for unit in units], dtype=np.float64)
-        kernels = StageKernels(begin, np.column_stack([columns, block_load, peak_load]), single)
+        kernels = StageKernels(begin, np.column_stack([columns, block_load]), single)
         return PreparedProblem(tuple(units), kernels)
 
     def per_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,10 +3,10 @@
 A fluid model. Each group runs its kernels one after another on a stream of its own; a kernel cannot start before the
 host, which issues group after group, lowest unit first, has issued it.
 
-Kernels share two things. *SMs*: the blocks of a kernel that are resident at a time lie on all SMs, or, where they do not
-divide evenly, one more lies on a part of them: on the SMs with most room, those that hold the fewest warps when the
-kernel starts. So the SMs fall into a few segments of equal load. An SM whose blocks ask for more than it has makes them
-wait, and a kernel is as slow as its slowest SM. *The device*: DRAM bandwidth and power, shared by all in proportion to
+Kernels share two things. *SMs*: a kernel of at least one resident block an SM counts as lying on all SMs evenly; the
+blocks of any other lie, one an SM, on a part of them: on the SMs with most room, those that hold the fewest warps when
+the kernel starts. So the SMs fall into a few segments of equal load. An SM whose blocks ask for more than it has makes
+them wait, and a kernel is as slow as its slowest SM. *The device*: DRAM bandwidth and power, shared by all in proportion to
 their demands. While nothing is asked for more than there is, every kernel runs as fast as alone. Kernels that run
 side by side disturb each other besides, in caches and at DRAM: what they ask for counts ``1 + crowding`` times.
 
@@ -48,8 +48,8 @@ class StageKernels(NamedTuple):
 
 
 #: Columns of ``StageKernels.columns``: see ``KernelPrice``; what the host needs to issue the kernel; the load of one
-#: resident block on its SM, and of as many as any SM holds.
-ALONE, ISSUE_DEMAND, DEVICE_DEMAND, SPREAD, WARPS, HOST, BLOCK_LOAD, PEAK_LOAD = range(8)
+#: resident block on its SM.
+ALONE, ISSUE_DEMAND, DEVICE_DEMAND, SPREAD, WARPS, HOST, BLOCK_LOAD = range(7)
 
 # Room to work in is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
 # Rows of the numbers, an entry a group, a segment or a kernel in order of issue ...
@@ -213,7 +213,7 @@ def _stretches(
             everywhere += demand
             even_warps += spread * columns[kernel, WARPS]
         elif demand > 0.0:
-            most += columns[kernel, PEAK_LOAD]
+            most += columns[kernel, BLOCK_LOAD]
             total += spread
             integers[_SPARSE, sparse] = slot
             sparse += 1

@@ -5,8 +5,8 @@ the device asked for:
 
 - **The clock under load.** Boards whose peak is large for their power do not sustain their boost clock: dynamic power
   grows about with the square of the clock, so beyond an onset of ``x0`` GFLOP/s of peak a watt the clock falls to
-  ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt. Efficiencies of arithmetic are divided by this fraction. ``x0`` is what makes the donors'
-  efficiencies agree best.
+  ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt. Efficiencies of arithmetic are divided by this
+  fraction. ``x0`` is what makes the donors' efficiencies agree best.
 - **The kind of memory.** The part of DRAM's peak that kernels reach is of the kind of memory (stacked HBM, or GDDR), so
   donors with the other kind count little there.
 
