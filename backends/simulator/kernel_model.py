@@ -2,8 +2,9 @@
 
 A kernel that leaves SMs idle, or waits for latency, leaves room for others. ``issue_demand`` is the part of the
 device's achievable issue capacity that it uses while running alone: its arithmetic (or L2) time on a full device over
-its duration; ``device_demand`` the same of what all SMs share, DRAM bandwidth or the board's power, whichever it needs more of.
-It has ``spread`` blocks resident on each SM, if that is a whole number, and else one more on a part of them. The durations are those of :mod:`iossim.backends.simulator.kernel_times`.
+its duration; ``device_demand`` the same of what all SMs share, DRAM bandwidth or the board's power, whichever it needs
+more of. It has ``spread`` blocks resident on each SM, if that is a whole number, and else one more on a part of them.
+The durations are those of :mod:`iossim.backends.simulator.kernel_times`.
 """
 
 from __future__ import annotations
@@ -65,8 +66,7 @@ class KernelModel:
 
     def available(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The candidates whose kernels the device's libraries have."""
-        own = self.profile.architecture
-        return [one for one in candidates if one.architectures is None or own in one.architectures]
+        return [one for one in candidates if one.runs_on(self.profile.architecture)]
 
     def fastest(self, candidates: Iterable[Candidate]) -> tuple[Candidate, tuple[KernelPrice, ...]]:
         """The candidate that is fastest where calls are timed one after another, as a library's benchmark does; with its

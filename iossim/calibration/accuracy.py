@@ -1,83 +1,80 @@
-"""How far predictions are from measured GPU times, kind by kind."""
+"""Predicted beside measured times, in the figures that accuracy is quoted in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import kendalltau
-
-from iossim.calibration.bands import residual_bands
-from iossim.calibration.samples import OperatorSamples
-from iossim.devices.profile import DeviceProfile
-from iossim.devices.provenance import Band, KindError
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+#: Where the buckets of measured time end.
+BUCKET_ENDS_US = (200.0, 1000.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Residuals:
-    """Predicted and measured GPU times of operators of one kind in one data set, ``[rows]`` each.
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Relative errors of predictions, predicted over measured less 1; all None where there are no rows.
 
-    ``key`` names the kind, and the precision where it is not fp32.
+    ``kendall_tau`` is the rank correlation of both times (Kendall 1938, tau-b), None where fewer than two differ.
     """
 
-    data_set: str
-    key: str
-    predicted_us: Floats
-    measured_us: Floats
+    rows: int
+    #: Mean of the absolute errors: MAPE as a fraction.
+    mean_error: float | None = None
+    median_error: float | None = None
+    #: Mean of the errors with their sign.
+    bias: float | None = None
+    kendall_tau: float | None = None
 
-    @property
-    def errors(self) -> Floats:
-        """Relative to the measured time, with their sign, ``[rows]``."""
-        return self.predicted_us / self.measured_us - 1
-
-    def summary(self) -> KindError:
-        """The errors in a few numbers."""
-        size = np.abs(self.errors)
-        tau = float(kendalltau(self.predicted_us, self.measured_us)[0]) if len(size) > 1 else float("nan")
-        return KindError(
-            data_set=self.data_set,
-            kind=self.key,
-            rows=len(size),
-            mape_percent=round(100 * float(size.mean()), 2),
-            median_error_percent=round(100 * float(np.median(size)), 2),
-            kendall_tau=round(tau, 4) if np.isfinite(tau) else None,
+    @staticmethod
+    def of(predicted_us: Floats, measured_us: Floats) -> Accuracy:
+        """The accuracy of predictions, shape ``[rows]``; rows without a prediction (nan) do not count."""
+        known = np.isfinite(predicted_us)
+        predicted_us, measured_us = predicted_us[known], measured_us[known]
+        if not len(measured_us):
+            return Accuracy(0)
+        errors = predicted_us / measured_us - 1.0
+        size = np.abs(errors)
+        return Accuracy(
+            len(errors),
+            float(np.mean(size)),
+            float(np.median(size)),
+            float(np.mean(errors)),
+            rank_correlation(predicted_us, measured_us),
         )
 
+    def to_json(self) -> dict[str, int | float | None]:
+        return {
+            "rows": self.rows,
+            "mape": self.mean_error,
+            "median_error": self.median_error,
+            "bias": self.bias,
+            "kendall_tau": self.kendall_tau,
+        }
 
-def gpu_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Floats) -> tuple[Floats, Floats]:
-    """Predicted and measured GPU times; the measured ones are latencies less the host's ``overhead`` (coefficients).
 
-    Beside the host's overhead, times below ``least_us`` cannot be told apart: they count as that.
-    """
-    predicted_us, _ = samples.predict(profile)
-    measured_us = np.maximum(samples.latency_us - samples.basis @ overhead, samples.least_us)
-    return predicted_us, measured_us
+def rank_correlation(first: Floats, second: Floats) -> float | None:
+    """Kendall's tau-b, or None where either has no two different values."""
+    from scipy.stats import kendalltau
+
+    if len(np.unique(first)) < 2 or len(np.unique(second)) < 2:
+        return None
+    return float(kendalltau(first, second).statistic)
 
 
-def residuals_by_kind(
-    data_set: str, keys: Sequence[str], predicted_us: Floats, measured_us: Floats
-) -> list[Residuals]:
-    """Residuals of the rows of each key; keys in the order of the alphabet."""
-    names = np.array(keys)
-    return [
-        Residuals(data_set, key, predicted_us[names == key], measured_us[names == key]) for key in sorted(set(keys))
+def buckets(measured_us: Floats) -> dict[str, Mask]:
+    """The rows of each bucket of measured time, by a name such as ``<0.2 ms``."""
+    ends = (0.0, *BUCKET_ENDS_US, np.inf)
+    names = [
+        f"<{BUCKET_ENDS_US[0] / 1e3:g} ms",
+        *(f"{low / 1e3:g}-{high / 1e3:g} ms" for low, high in pairwise(BUCKET_ENDS_US)),
+        f">{BUCKET_ENDS_US[-1] / 1e3:g} ms",
     ]
-
-
-def bands_by_kind(residuals: Iterable[Residuals]) -> dict[str, list[Band]]:
-    """Bands of each kind over all data sets; a kind with too few rows has none."""
-    by_key: dict[str, list[Residuals]] = {}
-    for one in residuals:
-        by_key.setdefault(one.key, []).append(one)
-    bands = {
-        key: residual_bands(
-            np.concatenate([one.predicted_us for one in several]),
-            np.concatenate([one.measured_us for one in several]),
-        )
-        for key, several in sorted(by_key.items())
+    return {
+        name: (measured_us >= low) & (measured_us < high)
+        for name, (low, high) in zip(names, pairwise(ends), strict=True)
     }
-    return {key: found for key, found in bands.items() if found}

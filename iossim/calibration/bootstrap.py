@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import lsq_linear
 
-from iossim.calibration.fit import OUTLIER, Fit, relative_errors, start_like
+from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.parameter_space import PARAMETERS, bounds, scales, values
 from iossim.calibration.samples import Samples
 
@@ -114,7 +114,7 @@ def _errors(samples: Sequence[Samples], vector: Floats, count: int) -> Floats:
     begin = count
     for one in samples:
         end = begin + one.basis.shape[1]
-        parts += relative_errors(one, start_like(one, vector[:count]), one.basis @ vector[begin:end])
+        parts += relative_errors(one, profile_at(one, vector[:count]), one.basis @ vector[begin:end])
         begin = end
     return np.concatenate(parts)
 

@@ -14,7 +14,6 @@ from math import floor, log10
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.accuracy import Residuals, bands_by_kind, gpu_times, residuals_by_kind
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap
 from iossim.calibration.calibration_notes import few_rows, poorly_explained, usable
 from iossim.calibration.fit import Fit, fit
@@ -22,6 +21,7 @@ from iossim.calibration.measurement import MeasurementError, MeasurementSet
 from iossim.calibration.operator import HELD_OUT_FRACTION
 from iossim.calibration.parameter_space import PARAMETERS, with_values
 from iossim.calibration.recording import Recording, weighted
+from iossim.calibration.residuals import Residuals, bands_by_kind, gpu_times, residuals_by_kind
 from iossim.calibration.samples import Samples
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import DataSet, KindError, Provenance

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from iossim.calibration.accuracy import gpu_times
 from iossim.calibration.fit import Fit
 from iossim.calibration.labels import check_label
 from iossim.calibration.measurement import MeasurementSet
 from iossim.calibration.parameter_space import PARAMETERS
 from iossim.calibration.plausibility import check_plausible
 from iossim.calibration.recording import Recording
+from iossim.calibration.residuals import gpu_times
 from iossim.devices.profile import DeviceProfile
 
 #: A row that is off by more than this counts far less than its square would.

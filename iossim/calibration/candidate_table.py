@@ -42,14 +42,13 @@ class CandidateTable:
         profile: DeviceProfile, alternatives: Iterable[Sequence[Candidate]], recorded: Sequence[Recorded] = ()
     ) -> CandidateTable:
         """The candidates of each operator that ``profile``'s libraries have, with what was recorded of each."""
-        own = profile.architecture
         kernels: list[Kernel] = []
         counts: list[int] = []
         library: list[bool] = []
         matches: list[bool] = []
         per_operator: list[int] = []
         for index, candidates in enumerate(alternatives):
-            known = [one for one in candidates if one.architectures is None or own in one.architectures]
+            known = [one for one in candidates if one.runs_on(profile.architecture)]
             for candidate in known:
                 kernels += candidate.kernels
                 counts.append(len(candidate.kernels))
@@ -70,6 +69,20 @@ class CandidateTable:
         """The candidates of operators that were measured alone."""
         lowered = (family(m.operator.op.kind).lower(m.operator.step()) for m in measurements)
         return CandidateTable.of(profile, lowered, [Recorded.of(measurement) for measurement in measurements])
+
+    def where(self, chosen: NDArray[np.bool_]) -> CandidateTable:
+        """The operators where ``chosen``, shape ``[operators]``, is True, without lowering them again."""
+        candidates = np.diff(self.operator_begin)
+        keeps_candidate = np.repeat(chosen, candidates)
+        keeps_kernel = np.repeat(keeps_candidate, np.diff(self.candidate_begin))
+        return CandidateTable(
+            self.kernels[keeps_kernel],
+            _begins(np.diff(self.candidate_begin)[keeps_candidate]),
+            _begins(candidates[chosen]),
+            self.kernel_count[keeps_candidate],
+            self.is_library_call[keeps_candidate],
+            self.is_recorded[keeps_candidate],
+        )
 
     @property
     def operators(self) -> int:
@@ -143,7 +156,7 @@ def _from_kernels(kernels: Sequence[str], kind: str) -> re.Pattern[str] | None:
     return None
 
 
-def _begins(counts: Sequence[int]) -> NDArray[np.int64]:
+def _begins(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     begins = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=begins[1:])
     return begins

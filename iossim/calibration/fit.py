@@ -68,7 +68,7 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
     count = len(origin)
     starts: list[Floats] = []
     for one in samples:
-        device_us, _ = one.predict(start_like(one, origin))
+        device_us, _ = one.predict(profile_at(one, origin))
         coefficients = fit_overhead(one.basis, one.latency_us, device_us, one.least_us)
         starts.append(np.minimum(coefficients, _MOST_OVERHEAD_US))
     offsets = np.cumsum([count, *map(len, starts)])
@@ -79,7 +79,7 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
         parts: list[Floats] = []
         for index, one in enumerate(samples):
             overhead_us = one.basis @ vector[offsets[index] : offsets[index + 1]]
-            parts += relative_errors(one, start_like(one, vector[:count]), overhead_us)
+            parts += relative_errors(one, profile_at(one, vector[:count]), overhead_us)
         parts.append(_PRIOR_WEIGHT * (vector[:count] - origin) / width)
         evaluations += 1
         joined = np.concatenate(parts)
@@ -113,7 +113,7 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
     )
 
 
-def start_like(one: Samples, vector: Floats) -> DeviceProfile:
+def profile_at(one: Samples, vector: Floats) -> DeviceProfile:
     """The profile of a set of samples with the parameters of a vector."""
     return with_values(one.profile, values(vector))
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from iossim.calibration.accuracy import gpu_times
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.measurement import MeasurementError, MeasurementSet
+from iossim.calibration.residuals import gpu_times
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.compute_capability import Architecture
 from iossim.devices.load import device, device_names

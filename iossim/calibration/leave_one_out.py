@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import iossim.devices.transfer
-from iossim.calibration.accuracy import Residuals, bands_by_kind, gpu_times, residuals_by_kind
 from iossim.calibration.bands import band_key
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.measurement import Measurement, MeasurementSet
 from iossim.calibration.parameter_space import PARAMETERS, with_values
 from iossim.calibration.recording import default_weight
+from iossim.calibration.residuals import Residuals, bands_by_kind, gpu_times, residuals_by_kind
 from iossim.calibration.samples import OperatorSamples
-from iossim.calibration.subset import samples_where
 from iossim.calibration.transfer import CALL, donor, neutral, refined_values, transferred
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.transfer import Donor, TransferTable
@@ -203,10 +202,10 @@ def _left_out(chip: _Chip, donors: Sequence[Donor], count: int, seed: int) -> li
             places = np.flatnonzero(is_sampled)
             drawn = np.zeros(len(keys), dtype=np.bool_)
             drawn[places] = draw([measured.measurements[place] for place in places.tolist()], count, seed)
-            few = replace(samples_where(samples, drawn), weight=float(drawn.sum()))
+            few = replace(samples.where(drawn), weight=float(drawn.sum()))
             better = with_values(guess, refined_values(guess, few, donors))
             rest = is_sampled & ~drawn
-            refined = {one.key: one for one in _residuals(measured, samples_where(samples, rest), keys[rest], better)}
+            refined = {one.key: one for one in _residuals(measured, samples.where(rest), keys[rest], better)}
         rows += [LeftOut(chip.name, profile.name, one, refined.get(one.key)) for one in zero_shot]
     return rows
 

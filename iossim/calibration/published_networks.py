@@ -19,7 +19,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.measurement import MeasurementSet, StageMeasurement
 from iossim.calibration.parameter_space import FittedParameter, with_values
 from iossim.calibration.samples import SequenceSamples
-from iossim.calibration.validation.stages import can_be_priced, stage_us
+from iossim.calibration.stage_price import can_be_priced, stage_us
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network

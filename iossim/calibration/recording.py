@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from iossim.calibration.bands import band_key
 from iossim.calibration.measurement import Header, MeasurementSet
 from iossim.calibration.samples import OperatorSamples
-from iossim.calibration.subset import samples_where
 from iossim.devices.profile import DeviceProfile
 
 #: What a row of a kind counts. Element-wise rows tell two parameters, and are all alike.
@@ -65,7 +64,7 @@ class Recording:
 
     def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:
         """The samples of some rows, with the weight of all."""
-        return samples_where(self.samples, chosen)
+        return self.samples.where(chosen)
 
     def keys_where(self, chosen: NDArray[np.bool_]) -> list[str]:
         return [key for key, is_chosen in zip(self.keys, chosen.tolist(), strict=True) if is_chosen]

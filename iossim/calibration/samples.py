@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +13,6 @@ from iossim.backends.simulator.kernel_times import device_rates
 from iossim.calibration.candidate_table import CandidateTable
 from iossim.calibration.host_overhead import least_device_us, overhead_basis
 from iossim.calibration.measurement import Measurement, MeasurementSet
-from iossim.calibration.operator import HELD_OUT_FRACTION
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.lowering.kernel import Candidate
@@ -74,6 +73,12 @@ class OperatorSamples:
             least_device_us(measured.header),
             weight,
             measured.header.includes_gaps,
+        )
+
+    def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:
+        """The samples where ``chosen``, shape ``[samples]``, is True; they count together as all did."""
+        return replace(
+            self, table=self.table.where(chosen), latency_us=self.latency_us[chosen], basis=self.basis[chosen]
         )
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
@@ -153,12 +158,3 @@ def _sums(parts: Floats, begin: NDArray[np.int64]) -> Floats:
     total = np.concatenate([[0.0], np.cumsum(parts)])
     sums: Floats = total[begin[1:]] - total[begin[:-1]]
     return sums
-
-
-def split(
-    measured: MeasurementSet, fraction: float = HELD_OUT_FRACTION
-) -> tuple[list[Measurement], list[Measurement]]:
-    """The measurements whose shapes a fit may see, and those held out."""
-    seen = [m for m in measured.measurements if not m.operator.is_held_out(fraction)]
-    held_out = [m for m in measured.measurements if m.operator.is_held_out(fraction)]
-    return seen, held_out

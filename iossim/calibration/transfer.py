@@ -19,7 +19,6 @@ from iossim.calibration.measurement import MeasurementError, MeasurementSet
 from iossim.calibration.parameter_space import PARAMETERS, bounds, scales, to_vector, values, with_values
 from iossim.calibration.plausibility import check_plausible
 from iossim.calibration.samples import OperatorSamples
-from iossim.devices.parameters import EngineOverheads, ModelParameters
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.transfer import (
     ARITHMETIC,
@@ -116,18 +115,6 @@ def donor(profile: DeviceProfile, boards: Sequence[str] = (), fitted: Mapping[st
         peak_gflops_per_watt=facts_of(profile).peak_gflops_per_watt,
         values=dict(own),
     )
-
-
-def transferred_parameters(
-    facts: DeviceProfile, calibrated: Sequence[DeviceProfile]
-) -> tuple[ModelParameters, EngineOverheads]:
-    """Parameters of a device of which only the datasheet is known, from calibrated ones.
-
-    What cannot be fitted (and the host's part of the engine) stays as ``facts`` has it. Raises ValueError if there are no
-    calibrated devices.
-    """
-    given = transferred(facts, [donor(profile) for profile in calibrated])
-    return given.parameters, given.engine
 
 
 def transferred(profile: DeviceProfile, donors: Sequence[Donor]) -> DeviceProfile:

@@ -90,6 +90,10 @@ class Candidate:
     is_library_call: bool = True
     architectures: frozenset[Architecture] | None = None
 
+    def runs_on(self, architecture: Architecture) -> bool:
+        """Whether the libraries for an architecture have the kernels."""
+        return self.architectures is None or architecture in self.architectures
+
 
 def ceil_div(count: int, size: int) -> int:
     """How many pieces of ``size`` cover ``count``."""

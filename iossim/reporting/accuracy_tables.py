@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from iossim.calibration.accuracy import Accuracy
 from iossim.calibration.bands import key_of
 from iossim.calibration.leave_one_out import SAMPLED_KIND, LeaveOneOut
 from iossim.calibration.operator_kinds import ALIASES
-from iossim.calibration.validation.accuracy import Accuracy
 from iossim.calibration.validation.engines import EngineAgreement
 from iossim.calibration.validation.networks import NetworkEvaluation
 from iossim.calibration.validation.operators import OperatorEvaluation
@@ -271,7 +271,7 @@ def transfer_table(found: LeaveOneOut) -> Table:
     for device, own in groupby(sorted(found.rows, key=lambda row: row.device), key=lambda row: row.device):
         rows.append({"op": device})
         for row in own:
-            accuracy = Accuracy.of(row.zero_shot.predicted_us, row.zero_shot.measured_us)
+            accuracy = row.zero_shot.accuracy
             refined = row.refined
             rows.append(
                 {
@@ -281,9 +281,7 @@ def transfer_table(found: LeaveOneOut) -> Table:
                     "median": _percent(accuracy.median_error),
                     "bias": _percent(accuracy.bias),
                     "tau": accuracy.kendall_tau,
-                    "refined": None
-                    if refined is None
-                    else _mean(Accuracy.of(refined.predicted_us, refined.measured_us)),
+                    "refined": None if refined is None else _mean(refined.accuracy),
                 }
             )
     return _without_wrapped_numbers(records_table("", rows, columns))

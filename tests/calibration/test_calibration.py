@@ -10,12 +10,12 @@ import pytest
 from synthetic import TRUTH, measured, scaled, true_profile
 
 import iossim
-from iossim.calibration.accuracy import gpu_times
 from iossim.calibration.calibrate import KEPT_RESAMPLES, Calibration, DeviceData, calibrate
 from iossim.calibration.measurement import MeasurementError
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.operator_interval import interval
 from iossim.calibration.recording import Recording
+from iossim.calibration.residuals import gpu_times
 from iossim.calibration.samples import SequenceSamples
 from iossim.devices.load import device
 

@@ -7,7 +7,6 @@ import pytest
 from synthetic import measured, true_profile
 
 from iossim.calibration.samples import OperatorSamples
-from iossim.calibration.subset import samples_where
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -17,7 +16,7 @@ def test_the_same_as_lowering_the_rows_alone(seed: int) -> None:
     chosen = np.random.default_rng(seed).random(40) < 0.5
     rows = [row for row, is_chosen in zip(several.measurements, chosen, strict=True) if is_chosen]
     alone = OperatorSamples.of(several, rows, profile, 3.0)
-    part = samples_where(OperatorSamples.of(several, several.measurements, profile, 3.0), chosen)
+    part = OperatorSamples.of(several, several.measurements, profile, 3.0).where(chosen)
     np.testing.assert_array_equal(part.latency_us, alone.latency_us)
     np.testing.assert_array_equal(part.table.kernels, alone.table.kernels)
     for mine, other in zip(part.predict(profile), alone.predict(profile), strict=True):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from iossim.calibration.accuracy import Residuals
 from iossim.calibration.leave_one_out import LeaveOneOut, LeftOut
 from iossim.calibration.measurement import Header, Measurement, MeasurementSet
 from iossim.calibration.operator_kinds import parse_description
+from iossim.calibration.residuals import Residuals
 from iossim.calibration.validation.engines import EngineAgreement
 from iossim.calibration.validation.networks import NetworkEvaluation, NetworkLatency, SchedulerOrder
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators

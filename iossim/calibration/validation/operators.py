@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.calibration.accuracy import Accuracy, buckets
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.measurement import Measurement, MeasurementSet
 from iossim.calibration.operator import HELD_OUT_FRACTION
 from iossim.calibration.operator_interval import interval
 from iossim.calibration.samples import OperatorSamples
-from iossim.calibration.validation.accuracy import Accuracy, buckets
 from iossim.calibration.validation.roofline import CalibratedRoofline, Roofs
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision

@@ -9,7 +9,6 @@ from typing import Any
 
 from iossim.calibration.bands import key_of
 from iossim.calibration.leave_one_out import FEWEST_ROWS, SAMPLED_KIND, LeaveOneOut, LeftOut, leave_one_out
-from iossim.calibration.validation.accuracy import Accuracy
 from iossim.calibration.validation.data_sets import DataSets, read_data_sets
 from iossim.calibration.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
 from iossim.calibration.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
@@ -145,12 +144,8 @@ def _transfer_json(found: LeaveOneOut) -> dict[str, Any]:
                 "device": row.device,
                 "data_set": row.zero_shot.data_set,
                 "kind": row.kind,
-                "zero_shot": Accuracy.of(row.zero_shot.predicted_us, row.zero_shot.measured_us).to_json(),
-                "refined": (
-                    None
-                    if row.refined is None
-                    else Accuracy.of(row.refined.predicted_us, row.refined.measured_us).to_json()
-                ),
+                "zero_shot": row.zero_shot.accuracy.to_json(),
+                "refined": (None if row.refined is None else row.refined.accuracy.to_json()),
             }
             for row in found.rows
         ],

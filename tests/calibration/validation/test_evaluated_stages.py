@@ -14,7 +14,8 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.measurement import Header, MeasurementSet, StageMeasurement
 from iossim.calibration.operator import Operator
 from iossim.calibration.operator_kinds import parse_description
-from iossim.calibration.validation.stages import evaluate_stages, stage_us
+from iossim.calibration.stage_price import stage_us
+from iossim.calibration.validation.stages import evaluate_stages
 from iossim.devices.load import device
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision

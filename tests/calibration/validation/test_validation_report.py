@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from made_sets import DEVICE, made_set
 
-from iossim.calibration.accuracy import Residuals
 from iossim.calibration.leave_one_out import LeaveOneOut, LeftOut
 from iossim.calibration.measurement_set import write_measurements
+from iossim.calibration.residuals import Residuals
 from iossim.calibration.validation.report import PARTS, validate
 from iossim.devices.load import device
 from iossim.devices.provenance import KindError
