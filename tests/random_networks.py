@@ -17,12 +17,17 @@ from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.split import Split
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
 
 
-def random_network(seed: int, blocks: int = 2, units: int = 6) -> Network:
-    """Convolutions of all sorts (many of one input), sums and concats, with or without activation."""
+def random_network(seed: int, blocks: int = 2, units: int = 6, movers: bool = False) -> Network:
+    """Convolutions of all sorts (many of one input), sums and concats, with or without activation.
+
+    With ``movers`` there are many concats (of concats, of inputs, of one value twice), splits and slices of channels.
+    """
     generator = random.Random(seed)
     b = GraphBuilder(f"random{seed}")
     x = b.input("x", (generator.choice([1, 2]), 3, generator.choice([7, 8]), generator.choice([7, 8])))
@@ -36,7 +41,10 @@ def random_network(seed: int, blocks: int = 2, units: int = 6) -> Network:
                 source = generator.choice([values[0], values[0], *values])
                 same_shape = [v for v in values if b.types[v].shape == b.types[source].shape]
                 same_size = [v for v in values if b.types[v].shape[2:] == b.types[source].shape[2:]]
-                kind = generator.choice(["conv"] * 5 + ["add", "concat"])
+                kinds = ["conv"] * 5 + ["add", "concat"]
+                if movers:
+                    kinds += ["concat"] * 3 + (["split", "slice"] if b.types[source].shape[1] > 1 else [])
+                kind = generator.choice(kinds)
                 with b.unit(name, kind):
                     if kind == "conv":
                         y = random_convolution(
@@ -44,13 +52,26 @@ def random_network(seed: int, blocks: int = 2, units: int = 6) -> Network:
                         )
                     elif kind == "add":
                         y = b.add(Add(), source, generator.choice(same_shape), name=name)
+                    elif kind == "concat":
+                        terms = [generator.choice(same_size) for _ in range(generator.randint(1, 3) if movers else 1)]
+                        y = b.add(Concat(), source, *terms, name=name)
                     else:
-                        y = b.add(Concat(), source, generator.choice(same_size), name=name)
+                        y = random_part(b, generator, source, name, kind)
                 values.append(y)
             x = values[-1]
     readers = {value for node in b._nodes for value in node.inputs}
-    unread = [node.name for node in b._nodes if node.name not in readers and node.name != x]
+    unread = [value for node in b._nodes for value in node.outputs if value not in readers and value != x]
     return b.network([x, *unread])
+
+
+def random_part(b: GraphBuilder, generator: random.Random, source: str, name: str, kind: str) -> str:
+    """Some of the channels of a value, by a slice; or the last part of a split."""
+    channels = b.types[source].shape[1]
+    cut = generator.randint(1, channels - 1)
+    if kind == "slice":
+        return b.add(Slice((cut,), (channels,), (1,), (1,)), source, name=name)
+    parts = b.add_all(Split(1, (cut, channels - cut)), source, name=name)
+    return parts[-1]
 
 
 Style = tuple[int, int, Op | None]

@@ -11,70 +11,113 @@ import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from iossim.errors import GraphError, ScheduleError
-from iossim.execution.plan import Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.memory import arena_of
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses, covered
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.batch import Strategy
 
+#: Bytes of memory that holds no value: floating-point numbers made of them are NaN.
+_POISON = 0xFF
+
 
 def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int | None = None) -> dict[str, Array]:
-    """The graph's outputs by name, from arrays for its inputs.
+    """The arrays of the plan's outputs by name, from arrays for its inputs.
 
-    ``seed`` draws an interleaving of the queues; None takes the order of issue. Raises GraphError where ``inputs`` are
-    not the graph's, ScheduleError where a launch reads what is not there yet (a plan with a race).
+    ``seed`` draws an interleaving of the queues; None takes the order of issue. A plan whose memory is planned runs in one
+    arena of just its size, in which all that holds no value is NaN. Raises GraphError where ``inputs`` are not the
+    plan's, ScheduleError where a launch reads what is not there yet (a plan with a race).
     """
     graph = network.graph
     if plan.graph_hash != graph.hash:
         raise ScheduleError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
-    for name in graph.inputs:
+    for name in plan.inputs:
         if name not in inputs:
             raise GraphError(f"no array for input {name!r}; give one of {graph.types[name]}")
         if inputs[name].shape != graph.types[name].shape:
             raise GraphError(
                 f"input {name!r} has shape {list(inputs[name].shape)}; give an array of {graph.types[name]}"
             )
-    memory = _Memory(plan, {name: inputs[name] for name in plan.inputs})
+    memory = _Memory(plan)
+    for name in plan.inputs:
+        memory.write(name, inputs[name])
     weights = _Weights(network)
-    for launch in plan.launches if seed is None else _interleaving(plan, random.Random(seed)):
-        run = _run_merged if launch.strategy is Strategy.MERGE else _run_unit
-        results = run(network, launch, [memory.read(name, launch) for name in launch.reads], weights)
-        for name, array in zip(launch.writes, results, strict=True):
+    for work in _in_order(plan) if seed is None else _interleaving(plan, random.Random(seed)):
+        read, written = accesses(work)
+        arrays = [memory.read(name, work) for name in read]
+        if isinstance(work, Copy):
+            results = arrays
+        elif work.strategy is Strategy.MERGE:
+            results = _run_merged(network, work, arrays, weights)
+        else:
+            results = _run_unit(network, work, arrays, weights)
+        if isinstance(work, Launch) and work.workspace is not None:
+            memory.poison(work.workspace)
+        # The workspace, if there is one, is the last that is written, and has no result.
+        for name, array in zip(written, results, strict=False):
             memory.write(name, array)
-        memory.release(launch.reads)
-    return {name: weights.take(name) if name in graph.constants else memory.output(name) for name in graph.outputs}
+        memory.release(read)
+    return {name: memory.read(name, None).copy() for name in plan.outputs}
 
 
 class _Memory:
-    """The buffers that are alive: a storage is dropped when the last of its reads is done."""
+    """The storages of a plan: in one arena where the plan says so, else each allocated when it is first written.
 
-    def __init__(self, plan: Plan, inputs: Mapping[str, Array]) -> None:
+    A storage is dropped, or poisoned in the arena, when the last of its reads is done.
+    """
+
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._arrays: dict[str, Array] = dict(inputs)
-        reads = [name for launch in plan.launches for name in launch.reads]
+        self._arena = None if plan.offsets is None else np.full(plan.arena_bytes, _POISON, dtype=np.uint8)
+        self._arrays: dict[str, Array] = {}
+        self._written: defaultdict[str, list[Region]] = defaultdict(list)
+        reads = [name for command in plan.commands for name in accesses(command)[0]]
         self._reads_left = Counter(plan.region(name).storage for name in (*reads, *plan.outputs))
 
     def write(self, name: str, array: Array) -> None:
-        if self._reads_left[name]:
-            self._arrays[name] = array
-
-    def read(self, name: str, reader: Launch) -> Array:
-        if self._plan.region(name).storage not in self._arrays:
-            raise ScheduleError(f"{reader} reads {name!r}, which is not written yet; the plan lacks an event")
-        return self.output(name)
-
-    def output(self, name: str) -> Array:
         region = self._plan.region(name)
-        array = self._arrays[region.storage]
-        return array if region.storage == name else array[:, region.begin : region.end]
+        if self._reads_left[region.storage]:
+            self._array(name)[...] = array
+            self._written[region.storage].append(region)
+
+    def read(self, name: str, reader: Launch | Copy | None) -> Array:
+        region = self._plan.region(name)
+        if not covered(region, self._written[region.storage]):
+            raise ScheduleError(
+                f"{reader or 'the host'} reads {name!r}, which is not written yet; the plan lacks an event"
+            )
+        return self._array(name)
+
+    def poison(self, storage: str) -> None:
+        if self._arena is not None:
+            self._arena[arena_of(self._plan, self._plan.buffers[storage])] = _POISON
 
     def release(self, names: Sequence[str]) -> None:
+        inputs = {self._plan.region(name).storage for name in self._plan.inputs}
         for name in names:
             storage = self._plan.region(name).storage
             self._reads_left[storage] -= 1
-            if not self._reads_left[storage]:
-                del self._arrays[storage]
+            if not self._reads_left[storage] and storage not in inputs:
+                self.poison(storage)
+                self._arrays.pop(storage, None)
+                self._written.pop(storage, None)
+
+    def _array(self, name: str) -> Array:
+        region = self._plan.region(name)
+        storage = self._plan.buffers[region.storage]
+        if storage.name not in self._arrays:
+            dtype, shape = storage.type.dtype.numpy, storage.type.shape
+            if self._arena is None:
+                self._arrays[storage.name] = np.empty(shape, dtype)
+            else:
+                own = self._arena[arena_of(self._plan, storage)]
+                self._arrays[storage.name] = own.view(dtype).reshape(shape)
+        array = self._arrays[storage.name]
+        return array if storage.name == name else array[:, region.begin : region.end]
 
 
 class _Weights:
@@ -123,9 +166,16 @@ def _run_merged(network: Network, launch: Launch, arrays: Sequence[Array], weigh
     return list(results)
 
 
-def _interleaving(plan: Plan, generator: random.Random) -> Iterator[Launch]:
+def _in_order(plan: Plan) -> Iterator[Launch | Copy]:
+    """The order of issue."""
+    for command in plan.commands:
+        if isinstance(command, Launch | Copy):
+            yield command
+
+
+def _interleaving(plan: Plan, generator: random.Random) -> Iterator[Launch | Copy]:
     """An order that the plan allows: between two synchronises, each step runs the head of a queue drawn from those that wait for nothing."""
-    pending: defaultdict[Queue, deque[Launch | Record | Wait]] = defaultdict(deque)
+    pending: defaultdict[Queue, deque[Launch | Copy | Record | Wait]] = defaultdict(deque)
     fired: set[int] = set()
     for command in (*plan.commands, Synchronize()):
         if not isinstance(command, Synchronize):
@@ -143,5 +193,5 @@ def _interleaving(plan: Plan, generator: random.Random) -> Iterator[Launch]:
             head = pending[generator.choice(ready)].popleft()
             if isinstance(head, Record):
                 fired.add(head.event)
-            elif isinstance(head, Launch):
+            elif isinstance(head, Launch | Copy):
                 yield head

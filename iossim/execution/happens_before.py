@@ -1,6 +1,6 @@
 """The happens-before checker: proves that a plan computes the same however its queues interleave.
 
-Each queue counts its launches, and carries a *vector clock*: for every queue, how many of its launches are sure to
+Each queue counts its launches and copies, and carries a *vector clock*: for every queue, how many of those are sure to
 have run (Fidge 1988, Mattern 1989). A record copies its queue's clock into the event, a wait takes the maximum of
 both, a synchronise gives everyone the maximum of all. An access then happens before another exactly if the other's
 clock has reached its count. Two accesses *conflict* if they touch the same memory and one of them writes.
@@ -9,54 +9,59 @@ clock has reached its count. Two accesses *conflict* if they touch the same memo
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iossim.errors import ScheduleError
-from iossim.execution.plan import Launch, Plan, Queue, Record, Region, Synchronize, Wait
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses, covered
 
 Clock = dict[Queue, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
-    """A launch touches memory; it is launch number ``count`` of ``queue``."""
+class Access:
+    """A command touches memory: it is number ``count`` of ``queue``, and sees ``clock``.
+
+    The host's accesses have no queue: it fills the inputs before all, and reads the outputs when it has synchronised.
+    """
 
     who: str
     buffer: str
     region: Region
     writes: bool
+    is_scratch: bool
     queue: Queue | None
     count: int
+    clock: Clock
 
-    def happens_before(self, clock: Clock) -> bool:
-        """Whether it is sure to have run for one that sees ``clock``; the host's inputs always have."""
-        return self.queue is None or clock.get(self.queue, 0) >= self.count
+    def happens_before(self, other: Access) -> bool:
+        """Whether it is sure to have run when ``other`` runs."""
+        return self.queue is None or other.clock.get(self.queue, 0) >= self.count
 
 
-def check_happens_before(plan: Plan) -> None:
-    """Raise ScheduleError, naming the pair of accesses, unless ``plan`` is free of races.
+def timed_accesses(plan: Plan) -> Iterator[Access]:
+    """All accesses of a plan in the order of issue, the host's to inputs first and to outputs last.
 
-    Proved are: each read comes after a write of all it reads, the host's reads of the outputs included; of two
-    accesses that conflict one is sure to come first; each wait is for an event recorded before, and once.
+    Raises ScheduleError for a wait whose event is not recorded before, or an event that is recorded twice.
     """
     clocks: defaultdict[Queue, Clock] = defaultdict(dict)
     synchronised: Clock = {}
     events: dict[int, Clock] = {}
-    accesses: defaultdict[str, list[_Access]] = defaultdict(list)
     for name in plan.inputs:
-        region = plan.region(name)
-        accesses[region.storage].append(_Access("the host", name, region, True, None, 0))
+        yield Access("the host", name, plan.region(name), True, False, None, 0, {})
     for command in plan.commands:
         match command:
-            case Launch():
-                clock = _joined(clocks[command.queue], synchronised)
-                count = clock.get(command.queue, 0) + 1
-                touched = [(name, False) for name in command.reads] + [(name, True) for name in command.writes]
-                for name, writes in touched:
-                    access = _Access(str(command), name, plan.region(name), writes, command.queue, count)
-                    _check(access, accesses[access.region.storage], clock)
-                    accesses[access.region.storage].append(access)
-                clocks[command.queue] = {**clock, command.queue: count}
+            case Launch() | Copy():
+                seen = _joined(clocks[command.queue], synchronised)
+                count = seen.get(command.queue, 0) + 1
+                workspace = command.workspace if isinstance(command, Launch) else None
+                for names, writes in zip(accesses(command), (False, True), strict=True):
+                    for name in names:
+                        scratch = name == workspace
+                        yield Access(
+                            str(command), name, plan.region(name), writes, scratch, command.queue, count, seen
+                        )
+                clocks[command.queue] = {**seen, command.queue: count}
             case Record():
                 if command.event in events:
                     raise ScheduleError(
@@ -74,28 +79,70 @@ def check_happens_before(plan: Plan) -> None:
                 for clock in clocks.values():
                     synchronised = _joined(synchronised, clock)
     for name in plan.outputs:
-        # The host knows of what it has synchronised with, and of nothing after.
-        region = plan.region(name)
-        _check(_Access("the host", name, region, False, None, 0), accesses[region.storage], synchronised)
+        yield Access("the host", name, plan.region(name), False, False, None, 0, synchronised)
 
 
-def _check(access: _Access, earlier: list[_Access], clock: Clock) -> None:
-    """Compare an access that sees ``clock`` with all that were issued before it to the same storage."""
-    verb = "writes" if access.writes else "reads"
-    written = False
-    for other in earlier:
-        if not other.region.overlaps(access.region) or not (other.writes or access.writes):
-            continue
-        if not other.happens_before(clock):
+def check_happens_before(plan: Plan) -> None:
+    """Raise ScheduleError, naming the pair of accesses, unless ``plan`` is free of races.
+
+    Proved are: each read sees what was last written to all that it reads, the host's reads of the outputs included, and
+    nothing that was written to the same memory for another buffer; of two accesses that conflict one is sure to come
+    first; each wait is for an event recorded before, and once. Workspaces are memory like any other, of which nothing
+    is read by another command.
+    """
+    earlier: defaultdict[str, list[Access]] = defaultdict(list)
+    shared = _sharing(plan)
+    for access in timed_accesses(plan):
+        storage = access.region.storage
+        _check(access, earlier[storage], [other for name in shared[storage] for other in earlier[name]])
+        earlier[storage].append(access)
+
+
+def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) -> None:
+    """Compare an access with those issued before it to the same storage, and to others that share its memory."""
+    conflicting = [other for other in same if other.region.overlaps(access.region)]
+    for other in (*conflicting, *foreign):
+        if (other.writes or access.writes) and not other.happens_before(access):
             raise ScheduleError(
-                f"{access.who} {verb} {access.buffer!r}, {other.who} {'writes' if other.writes else 'reads'} "
+                f"{access.who} {_verb(access)} {access.buffer!r}, {other.who} {_verb(other)} "
                 f"{other.buffer!r}, and nothing orders the two; put an event or a synchronise between them"
             )
-        written |= other.writes and other.region.contains(access.region)
-    if not access.writes and not written:
+    if access.writes:
+        return
+    spoilers = [other for other in foreign if other.writes]
+    written = [
+        other.region
+        for other in conflicting
+        if other.writes and not other.is_scratch and all(spoiler.happens_before(other) for spoiler in spoilers)
+    ]
+    if not covered(access.region, written):
+        if spoilers and any(other.writes for other in conflicting):
+            raise ScheduleError(
+                f"{access.who} reads {access.buffer!r}, to whose memory {spoilers[-1].who} writes {spoilers[-1].buffer!r}; "
+                "plan the memory again"
+            )
         raise ScheduleError(
             f"{access.who} reads {access.buffer!r}, which nothing has written before; launch what makes it first"
         )
+
+
+def _verb(access: Access) -> str:
+    return "writes" if access.writes else "reads"
+
+
+def _sharing(plan: Plan) -> dict[str, list[str]]:
+    """For each storage the others that take some of the same bytes."""
+    found: dict[str, list[str]] = {storage.name: [] for storage in plan.storages}
+    if plan.offsets is None:
+        return found
+    placed = sorted((plan.offsets[storage.name], storage.name, storage.bytes) for storage in plan.storages)
+    for index, (begin, name, size_bytes) in enumerate(placed):
+        for other_begin, other, _ in placed[index + 1 :]:
+            if other_begin >= begin + size_bytes:
+                break
+            found[name].append(other)
+            found[other].append(name)
+    return found
 
 
 def _joined(left: Clock, right: Clock) -> Clock:

@@ -3,99 +3,256 @@
 Two engines keep them apart. The *paper* engine lets the host wait for the device between two stages, unless both have
 a single group and so share stream 0 (as the published engine does). The *graph* engine never returns to the host:
 a stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds.
+
+By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
+``in_place`` values lie where :mod:`iossim.execution.placement` says, and what then is no work is not launched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
+from typing import TYPE_CHECKING
 
+from iossim.errors import ScheduleError
 from iossim.execution.engine import Engine
-from iossim.execution.plan import Buffer, Command, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.placement import Placement, Slot, placed
+from iossim.execution.plan import (
+    Buffer,
+    Command,
+    Copy,
+    Launch,
+    Plan,
+    Queue,
+    Record,
+    Synchronize,
+    Wait,
+    workspace_buffer,
+)
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from iossim.execution.backend import Choices
 
 MAIN = Queue(0, 0)
 
+Work = Launch | Copy
 
-def lower_schedule(schedule: Schedule, network: Network, engine: str = Engine.PAPER) -> Plan:
+
+def lower_schedule(
+    schedule: Schedule,
+    network: Network,
+    engine: str = Engine.PAPER,
+    *,
+    in_place: bool = False,
+    choices: Choices | None = None,
+) -> Plan:
     """The plan of a schedule on one device; ``engine`` is ``paper`` or ``graph``.
 
-    Raises ScheduleError if the schedule does not fit the network, OptionError for an unknown engine.
+    ``choices`` give each launch its algorithm and workspace. Raises ScheduleError if the schedule does not fit the
+    network, OptionError for an unknown engine.
     """
     separated = _SEPARATORS[Engine.named(engine)]
     fit(schedule, network)
+    lowering = _Lowering(network, placed(network) if in_place else None, choices)
     graph = network.graph
-    buffers = {name: Buffer(name, graph.types[name]) for name in graph.inputs}
-    launches: list[list[Launch]] = []
-    for stage in schedule.stages:
-        if stage.strategy == "merge":
-            launches.append([_merged_launch(network, stage, buffers)])
-        else:
-            launches.append(_concurrent_launches(network, stage, buffers))
+    for name in graph.inputs:
+        lowering.buffer(name)
+    stages = [
+        lowering.stage(
+            [[network.unit_index[name] for name in group] for group in stage.groups],
+            Strategy.MERGE if stage.strategy == Strategy.MERGE.label else Strategy.CONCURRENT,
+        )
+        for stage in schedule.stages
+    ]
     outputs = tuple(name for name in graph.outputs if name not in graph.constants)
-    commands = tuple(separated(launches))
-    return Plan(graph.hash, buffers, graph.inputs, outputs, commands)
+    return lowering.plan(tuple(separated(stages)), graph.inputs, outputs)
 
 
-def _concurrent_launches(network: Network, stage: Stage, buffers: dict[str, Buffer]) -> list[Launch]:
-    """The units of each group in order; the host issues group after group, as the published engine does."""
-    launches: list[Launch] = []
-    for stream, group in enumerate(stage.groups):
-        for name in group:
-            unit = network.units[network.unit_index[name]]
-            for value in unit.outputs:
-                buffers[value] = Buffer(value, network.graph.types[value])
+def lower_stage(
+    network: Network,
+    groups: Sequence[Sequence[int]],
+    strategy: Strategy,
+    engine: str = Engine.PAPER,
+    *,
+    in_place: bool = False,
+    choices: Choices | None = None,
+) -> Plan:
+    """The plan of one stage by itself: what a backend measures.
+
+    ``groups`` are indices of the network's units, each group in execution order (one group where they merge). The inputs
+    of the plan are the values that they read and none of them makes, its outputs those that are read elsewhere. Raises
+    ScheduleError for units that do not merge, OptionError for an unknown engine.
+    """
+    separated = _SEPARATORS[Engine.named(engine)]
+    graph = network.graph
+    units = [network.units[unit] for group in groups for unit in group]
+    made = {value for unit in units for value in unit.outputs}
+    inputs = tuple(dict.fromkeys(value for unit in units for value in unit.inputs if value not in made))
+    inside = {graph.nodes[node].name for unit in units for node in unit.nodes}
+    outputs = tuple(
+        value
+        for unit in units
+        for value in unit.outputs
+        if value in graph.outputs or any(reader.name not in inside for reader in graph.consumers[value])
+    )
+    lowering = _Lowering(network, placed(network) if in_place else None, choices)
+    for value in inputs:
+        lowering.buffer(value)
+    return lowering.plan(tuple(separated([lowering.stage(groups, strategy)])), inputs, outputs)
+
+
+class _Lowering:
+    """Lowers stage by stage; ``buffers`` grows."""
+
+    def __init__(self, network: Network, placement: Placement | None, choices: Choices | None) -> None:
+        self.network, self.placement, self.choices = network, placement, choices
+        self.buffers: dict[str, Buffer] = {}
+        self.workspaces: dict[Queue, int] = {}
+
+    def plan(self, commands: tuple[Command, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Plan:
+        for queue, size_bytes in sorted(self.workspaces.items()):
+            workspace = workspace_buffer(queue, size_bytes)
+            self.buffers[workspace.name] = workspace
+        return Plan(self.network.graph.hash, self.buffers, inputs, outputs, commands)
+
+    def stage(self, groups: Sequence[Sequence[int]], strategy: Strategy) -> list[Work]:
+        """The work of a stage; the host issues group after group, as the published engine does."""
+        if strategy is Strategy.MERGE:
+            if len(groups) != 1:
+                raise ScheduleError(f"a merged stage has one group, not {len(groups)}; give its units as one")
+            return self._merged(groups[0])
+        work: list[Work] = []
+        for stream, group in enumerate(groups):
             queue = Queue(MAIN.device, stream)
-            launches.append(Launch((name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue))
-    return launches
+            for unit in group:
+                work += self._unit(unit, queue)
+        return work
+
+    def buffer(self, value: str, slot: Slot | None = None, name: str | None = None) -> str:
+        """Make sure of the buffer of a value: at its place, or at ``slot`` under another ``name``."""
+        name = name or value
+        if name in self.buffers:
+            return name
+        types = self.network.graph.types
+        if slot is None:
+            slot = self._slot(value)
+        if slot.value == name:
+            self.buffers[name] = Buffer(name, types[name])
+        else:
+            outer = self.buffers[self.buffer(slot.value)]
+            begin = slot.channel_begin + outer.channel_begin
+            self.buffers[name] = Buffer(name, types[value], outer.view_of or outer.name, begin)
+        return name
+
+    def _slot(self, value: str) -> Slot:
+        return Slot(value, 0) if self.placement is None else self.placement.slot(value)
+
+    def _unit(self, index: int, queue: Queue) -> list[Work]:
+        unit = self.network.units[index]
+        for value in (*unit.inputs, *unit.outputs):
+            self.buffer(value)
+        if self.placement is not None and index in self.placement.moves:
+            return [
+                Copy(term, self._place(term, slot, f"{term}@{slot.value}:{slot.channel_begin}"), unit.name, queue)
+                for term, slot in self.placement.moves[index]
+            ]
+        return [self._launch((unit.name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue)]
+
+    def _place(self, value: str, slot: Slot, name: str) -> str:
+        """The buffer ``name`` for a copy of a value at ``slot``, wherever that value's own place is."""
+        outer = self._slot(slot.value)
+        return self.buffer(value, Slot(outer.value, outer.channel_begin + slot.channel_begin), name)
+
+    def _merged(self, indices: Sequence[int]) -> list[Work]:
+        """One stacked convolution into one buffer, of which the outputs of its parts are channel slices.
+
+        Parts that have a place of their own, in a concat, are copied there; unless all have, side by side in the same
+        order: then the convolution writes there itself.
+        """
+        network = self.network
+        units = [network.units[index] for index in indices]
+        names = tuple(unit.name for unit in units)
+        merged = merged_convolution(network, indices)
+        values = [unit.outputs[0] for unit in units]
+        self.buffer(merged.input)
+        slots = [self._slot(value) for value in values]
+        begins = merged.channel_begin[: len(values)]
+        first = slots[0]
+        together = first.value != values[0] and all(
+            slot == Slot(first.value, first.channel_begin + begin) for slot, begin in zip(slots, begins, strict=True)
+        )
+        whole = "merged:" + "+".join(names)
+        if together:
+            outer = self.buffers[self.buffer(first.value)]
+            begin = outer.channel_begin + first.channel_begin
+            self.buffers[whole] = Buffer(whole, merged.output, outer.view_of or outer.name, begin)
+            for value in values:
+                self.buffer(value)
+        else:
+            self.buffers[whole] = Buffer(whole, merged.output)
+        work: list[Work] = [self._launch(names, Strategy.MERGE, (merged.input,), (whole,), MAIN)]
+        if together:
+            return work
+        for unit, value, slot, begin in zip(units, values, slots, begins, strict=True):
+            part = value if slot.value == value else f"{value}@{whole}"
+            self.buffers[part] = Buffer(part, network.graph.types[value], whole, begin)
+            if part != value:
+                work.append(Copy(part, self.buffer(value), unit.name, MAIN))
+        return work
+
+    def _launch(
+        self,
+        names: tuple[str, ...],
+        strategy: Strategy,
+        reads: tuple[str, ...],
+        writes: tuple[str, ...],
+        queue: Queue,
+    ) -> Launch:
+        launch = Launch(names, strategy, reads, writes, queue)
+        if self.choices is None:
+            return launch
+        choice = self.choices(names, strategy)
+        if not choice.workspace_bytes:
+            return replace(launch, algorithm=choice.algorithm)
+        self.workspaces[queue] = max(self.workspaces.get(queue, 0), choice.workspace_bytes)
+        return replace(launch, algorithm=choice.algorithm, workspace=workspace_buffer(queue, 0).name)
 
 
-def _merged_launch(network: Network, stage: Stage, buffers: dict[str, Buffer]) -> Launch:
-    """One stacked convolution into one buffer; the outputs of its parts are channel slices of that."""
-    (names,) = stage.groups
-    units = [network.unit_index[name] for name in names]
-    merged = merged_convolution(network, units)
-    whole = Buffer("merged:" + "+".join(names), merged.output)
-    buffers[whole.name] = whole
-    for unit, begin in zip(units, merged.channel_begin, strict=False):
-        (value,) = network.units[unit].outputs
-        buffers[value] = Buffer(value, network.graph.types[value], whole.name, begin)
-    return Launch(tuple(names), Strategy.MERGE, (merged.input,), (whole.name,), MAIN)
-
-
-def _synchronise_between(stages: list[list[Launch]]) -> Iterator[Command]:
+def _synchronise_between(stages: list[list[Work]]) -> Iterator[Command]:
     """The paper engine: a device synchronise unless the stages on both sides run in stream 0 alone."""
     before: set[Queue] = set()
-    for launches in stages:
-        queues = {launch.queue for launch in launches}
-        if before and before | queues != {MAIN}:
+    for stage in stages:
+        queues = {work.queue for work in stage}
+        if before and queues and before | queues != {MAIN}:
             yield Synchronize()
-        yield from launches
-        before = queues
+        yield from stage
+        before = queues or before
     yield Synchronize()
 
 
-def _fork_and_join(stages: list[list[Launch]]) -> Iterator[Command]:
+def _fork_and_join(stages: list[list[Work]]) -> Iterator[Command]:
     """The graph engine: side streams wait for stream 0 before their first launch of a stage, and it for their last."""
     event = count()
-    for launches in stages:
-        side = sorted({launch.queue for launch in launches} - {MAIN})
+    for stage in stages:
+        side = sorted({work.queue for work in stage} - {MAIN})
         if side:
             yield Record(fork := next(event), MAIN)
             for queue in side:
                 yield Wait(fork, queue)
-        yield from launches
+        yield from stage
         for queue in side:
             yield Record(join := next(event), queue)
             yield Wait(join, MAIN)
     yield Synchronize()
 
 
-_SEPARATORS: dict[Engine, Callable[[list[list[Launch]]], Iterator[Command]]] = {
+_SEPARATORS: dict[Engine, Callable[[list[list[Work]]], Iterator[Command]]] = {
     Engine.PAPER: _synchronise_between,
     Engine.GRAPH: _fork_and_join,
 }

@@ -7,7 +7,7 @@ how an executor computes a unit, so that a simulator, a GPU and NumPy run the sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -180,6 +180,16 @@ def accesses(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
             return (command.source,), (command.target,)
         case _:
             return (), ()
+
+
+def covered(region: Region, parts: Sequence[Region]) -> bool:
+    """Whether parts of a storage cover all of ``region``."""
+    reached = region.begin
+    for part in sorted(parts, key=lambda part: part.begin):
+        if part.begin > reached:
+            break
+        reached = max(reached, part.end)
+    return reached >= region.end
 
 
 def workspace_buffer(queue: Queue, size_bytes: int) -> Buffer:

@@ -51,15 +51,22 @@ class GraphBuilder:
 
     def add(self, op: Op, *inputs: str, name: str | None = None) -> str:
         """Add an op with one output; returns the name of its value, which is the op's."""
+        (value,) = self.add_all(op, *inputs, name=name)
+        return value
+
+    def add_all(self, op: Op, *inputs: str, name: str | None = None) -> tuple[str, ...]:
+        """Add an op; returns the names of its values: the op's, with a number behind it where there are several."""
         name = name or f"{op.kind}_{len(self._nodes)}"
-        (self.types[name],) = self._infer(op, name, inputs)
+        types = self._infer(op, name, inputs)
+        values = (name,) if len(types) == 1 else tuple(f"{name}.{index}" for index in range(len(types)))
+        self.types.update(zip(values, types, strict=True))
         index = len(self._nodes)
-        self._nodes.append(Node(name, op, inputs, (name,)))
+        self._nodes.append(Node(name, op, inputs, values))
         if self._open_unit is not None:
             self._open_unit.append(index)
         else:
             self._start_unit(name, op.kind.capitalize(), [index])
-        return name
+        return values
 
     def conv(
         self,

@@ -1,0 +1,135 @@
+"""Memory planning: storages at offsets of one arena, so that what is never needed at the same time shares memory.
+
+Two storages may share bytes only if every access to one *happens before* every access to the other: a plan's queues run
+in any order that its events allow, so positions in the list of commands say nothing. Storages that may not share
+*interfere*. Finding the least arena is bin packing (NP-hard); taken is the best of a few greedy orders, each storage at
+the lowest offset that its neighbours leave (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
+Inference", 2020: greedy by size is the best of theirs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.execution.happens_before import Access, timed_accesses
+from iossim.execution.plan import ALIGNMENT_BYTES, Buffer, Plan, Queue
+
+
+def plan_memory(plan: Plan) -> Plan:
+    """The plan with its storages at offsets of one arena, each a multiple of 256 bytes.
+
+    Inputs keep their memory to the end, so that the plan can run again without filling them; outputs from their first
+    write to the end.
+    """
+    storages = plan.storages
+    interferes = interference(plan)
+    sizes = [-(-storage.bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for storage in storages]
+    degree = interferes.astype(np.int64) @ np.array(sizes, dtype=np.int64)
+    orders: tuple[Callable[[int], tuple[int, ...]], ...] = (
+        lambda i: (-sizes[i], i),
+        lambda i: (-int(degree[i]), -sizes[i], i),
+        lambda i: (i,),
+        lambda i: (-sizes[i] * int(degree[i]), i),
+    )
+    best: list[int] = []
+    least = -1
+    for key in orders:
+        offsets = _packed(sorted(range(len(storages)), key=key), sizes, interferes)
+        peak = max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
+        if least < 0 or peak < least:
+            best, least = offsets, peak
+    names = [storage.name for storage in storages]
+    return replace(plan, offsets=dict(zip(names, best, strict=True)), arena_bytes=max(0, least))
+
+
+def interference(plan: Plan) -> NDArray[np.bool_]:
+    """Which storages (in the order of ``plan.storages``) may not share memory, shape ``[storages, storages]``."""
+    index = {storage.name: number for number, storage in enumerate(plan.storages)}
+    queues = {queue: column for column, queue in enumerate(plan.queues)}
+    shape = (len(index), max(1, len(queues)))
+    first = np.full(shape, np.iinfo(np.int64).max)  # what is sure to have run at every access
+    last = np.zeros(shape, dtype=np.int64)  # the last access of each queue
+    for access in timed_accesses(plan):
+        row = index[access.region.storage]
+        _see(access, queues, first[row], last[row])
+    for name in plan.inputs:
+        # Filled before everything, and kept for the next run.
+        first[index[plan.region(name).storage]] = 0
+    kept = [index[plan.region(name).storage] for name in (*plan.inputs, *plan.outputs)]
+    last[kept] = np.iinfo(np.int64).max
+    before = (first[None, :, :] >= last[:, None, :]).all(axis=2)  # [a, b]: all of a happens before all of b
+    apart: NDArray[np.bool_] = before | before.T
+    never = (last == 0).all(axis=1)  # not accessed at all: holds nothing
+    apart |= never[:, None] | never[None, :]
+    result: NDArray[np.bool_] = ~apart
+    np.fill_diagonal(result, False)
+    return result
+
+
+def memory_lower_bound_bytes(plan: Plan) -> int:
+    """What no arena can be smaller than: the most that is alive at once if all runs in the order of issue."""
+    alive = _lifetimes(plan)
+    events: dict[int, int] = {}
+    for storage in plan.storages:
+        if storage.name in alive:
+            begin, end = alive[storage.name]
+            size = -(-storage.bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            events[2 * begin] = events.get(2 * begin, 0) + size
+            events[2 * end + 1] = events.get(2 * end + 1, 0) - size
+    total = most = 0
+    for time in sorted(events):
+        total += events[time]
+        most = max(most, total)
+    return most
+
+
+def _lifetimes(plan: Plan) -> dict[str, tuple[int, int]]:
+    """The first and last access of each storage, by its number in the order of issue."""
+    numbered: dict[str, tuple[int, int]] = {}
+    number = 0
+    command: tuple[Queue | None, int] = (None, 0)
+    for access in timed_accesses(plan):
+        if (access.queue, access.count) != command:
+            number, command = number + 1, (access.queue, access.count)
+        name = access.region.storage
+        numbered[name] = (numbered.get(name, (number, number))[0], number)
+    for name in plan.inputs:
+        numbered[plan.region(name).storage] = (0, number)
+    return numbered
+
+
+def _see(access: Access, queues: Mapping[Queue, int], first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
+    for queue, column in queues.items():
+        first[column] = min(first[column], access.clock.get(queue, 0))
+    if access.queue is not None:
+        column = queues[access.queue]
+        last[column] = max(last[column], access.count)
+
+
+def _packed(order: Sequence[int], sizes: Sequence[int], interferes: NDArray[np.bool_]) -> list[int]:
+    """Each storage in turn at the lowest offset where it meets no other that it interferes with."""
+    offsets = [-1] * len(sizes)
+    for index in order:
+        taken = sorted(
+            (offsets[other], offsets[other] + sizes[other])
+            for other in np.flatnonzero(interferes[index]).tolist()
+            if offsets[other] >= 0
+        )
+        offset = 0
+        for begin, end in taken:
+            if begin - offset >= sizes[index]:
+                break
+            offset = max(offset, end)
+        offsets[index] = offset
+    return offsets
+
+
+def arena_of(plan: Plan, storage: Buffer) -> slice:
+    """The bytes of a storage in the arena of a plan whose memory is planned."""
+    assert plan.offsets is not None, "plan the memory first"
+    begin = plan.offsets[storage.name]
+    return slice(begin, begin + storage.bytes)

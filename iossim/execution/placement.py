@@ -1,0 +1,124 @@
+"""Where values lie, so that moving data is no work: terms of a concat inside its result, parts of a split inside its input.
+
+A unit that is nothing but a concatenation of channels launches nothing where each term is written into its slice of the
+result by whatever makes it; one that only splits channels, or takes a slice of them, launches nothing at all. This is
+read off the graph alone, not off a schedule, so that a unit costs the same in every stage it may be in.
+
+A term cannot be written in place, and is copied, if it is an input of the network, lies elsewhere already (in another
+concat, or earlier in this one; it is a part of a split), or belongs to a merged convolution that puts it elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from iossim.ir.graph import Graph, Node
+from iossim.ir.network import Network
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.split import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Channels of another value, from ``channel_begin`` on."""
+
+    value: str
+    channel_begin: int
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """What of a network's values lies inside another.
+
+    ``slots`` holds the values that lie inside another one, directly: that may lie in a third. ``moves`` holds for each unit
+    (index) that launches nothing of its own what it must copy, and where to, in order.
+    """
+
+    network: Network
+    slots: Mapping[str, Slot]
+    moves: Mapping[int, tuple[tuple[str, Slot], ...]]
+
+    def slot(self, value: str) -> Slot:
+        """The outermost value that a value lies in, and where: itself, if in none."""
+        found = Slot(value, 0)
+        while found.value in self.slots:
+            outer = self.slots[found.value]
+            found = Slot(outer.value, outer.channel_begin + found.channel_begin)
+        return found
+
+    def signature(self, unit: int) -> str:
+        """What of the placement changes how long a unit takes, as text: equal units of equal text do equal work.
+
+        Which terms it copies; and, for more than one image, which of its operands are strided because they lie inside
+        others.
+        """
+        network = self.network
+        found = network.units[unit]
+        parts = []
+        if unit in self.moves:
+            parts.append("copies:" + ",".join(str(found.inputs.index(term)) for term, _ in self.moves[unit]))
+        types = network.graph.types
+        strided = [
+            str(index)
+            for index, name in enumerate((*found.inputs, *found.outputs))
+            if name in self.slots and types[name].shape[0] > 1
+        ]
+        if strided:
+            parts.append("strided:" + ",".join(strided))
+        return ";".join(parts)
+
+
+def placed(network: Network) -> Placement:
+    """The placement of all values of a network."""
+    graph = network.graph
+    slots: dict[str, Slot] = {}
+    movers = {index: node for index, unit in enumerate(network.units) if (node := _mover(network, unit.nodes))}
+    moves: dict[int, tuple[tuple[str, Slot], ...]] = dict.fromkeys(movers, ())
+    for node in movers.values():
+        if not isinstance(node.op, Concat):
+            for value, begin in zip(node.outputs, _begins(graph, node), strict=True):
+                slots[value] = Slot(node.inputs[0], begin)
+    for index, node in movers.items():
+        if isinstance(node.op, Concat):
+            copied = []
+            for term, begin in zip(node.inputs, _begins(graph, node), strict=True):
+                slot = Slot(node.outputs[0], begin)
+                if term in graph.inputs or term in slots:
+                    copied.append((term, slot))
+                else:
+                    slots[term] = slot
+            moves[index] = tuple(copied)
+    return Placement(network, slots, moves)
+
+
+def _mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
+    """The one op of a unit, if it only moves whole channels."""
+    if len(nodes) != 1:
+        return None
+    graph = network.graph
+    node = network.graph.nodes[nodes[0]]
+    rank = len(graph.types[node.inputs[0]].shape)
+    if rank < 2 or any(name in graph.constants for name in node.inputs):
+        return None
+    match node.op:
+        case Concat() | Split():
+            moves = node.op.axis % rank == 1
+        case Slice():
+            moves = [axis % rank for axis in node.op.axes] == [1] and node.op.steps == (1,)
+        case _:
+            moves = False
+    return node if moves else None
+
+
+def _begins(graph: Graph, node: Node) -> Iterator[int]:
+    """The first channel of each term of a concat in its result, or of each output of a split or slice in its input."""
+    if isinstance(node.op, Slice):
+        channels = graph.types[node.inputs[0]].shape[1]
+        yield range(channels)[slice(node.op.starts[0], node.op.ends[0])].start
+        return
+    begin = 0
+    for value in node.inputs if isinstance(node.op, Concat) else node.outputs:
+        yield begin
+        begin += graph.types[value].shape[1]
