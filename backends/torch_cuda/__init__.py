@@ -1,0 +1,1 @@
+"""PyTorch: a network as a module (baselines and oracle), and a backend that runs plans on CUDA streams."""

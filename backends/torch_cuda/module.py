@@ -1,0 +1,76 @@
+"""A network as a ``torch.nn.Module``: what a user of PyTorch would run, and an oracle that shares no code with NumPy's.
+
+The graph is traced once into a ``torch.fx.GraphModule``: its ``forward`` is plain generated Python of torch's own
+functions, which eager mode runs without any work of ours between two ops, and which torch.compile reads whole. Units and
+blocks mean nothing here; every value is dropped after its last reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import fx
+
+from iossim.backends.torch_cuda.operators import Operand, apply
+from iossim.backends.torch_cuda.tensors import arithmetic, device_of, to_array, to_tensor
+from iossim.errors import GraphError
+from iossim.execution.backend import BackendError
+from iossim.ir.graph import Graph
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+
+
+def torch_module(graph: Graph, device: str = "cpu") -> fx.GraphModule:
+    """The module whose ``forward`` takes the graph's inputs in order and returns a tuple of its outputs.
+
+    Weights are buffers on ``device``. Raises BackendError naming the op that torch does not cover.
+    """
+    root = torch.nn.Module()
+    traced = fx.Graph()
+    tracer = fx.proxy.GraphAppendingTracer(traced)
+    values: dict[str, Operand] = {
+        name: fx.Proxy(traced.placeholder(f"input{index}"), tracer) for index, name in enumerate(graph.inputs)
+    }
+    for index, (name, constant) in enumerate(graph.constants.items()):
+        root.register_buffer(f"constant{index}", to_tensor(constant.load(), device))
+        values[name] = fx.Proxy(traced.get_attr(f"constant{index}"), tracer)
+    for node in graph.nodes:
+        try:
+            made = apply(node.op, [values[name] for name in node.inputs], graph.input_types(node))
+        except BackendError as error:
+            raise BackendError(f"op {node.name!r}: {error}") from None
+        values.update(zip(node.outputs, made, strict=True))
+    traced.output(tuple(values[name].node for name in graph.outputs))
+    module = fx.GraphModule(root, traced)
+    return module.eval()
+
+
+def input_tensors(graph: Graph, inputs: Mapping[str, Array], device: str) -> list[torch.Tensor]:
+    """Tensors for the graph's inputs, in order; raises GraphError where ``inputs`` are not the graph's."""
+    tensors = []
+    for name in graph.inputs:
+        expected = graph.types[name]
+        if name not in inputs:
+            raise GraphError(f"no array for input {name!r}; give one of {expected}")
+        array = inputs[name]
+        if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
+            raise GraphError(
+                f"input {name!r} is {array.dtype}[{'x'.join(map(str, array.shape))}]; give an array of {expected}"
+            )
+        tensors.append(to_tensor(array, device))
+    return tensors
+
+
+def outputs(network: Network, inputs: Mapping[str, Array], device: str | None = None) -> dict[str, Array]:
+    """The graph's outputs by name, computed eagerly by PyTorch from arrays for its inputs: an oracle.
+
+    ``device`` is ``cpu`` or ``cuda``; by default CUDA where it can be used. Raises GraphError for inputs that do not
+    fit, BackendError for an op that torch does not cover or a device that cannot be used.
+    """
+    graph, place = network.graph, device_of(device)
+    tensors = input_tensors(graph, inputs, place)
+    module = torch_module(graph, place)
+    with arithmetic(network.precision):
+        results = module(*tensors)
+    return {name: to_array(tensor) for name, tensor in zip(graph.outputs, results, strict=True)}

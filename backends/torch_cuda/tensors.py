@@ -1,0 +1,78 @@
+"""Between NumPy arrays and torch tensors, and the settings of torch's arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from iossim.execution.backend import BackendError
+from iossim.ir.op import Array
+from iossim.ir.types import DType, Precision
+
+DTYPES: dict[DType, torch.dtype] = {
+    DType.FLOAT64: torch.float64,
+    DType.FLOAT32: torch.float32,
+    DType.FLOAT16: torch.float16,
+    DType.BFLOAT16: torch.bfloat16,
+    DType.INT8: torch.int8,
+    DType.UINT8: torch.uint8,
+    DType.INT32: torch.int32,
+    DType.INT64: torch.int64,
+    DType.BOOL: torch.bool,
+}
+
+
+def to_tensor(array: Array, device: str = "cpu") -> torch.Tensor:
+    """A tensor of its own memory on ``device``, of the array's shape and element type."""
+    own = np.array(array, order="C")
+    # torch does not know ml_dtypes: bf16 travels as the integers of its bits.
+    if own.dtype == DType.BFLOAT16.numpy:
+        return torch.from_numpy(own.view(np.int16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(own).to(device)
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """An array of its own memory, of the tensor's shape and element type."""
+    own = tensor.detach().cpu().contiguous()
+    if own.dtype is torch.bfloat16:
+        bits: Array = own.view(torch.int16).numpy().copy()
+        return bits.view(DType.BFLOAT16.numpy)
+    array: Array = own.numpy().copy()
+    return array
+
+
+def device_of(name: str | None = None) -> str:
+    """``cuda`` where it can be used, else ``cpu``; a given name is checked.
+
+    Raises BackendError for an unknown device, and for CUDA where torch cannot use it.
+    """
+    usable = bool(torch.cuda.is_available())
+    if name is None:
+        return "cuda" if usable else "cpu"
+    if name not in ("cpu", "cuda"):
+        raise BackendError(f"torch runs on no device {name!r} here; known: cpu, cuda")
+    if name == "cuda" and not usable:
+        raise BackendError("torch cannot use CUDA on this machine; install a CUDA build of torch and a driver")
+    return name
+
+
+@contextmanager
+def arithmetic(precision: Precision) -> Iterator[None]:
+    """Inference with the fastest deterministic algorithm of cuDNN, and with TF32 only where the precision says so.
+
+    The settings are global to torch: they are put back.
+    """
+    tf32 = precision is Precision.TF32
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        with (
+            torch.inference_mode(),
+            torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=True, allow_tf32=tf32),
+        ):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)

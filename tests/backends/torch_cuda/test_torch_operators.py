@@ -1,0 +1,220 @@
+"""Every op kind in torch computes what NumPy does, on tensors and traced into a module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from iossim.errors import GraphError
+from iossim.execution.backend import BackendError
+from iossim.ir.constants import ArrayConstant, dtype_of
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Array, Op, op_class
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.local_response_norm import LocalResponseNorm
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.split import Split
+from iossim.ir.ops.transpose import Transpose
+from iossim.ir.types import Precision, TensorType
+
+pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
+
+from iossim.backends.torch_cuda.module import input_tensors, torch_module
+from iossim.backends.torch_cuda.operators import apply, covers
+from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
+
+SETTINGS = settings(max_examples=60)
+
+#: Ops and shapes of their operands: what torch spells differently from ONNX among them.
+CASES: list[tuple[Op, list[tuple[int, ...]]]] = [
+    (Add(), [(2, 3), (3,), (2, 1)]),
+    (Add(), [(2, 3)]),
+    (Mul(), [(2, 3, 4), (3, 1)]),
+    (Relu(), [(2, 3)]),
+    (Sigmoid(), [(2, 3)]),
+    (Identity(), [(2, 3)]),
+    (Clip(0.0, 6.0), [(3, 4)]),
+    (Clip(None, 0.5), [(3, 4)]),
+    (Clip(0.5, -0.5), [(3, 4)]),
+    (Clip(), [(3, 4)]),
+    (Concat(1), [(2, 3, 4), (2, 1, 4)]),
+    (Split(1, (1, 3, 2)), [(2, 6, 2)]),
+    (Slice((5, 0), (-20, 3), (0, 2), (-2, 2)), [(6, 2, 5)]),
+    (Slice((1,), (3,), (1,), (1,)), [(2, 4)]),
+    (Reshape((4, -1)), [(2, 3, 4)]),
+    (Flatten(2), [(2, 3, 4)]),
+    (Flatten(0), [(2, 3)]),
+    (Transpose((2, 0, 1)), [(2, 3, 4)]),
+    (Softmax(-1), [(2, 3, 4)]),
+    (Softmax(1, True), [(2, 3, 4)]),
+    (Gemm(), [(3, 4), (4, 5)]),
+    (Gemm(0.5, 2.0, True, True), [(4, 3), (5, 4), (3, 1)]),
+    (Gemm(-2.0), [(3, 4), (4, 5)]),
+    (MatMul(), [(2, 3, 4), (4, 5)]),
+    (MatMul(), [(4,), (2, 4, 5)]),
+    (MatMul(), [(4,), (4,)]),
+    (BatchNorm(1e-3), [(2, 3, 4, 4), (3,), (3,), (3,), (3,)]),
+    (BatchNorm(), [(2, 3), (3,), (3,), (3,), (3,)]),
+    (LocalResponseNorm(5, 0.3, 0.75, 2.0), [(2, 7, 3, 3)]),
+    (LocalResponseNorm(4, 0.3, 0.5, 1.0), [(2, 7, 3)]),
+    (LocalResponseNorm(2, 0.3, 0.5, 1.0), [(2, 7)]),
+    (GlobalAveragePool(), [(2, 3, 4, 5)]),
+    (GlobalMaxPool(), [(2, 3, 4)]),
+    (MaxPool((2, 2), (1, 1), (1, 1, 1, 1)), [(1, 2, 5, 5)]),
+    (MaxPool((3, 3), (2, 2), (0, 1, 2, 0), (1, 1), True), [(1, 2, 6, 7)]),
+    (AveragePool((3, 3), (2, 2), (1, 1, 1, 1), True, True), [(1, 2, 6, 6)]),
+    (AveragePool((2, 2), (1, 1), (1, 0, 1, 0), False, False, (2, 1)), [(1, 3, 6, 5)]),
+    (Conv((2,), (1, 0), (1,)), [(2, 4, 9), (3, 4, 3)]),
+    (Conv((1, 2), (0, 1, 2, 1), (2, 1), 2), [(2, 4, 9, 8), (6, 2, 3, 2), (6,)]),
+    (Conv((1, 1, 1), (1,) * 6, (1, 1, 1)), [(1, 2, 4, 4, 4), (3, 2, 3, 3, 3), (3,)]),
+]
+
+
+def noise(seed: int, *shape: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def types_of(arrays: Sequence[Array]) -> list[TensorType]:
+    return [TensorType(array.shape, dtype_of(array)) for array in arrays]
+
+
+def by_torch(op: Op, arrays: Sequence[Array]) -> list[Array]:
+    """Directly on tensors; the module must give the very same."""
+    tensors = [to_tensor(array) for array in arrays]
+    with arithmetic(Precision.FP32):
+        direct = [to_array(tensor) for tensor in apply(op, tensors, types_of(arrays))]
+    names = [f"x{index}" for index in range(len(arrays))]
+    types = types_of(arrays)
+    node = Node("op", op, tuple(names), tuple(f"y{index}" for index in range(len(direct))))
+    weights = {name: ArrayConstant(array) for name, array in zip(names[1:], arrays[1:], strict=True)}
+    graph = Graph.create({"x0": types[0]}, node.outputs, [node], weights)
+    with arithmetic(Precision.FP32):
+        traced = torch_module(graph)(*input_tensors(graph, {"x0": arrays[0]}, "cpu"))
+    for array, tensor in zip(direct, traced, strict=True):
+        np.testing.assert_array_equal(array, to_array(tensor))
+    return direct
+
+
+def check(op: Op, arrays: Sequence[Array], tolerance: float = 2e-5) -> None:
+    made = by_torch(op, arrays)
+    expected = op.evaluate(arrays)
+    assert len(made) == len(expected)
+    for array, other in zip(made, expected, strict=True):
+        assert array.dtype == other.dtype
+        np.testing.assert_allclose(
+            array.astype(np.float64), other.astype(np.float64), rtol=tolerance, atol=tolerance, strict=True
+        )
+
+
+@pytest.mark.parametrize(("op", "shapes"), CASES, ids=lambda value: value.signature if isinstance(value, Op) else "")
+def test_an_op_computes_what_numpy_does(op: Op, shapes: list[tuple[int, ...]]) -> None:
+    arrays = [noise(index, *shape) for index, shape in enumerate(shapes)]
+    if isinstance(op, BatchNorm):
+        arrays[4] = np.abs(arrays[4]) + np.float32(0.1)
+    check(op, arrays)
+
+
+def test_every_kind_is_a_case() -> None:
+    op_class("relu")  # imports every op
+    assert {op.kind for op, _ in CASES} == set(Op.registry)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], tuple[int, ...], tuple[int, ...]]:
+    """Kernel, strides and dilations, pads below the window's extent, and an input size that they fit."""
+    rank = draw(st.integers(1, 3))
+    parts = [tuple(draw(st.integers(1, top)) for _ in range(rank)) for top in (3, 3, 2)]
+    extent = [d * (k - 1) + 1 for k, d in zip(parts[0], parts[2], strict=True)]
+    pads = tuple(draw(st.integers(0, min(2, e - 1))) for e in extent + extent)
+    size = tuple(draw(st.integers(e, e + 4)) for e in extent)
+    return parts, pads, size
+
+
+@SETTINGS
+@given(windows(), st.booleans(), st.booleans(), st.sampled_from([MaxPool, AveragePool]), st.integers(0, 2**16))
+def test_windows_of_pooling(window, ceil_mode, include_pad, kind, seed) -> None:
+    (kernel, strides, dilations), pads, size = window
+    if kind is MaxPool:
+        op: Op = MaxPool(kernel, strides, pads, dilations, ceil_mode)
+    else:
+        op = AveragePool(kernel, strides, pads, ceil_mode, include_pad, dilations)
+    check(op, [noise(seed, 2, 2, *size)])
+
+
+@SETTINGS
+@given(windows(), st.integers(1, 2), st.integers(1, 2), st.booleans(), st.integers(0, 2**16))
+def test_windows_of_convolutions(window, groups, per_group, bias, seed) -> None:
+    (kernel, strides, dilations), pads, size = window
+    weight = noise(seed + 1, 2 * groups, per_group, *kernel)
+    arrays = [noise(seed, 2, groups * per_group, *size), weight, *([noise(seed + 2, len(weight))] if bias else [])]
+    check(Conv(strides, pads, dilations, groups), arrays)
+
+
+@SETTINGS
+@given(
+    st.lists(
+        st.tuples(st.integers(-8, 8), st.integers(-20, 20), st.sampled_from([-3, -1, 1, 2])), min_size=1, max_size=3
+    ),
+    st.permutations(range(3)),
+    st.integers(0, 2**16),
+)
+def test_slices(parts, axes, seed) -> None:
+    x = noise(seed, 4, 5, 6)
+    starts, ends, steps = zip(*parts, strict=True)
+    op = Slice(starts, ends, tuple(axes[: len(parts)]), steps)
+    assume(min(op.infer(types_of([x]))[0].shape) > 0)
+    check(op, [x])
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_half_precision_keeps_its_element_type(dtype: str) -> None:
+    element = Precision.named(dtype).storage.numpy
+    tolerance = 2e-3 if dtype == "fp16" else 2e-2
+    for op, shapes in [(Conv((1, 1), (1,) * 4), [(1, 4, 5, 5), (3, 4, 3, 3), (3,)]), (Add(), [(2, 3), (2, 3)])]:
+        check(op, [noise(index, *shape).astype(element) for index, shape in enumerate(shapes)], tolerance)
+
+
+def test_whole_numbers_move_and_add_exactly() -> None:
+    big = np.array([[2**40 + 1, -5]], dtype=np.int64)
+    for op in (Add(), Concat(1)):
+        check(op, [big, big])
+    for op in (Relu(), Clip(-2.0, 3.0), Transpose((1, 0)), Slice((1,), (-20,), (1,), (-1,))):
+        check(op, [big])
+
+
+def test_what_torch_does_not_cover_is_refused_in_one_line() -> None:
+    whole = TensorType((1, 2, 4, 4), dtype_of(np.zeros(1, np.int8)))
+    assert "int8" in covers(MaxPool((2, 2), (2, 2), (0,) * 4), [whole])
+    four = TensorType((1, 2, 4, 4, 4, 4))
+    assert "4" in covers(AveragePool((2,) * 4, (2,) * 4, (0,) * 8, dilations=(1,) * 4), [four])
+    node = Node("pool", MaxPool((2, 2), (2, 2), (0,) * 4), ("x",), ("y",))
+    graph = Graph.create({"x": whole}, ["y"], [node], {})
+    with pytest.raises(BackendError, match="op 'pool': max_pool is computed on floating-point") as caught:
+        torch_module(graph)
+    assert "\n" not in str(caught.value)
+
+
+def test_inputs_that_do_not_fit_are_refused() -> None:
+    graph = Graph.create({"x": TensorType((2, 3))}, ["y"], [Node("y", Relu(), ("x",), ("y",))], {})
+    with pytest.raises(GraphError, match="no array for input 'x'"):
+        input_tensors(graph, {}, "cpu")
+    with pytest.raises(GraphError, match="give an array of fp32"):
+        input_tensors(graph, {"x": noise(0, 3, 2)}, "cpu")
