@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
 
+from iossim.calibration.operator import Operator
 from iossim.calibration.operator_kinds import parse_description
 from iossim.calibration.predict import predict
 from iossim.devices.load import device
@@ -20,23 +22,43 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test runs in a folder of its own, with a table of which every time is a quarter above its prediction."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IOSSIM_SHARED", str(tmp_path / "nowhere"))
-    shapes = [parse_description(f"gemm m={m} n={n} k={k} trans_a=N trans_b=N") for m, n, k in ROWS]
-    lines = [
-        f"{m},{n},{k},N,N,{1.25 * each.gpu_time_us:.6f}\n"
-        for (m, n, k), each in zip(ROWS, predict(shapes, device("t4")), strict=True)
-    ]
     Path("data").mkdir()
-    Path("data/gemm.t4.csv").write_text("m,n,k,trans_a,trans_b,latency_us\n" + "".join(lines))
+    write_table(np.full(len(ROWS), 1.25))
     return tmp_path
 
 
+def shapes() -> list[Operator]:
+    return [parse_description(f"gemm m={m} n={n} k={k} trans_a=N trans_b=N") for m, n, k in ROWS]
+
+
+def held_out() -> int:
+    return sum(each.is_held_out() for each in shapes())
+
+
+def write_table(measured_over_predicted: np.ndarray) -> None:
+    predictions = predict(shapes(), device("t4"))
+    lines = [
+        f"{m},{n},{k},N,N,{ratio * each.gpu_time_us:.6f}\n"
+        for (m, n, k), each, ratio in zip(ROWS, predictions, measured_over_predicted.tolist(), strict=True)
+    ]
+    Path("data/gemm.t4.csv").write_text("m,n,k,trans_a,trans_b,latency_us\n" + "".join(lines))
+
+
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    ratios = np.resize([1.25, 0.8, 0.95], len(ROWS))
+    write_table(ratios)
     document = printed_json(capsys, "validate --data data --part operators --json")
     (found,) = document["operators"]
     assert (found["device"], found["data_set"], found["rows"]) == ("t4", "gemm.t4", 40)
-    assert found["gpu_time"]["mape"] == pytest.approx(0.2, abs=1e-4)
-    assert found["gpu_time"]["bias"] == pytest.approx(-0.2, abs=1e-4)
-    assert 0 <= found["interval_coverage"] <= 1
+    unseen = np.array([each.is_held_out() for each in shapes()])
+    errors = (1 / ratios - 1)[unseen]
+    assert found["gpu_time"]["mape"] == pytest.approx(np.abs(errors).mean(), abs=1e-4)
+    assert found["gpu_time"]["bias"] == pytest.approx(errors.mean(), abs=1e-4)
+    bands = np.array([(p.low_us, p.high_us) for p in predict(shapes(), device("t4"))])[unseen]
+    times_us = np.array([p.gpu_time_us for p in predict(shapes(), device("t4"))])[unseen] * ratios[unseen]
+    covered = ((bands[:, 0] <= times_us) & (times_us <= bands[:, 1])).mean()
+    assert 0.2 < covered < 0.8
+    assert found["interval_coverage"] == pytest.approx(covered)
     assert document["networks"] == document["engines"] == []
     # A table of the name of one that the profile was fitted to, with another error than the profile quotes.
     (note,) = document["notes"]
@@ -50,11 +72,6 @@ def test_tables_fit_eighty_columns(capsys: pytest.CaptureFixture[str], monkeypat
     assert any(line.split()[:5] == ["gemm", "40", str(held_out()), "20.0", "20.0"] for line in lines)
     assert any("orders beyond 3% are right" in line for line in lines)
     assert any("|| b" in line for line in lines)
-
-
-def held_out() -> int:
-    shapes = [parse_description(f"gemm m={m} n={n} k={k} trans_a=N trans_b=N") for m, n, k in ROWS]
-    return sum(each.is_held_out() for each in shapes)
 
 
 def test_files(capsys: pytest.CaptureFixture[str]) -> None:
