@@ -212,10 +212,12 @@ def _provenance(
     kept = {
         name: [_round(value, 3) for value in several[:KEPT_RESAMPLES].tolist()] for name, several in moved.items()
     }
-    devices = list(dict.fromkeys(one.profile.name for one in recordings))
+    note = f"fitted to operators measured on {_devices(recordings)}"
+    if further:
+        note += f" and to networks run unit after unit on {_devices(further)}"
     return Provenance(
         kind="fitted",
-        note=f"fitted to operators measured on {' and '.join(devices)}; what no data set shows is as it was set before",
+        note=f"{note}; what no data set shows is as it was set before",
         date=date,
         data_sets=[
             DataSet(
@@ -232,6 +234,10 @@ def _provenance(
         at_bounds=list(found.at_bounds),
         resamples=kept,
     )
+
+
+def _devices(several: Sequence[Recording | Samples]) -> str:
+    return " and ".join(dict.fromkeys(one.profile.name for one in several))
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from iossim.calibration.parameter_space import FittedParameter, with_values
 from iossim.calibration.samples import SequenceSamples
 from iossim.calibration.stage_price import can_be_priced, stage_us
 from iossim.devices.profile import DeviceProfile
+from iossim.devices.provenance import DataSet, Provenance
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
@@ -56,9 +57,10 @@ _STEPS = 150
 
 @dataclass(frozen=True, slots=True)
 class PublishedNetwork:
-    """A network and its published latencies by scheduler, microseconds."""
+    """A network and its published latencies by scheduler on a device, microseconds."""
 
     network: Network
+    device: str
     latency_us: dict[str, float]
 
 
@@ -68,7 +70,7 @@ def published_networks(device: str) -> list[PublishedNetwork]:
     for row in published_figures()["networks"]:
         if row["device"] == device:
             latency_us = {name: 1e3 * float(ms) for name, ms in row["latency_ms"].items()}
-            found.append(PublishedNetwork(load(row["model"], batch=row["batch"]), latency_us))
+            found.append(PublishedNetwork(load(row["model"], batch=row["batch"]), device, latency_us))
     return found
 
 
@@ -82,12 +84,12 @@ def sequences(profile: DeviceProfile) -> list[SequenceSamples]:
     ]
     found = []
     if whole:
-        found.append(SequenceSamples.of("networks", profile, whole, NETWORK_WEIGHT * len(whole)))
+        found.append(SequenceSamples.of("published networks", profile, whole, NETWORK_WEIGHT * len(whole)))
     sample = next((one.network for one in networks if one.network.name == _SAMPLE), None)
     if sample is not None:
         stages = published_stages_us(profile.name)
         single = [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]
-        found.append(SequenceSamples.of("stages", profile, single, STAGE_WEIGHT * len(single)))
+        found.append(SequenceSamples.of("published stages", profile, single, STAGE_WEIGHT * len(single)))
     return found
 
 
@@ -101,10 +103,11 @@ def fit_concurrency(
 
     Fitted are the concurrent stages of ``measured`` sets, by the graph engine, and, if ``published`` figures may be used,
     those of the profile's device. Least squares of relative errors, by Nelder and Mead's method on schedules that are found
-    anew in each of a few rounds; a weak prior toward the values that the profile has.
+    anew in each of a few rounds; a weak prior toward the values that the profile has. The provenance tells what they were
+    fitted to.
     """
     networks = published_networks(profile.name) if published else []
-    stages = [stage for one in measured for stage in one.stages if len(stage.groups) > 1 and can_be_priced(stage)]
+    stages = [stage for one in measured for stage in _concurrent(one)]
     if not networks and not stages:
         return profile
     start = _values(profile)
@@ -133,7 +136,48 @@ def fit_concurrency(
         )
         found = np.clip(result.x, low, high)
     progress("schedules", _ROUNDS, _ROUNDS)
-    return _with(profile, np.round(found, 4))
+    fitted = _with(profile, np.round(found, 4))
+    provenance = _provenance(profile, _counts(networks, measured), found)
+    return fitted.model_copy(update={"provenance": provenance})
+
+
+def _counts(networks: Sequence[PublishedNetwork], measured: Sequence[MeasurementSet]) -> list[DataSet]:
+    """What the parameters of concurrency are fitted to: published latencies, and the concurrent stages of each set."""
+    found = []
+    if networks:
+        device = networks[0].device
+        rows = sum(len(one.latency_us) for one in networks)
+        if any(one.network.name == _SAMPLE for one in networks):
+            rows += len(published_stages_us(device))
+        found.append(DataSet(name="published schedules and stages", device=device, rows=rows))
+    for one in measured:
+        rows = len(_concurrent(one))
+        if rows:
+            name = f"{one.header.data_set}, stages"
+            found.append(DataSet(name=name, device=one.device, rows=rows, libraries=dict(one.header.libraries)))
+    return found
+
+
+def _concurrent(measured: MeasurementSet) -> list[StageMeasurement]:
+    return [stage for stage in measured.stages if len(stage.groups) > 1 and can_be_priced(stage)]
+
+
+def _provenance(profile: DeviceProfile, data_sets: Sequence[DataSet], found: Floats) -> Provenance:
+    own = profile.provenance
+    rows = sum(one.rows for one in data_sets)
+    devices = " and ".join(dict.fromkeys(one.device for one in data_sets))
+    at_bounds = [
+        parameter.name
+        for parameter, value in zip(CONCURRENCY_PARAMETERS, found.tolist(), strict=True)
+        if min(value - parameter.lower, parameter.upper - value) < 1e-3 * (parameter.upper - parameter.lower)
+    ]
+    return own.model_copy(
+        update={
+            "note": f"{own.note}; crowding and the costs of the host fitted to {rows} schedules and stages on {devices}",
+            "data_sets": [*own.data_sets, *data_sets],
+            "at_bounds": [*own.at_bounds, *at_bounds],
+        }
+    )
 
 
 def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) -> Floats:

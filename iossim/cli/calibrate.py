@@ -133,9 +133,9 @@ def calibrate(
         fitted = fit_concurrency(found.profile, stages, published, show)
     write_profile(fitted, path)
     if as_json:
-        typer.echo(json.dumps(_to_json(found, path), indent=1))
+        typer.echo(json.dumps(_to_json(found, fitted, path), indent=1))
     else:
-        _print(found)
+        _print(found, fitted)
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)
 
 
@@ -169,50 +169,51 @@ def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> l
     ]
 
 
-def _to_json(found: Calibration, path: Path) -> dict[str, object]:
-    profile = found.profile
+def _to_json(found: Calibration, profile: DeviceProfile, path: Path) -> dict[str, object]:
+    rows = _rows(profile, profile is not found.profile)
     return {
         "device": profile.name,
         "profile": str(path),
-        "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in _rows(found)},
+        "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in rows},
         "provenance": profile.provenance.model_dump(mode="json", exclude={"resamples"}),
         "notes": list(found.notes),
     }
 
 
-def _rows(found: Calibration) -> list[dict[str, float | str | bool]]:
-    """The fitted parameters, their spread and bounds."""
+def _rows(profile: DeviceProfile, is_concurrency_fitted: bool) -> list[dict[str, float | str | bool | None]]:
+    """The parameters that a fit may change, their spread (None where no resample tells it) and bounds."""
     from iossim.calibration.parameter_space import PARAMETERS
+    from iossim.calibration.published_networks import CONCURRENCY_PARAMETERS
 
-    profile = found.profile
     values = profile.parameters.model_dump() | profile.engine.model_dump()
     return [
         {
             "parameter": parameter.name,
             "value": values[parameter.name],
-            "spread": profile.provenance.spread[parameter.name],
+            "spread": profile.provenance.spread.get(parameter.name),
             "lower": parameter.lower,
             "upper": parameter.upper,
             "unidentified": parameter.name in profile.provenance.unidentified,
             "at_bound": parameter.name in profile.provenance.at_bounds,
+            "fitted": parameter in PARAMETERS or is_concurrency_fitted,
         }
-        for parameter in PARAMETERS
+        for parameter in (*PARAMETERS, *CONCURRENCY_PARAMETERS)
     ]
 
 
-def _print(found: Calibration) -> None:
+def _print(found: Calibration, profile: DeviceProfile) -> None:
     from rich.console import Console
 
     from iossim.reporting.calibration import error_table, parameter_table
 
     console = Console()
-    provenance = found.profile.provenance
+    provenance = profile.provenance
     if provenance.held_out:
         console.print(error_table("Held-out shapes: errors of the GPU time", provenance.held_out))
     if provenance.cross_validated:
         console.print()
         console.print(error_table("The other shapes, cross-validated", provenance.cross_validated))
     console.print()
-    console.print(parameter_table("Parameters", _rows(found)))
+    console.print(parameter_table("Parameters", _rows(profile, profile is not found.profile)))
     for note in found.notes:
         console.print(f"note: {note}", style="dim", highlight=False, markup=False)

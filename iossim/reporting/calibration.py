@@ -23,17 +23,18 @@ def error_table(title: str, errors: Sequence[KindError]) -> Table:
     return records_table(title, [error.model_dump() for error in errors], columns)
 
 
-def parameter_table(title: str, rows: Sequence[Mapping[str, float | str | bool]]) -> Table:
-    """A row for each fitted parameter: value, bootstrapped spread, bounds, and what to think of it."""
+def parameter_table(title: str, rows: Sequence[Mapping[str, float | str | bool | None]]) -> Table:
+    """A row for each parameter: value, bootstrapped spread where there is one, bounds, and what to think of it."""
     records: list[dict[str, Cell]] = []
     for row in rows:
-        remarks = ["at bound"] * bool(row["at_bound"]) + ["unidentified"] * bool(row["unidentified"])
+        remarks = ["not fitted"] * (not row["fitted"])
+        remarks += ["at bound"] * bool(row["at_bound"]) + ["unidentified"] * bool(row["unidentified"])
         numbers = {name: f"{row[name]:.4g}" for name in ("value", "lower", "upper")}
         records.append(
             {
                 "parameter": row["parameter"],
                 "value": numbers["value"],
-                "spread": f"{row['spread']:.2g}",
+                "spread": "" if row["spread"] is None else f"{row['spread']:.2g}",
                 "bounds": f"{numbers['lower']} to {numbers['upper']}",
                 "remark": ", ".join(remarks),
             }

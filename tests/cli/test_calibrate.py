@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.calibration.measurement import Header, Measurement, MeasurementSet
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.calibration.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.calibration.measurement_set import write_measurements
 from iossim.calibration.operator_kinds import parse_description
 from iossim.calibration.parameter_space import with_values
 from iossim.calibration.predict import predict
+from iossim.calibration.stage_price import stage_us
 from iossim.devices.load import device
 from iossim.devices.write import write_profile
+from iossim.execution.engine import Engine
+from iossim.ir.types import Precision
 
 EFFICIENCY = 0.6
 
@@ -51,7 +55,8 @@ def made(name: str = "v100-sxm2", label: str = "", count: int = 64) -> Measureme
 def test_a_profile_that_the_other_commands_take(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     write_measurements(made(), Path("lab.jsonl"))
     text = printed(capsys, "calibrate --data lab.jsonl --device v100-sxm2 --folds 2")
-    for words in ("Held-out shapes", "cross-validated", "gemm_efficiency", "unidentified", "lab"):
+    shown = ("gemm_efficiency", "unidentified", "crowding", "synchronise_us", "not fitted", "lab")
+    for words in ("Held-out shapes", "cross-validated", *shown):
         assert words in text
     assert sorted(path.name for path in folder.iterdir()) == ["lab.jsonl", "v100-sxm2.calibrated.yaml"]
     found = device("./v100-sxm2.calibrated.yaml")
@@ -75,12 +80,33 @@ def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], fold
     assert found["device"] == "v100-sxm2"
     assert found["profile"] == "mine.yaml"
     assert found["parameters"]["gemm_efficiency"]["value"] == pytest.approx(EFFICIENCY, abs=0.03)
+    assert found["parameters"]["gemm_efficiency"]["fitted"]
+    crowding = found["parameters"]["crowding"]
+    assert (crowding["fitted"], crowding["spread"]) == (False, None)
+    assert crowding["value"] == device("v100-sxm2").parameters.crowding
     assert found["provenance"]["held_out_fraction"] == 0.2
     assert len(found["provenance"]["data_sets"]) == 2
     assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "b.jsonl", "mine.yaml"]
     before = Path("mine.yaml").read_text()
     assert printed_json(capsys, f"calibrate --data a.csv --data b.jsonl {options}") == found
     assert Path("mine.yaml").read_text() == before
+
+
+def test_stages_tell_of_concurrency(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iossim.calibration.published_networks._ROUNDS", 1)
+    whole = made()
+    operator = parse_description("gemm m=512 n=512 k=512 trans_a=N trans_b=T")
+    crowded = with_values(device("v100-sxm2"), {"gemm_efficiency": EFFICIENCY, "crowding": 0.5})
+    groups = ((operator,), (operator,))
+    latency_us = stage_us(groups, SimulatorCostModel(crowded, Precision.FP32, Engine.GRAPH))
+    write_measurements(replace(whole, stages=(StageMeasurement(groups, latency_us),)), Path("lab.jsonl"))
+    found = printed_json(capsys, "calibrate --data lab.jsonl --device v100-sxm2 --folds 0 --out a.yaml --json")
+    written = device("./a.yaml")
+    assert found["parameters"]["crowding"]["fitted"]
+    assert found["parameters"]["crowding"]["value"] == written.parameters.crowding
+    assert found["provenance"]["note"] == written.provenance.note
+    assert [one["name"] for one in found["provenance"]["data_sets"]] == ["lab", "lab, stages"]
+    assert written.parameters.crowding > device("v100-sxm2").parameters.crowding
 
 
 def test_a_device_of_ones_own_is_written_with_out_alone(capsys: pytest.CaptureFixture[str]) -> None:
