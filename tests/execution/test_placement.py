@@ -1,0 +1,204 @@
+"""Which units move nothing, and where values lie for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule, unscheduled
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import execute
+from iossim.errors import ScheduleError
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule, lower_stage
+from iossim.execution.memory import plan_memory
+from iossim.execution.placement import Slot, placed
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Region, Synchronize
+from iossim.execution.repeat import repeat
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.split import Split
+from iossim.models.load import load
+from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import Stage
+
+SEEDS = st.integers(0, 2**20)
+
+
+def network_of(build: Callable[[GraphBuilder], list[str]], batch: int = 1) -> Network:
+    b = GraphBuilder("made")
+    b.input("x", (batch, 4, 3, 3))
+    with b.block("only"):
+        outputs = build(b)
+    return b.network(outputs)
+
+
+def fire(b: GraphBuilder) -> list[str]:
+    """Two convolutions of one input, and their concat."""
+    left, right = b.conv("x", 2, name="left"), b.conv("x", 3, kernel=3, padding=1, name="right")
+    return [b.add(Concat(), left, right, name="cat")]
+
+
+def launched(plan: Plan) -> list[str]:
+    return [str(command) for command in plan.commands if isinstance(command, Launch | Copy)]
+
+
+def index(network: Network, *names: str) -> list[int]:
+    return [network.unit_index[name] for name in names]
+
+
+def test_terms_are_written_into_the_concat() -> None:
+    network = network_of(fire)
+    schedule = one_block(network, make_stage([["left"], ["right"]]), make_stage([["cat"]]))
+    plan = lower_schedule(schedule, network, in_place=True)
+    assert launched(plan) == ["left on queue 0:0", "right on queue 0:1"]
+    assert (plan.region("left"), plan.region("right")) == (Region("cat", 0, 2), Region("cat", 2, 5))
+    assert [storage.name for storage in plan.storages] == ["x", "cat"]
+    # One synchronise: the stage of the concat holds no work that had to be kept apart.
+    assert sum(isinstance(command, Synchronize) for command in plan.commands) == 1
+
+
+def test_a_merged_convolution_writes_into_the_concat_if_the_order_is_the_same() -> None:
+    network = network_of(fire)
+
+    def merged(*names: str) -> Plan:
+        stages = make_stage([list(names)], "merge"), make_stage([["cat"]])
+        return lower_schedule(one_block(network, *stages), network, in_place=True)
+
+    together = merged("left", "right")
+    assert launched(together) == ["left+right on queue 0:0"]
+    assert together.region("merged:left+right") == Region("cat", 0, 5)
+    swapped = merged("right", "left")
+    assert launched(swapped) == [
+        "right+left on queue 0:0",
+        "the copy of 'right@merged:right+left' to 'right' on queue 0:0",
+        "the copy of 'left@merged:right+left' to 'left' on queue 0:0",
+    ]
+    inputs = random_inputs(network)
+    expected = unscheduled(network, inputs)["cat"]
+    for plan in (together, swapped):
+        np.testing.assert_allclose(execute(plan_memory(plan), network, inputs)["cat"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_cannot_be_in_place_is_copied() -> None:
+    def build(b: GraphBuilder) -> list[str]:
+        left = b.conv("x", 2, name="left")
+        first = b.add(Concat(), left, "x", left, name="first")  # an input of the network, and a value twice
+        return [first, b.add(Concat(), first, left, name="second")]  # a concat in a concat, and a value in two
+
+    network = network_of(build)
+    placement = placed(network)
+    assert placement.slots == {"left": Slot("first", 0), "first": Slot("second", 0)}
+    assert placement.slot("left") == Slot("second", 0)
+    first, second = index(network, "first", "second")
+    assert placement.moves == {
+        first: (("x", Slot("first", 2)), ("left", Slot("first", 6))),
+        second: (("left", Slot("second", 8)),),
+    }
+    assert placement.signature(first) == "copies:1,0"
+    assert placement.signature(network.unit_index["left"]) == ""
+    plan = lower_stage(network, [index(network, "left", "first", "second")], Strategy.CONCURRENT, in_place=True)
+    assert launched(plan) == [
+        "left on queue 0:0",
+        "the copy of 'x' to 'x@first:2' on queue 0:0",
+        "the copy of 'left' to 'left@first:6' on queue 0:0",
+        "the copy of 'left' to 'left@second:8' on queue 0:0",
+    ]
+    assert {plan.region(name) for name in ("x@first:2", "left@first:6", "left@second:8")} == {
+        Region("second", 2, 6), Region("second", 6, 8), Region("second", 8, 10)
+    }  # fmt: skip
+
+
+def test_splits_and_slices_are_views() -> None:
+    def build(b: GraphBuilder) -> list[str]:
+        y = b.conv("x", 6, name="y")
+        parts = b.add_all(Split(1, (2, 4)), y, name="split")
+        tail = b.add(Slice((-2,), (100,), (1,), (1,)), parts[1], name="tail")
+        return [b.conv(parts[0], 1, name="a"), b.conv(tail, 1, name="b")]
+
+    network = network_of(build, batch=2)
+    placement = placed(network)
+    assert placement.slot("tail") == Slot("y", 4)
+    assert placement.signature(network.unit_index["b"]) == "strided:0"
+    plan = lower_stage(network, [index(network, "y", "split", "tail", "a", "b")], Strategy.CONCURRENT, in_place=True)
+    assert launched(plan) == ["y on queue 0:0", "a on queue 0:0", "b on queue 0:0"]
+    assert (plan.region("split.0"), plan.region("tail")) == (Region("y", 0, 2), Region("y", 4, 6))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(lambda b: [b.add(Concat(2), b.conv("x", 2, name="a"), b.conv("x", 2, name="b"))], id="rows"),
+        pytest.param(lambda b: [b.add(Slice((0,), (4,), (1,), (2,)), b.conv("x", 4, name="a"))], id="every other"),
+        pytest.param(lambda b: [b.add(Slice((0,), (2,), (3,), (1,)), b.conv("x", 4, name="a"))], id="columns"),
+        pytest.param(
+            lambda b: [b.add(Concat(), b.conv("x", 2, name="a"), b.constant("w", (1, 1, 3, 3)))], id="with a weight"
+        ),
+    ],
+)
+def test_other_moves_are_work(build: Callable[[GraphBuilder], list[str]]) -> None:
+    network = network_of(build)
+    assert placed(network).slots == {}
+    assert placed(network).moves == {}
+
+
+def test_a_stage_by_itself() -> None:
+    """Inputs and outputs of a stage are the values that pass its border, in place in what they are parts of."""
+    network = network_of(fire, batch=2)
+    plan = lower_stage(network, [index(network, "left"), index(network, "right")], Strategy.CONCURRENT, in_place=True)
+    assert (plan.inputs, plan.outputs) == (("x",), ("left", "right"))
+    assert plan.region("right") == Region("cat", 2, 5)
+    only_cat = lower_stage(network, [index(network, "cat")], Strategy.CONCURRENT, in_place=True)
+    assert (only_cat.inputs, only_cat.outputs, launched(only_cat)) == (("left", "right"), ("cat",), [])
+    merged = lower_stage(network, [index(network, "left", "right")], Strategy.MERGE, in_place=True)
+    assert launched(merged) == ["left+right on queue 0:0"]
+    with pytest.raises(ScheduleError, match="a merged stage has one group, not 2"):
+        lower_stage(network, [index(network, "left"), index(network, "right")], Strategy.MERGE)
+
+
+@settings(max_examples=50, deadline=None)
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans(), st.integers(1, 3))
+def test_stages_by_themselves_and_repeated_compute_what_the_graph_does(
+    drawn: int, chosen: int, engine: str, in_place: bool, copies: int
+) -> None:
+    network = random_network(drawn, movers=True)
+    inputs = random_inputs(network)
+    values = evaluate_graph(network.graph, inputs, list(network.graph.types))
+    for stage in random_schedule(network, chosen).stages:
+        single = _lowered(network, stage, engine, in_place)
+        plan = repeat(single, copies, synchronise=engine == "paper")
+        assert len(plan.launches) == copies * len(single.launches)
+        planned = plan_memory(plan)
+        check_happens_before(planned)
+        found = execute(planned, network, {name: values[name] for name in plan.inputs}, seed=chosen)
+        for name in plan.outputs:
+            np.testing.assert_allclose(found[name], values[name], rtol=1e-5, atol=1e-5)
+
+
+def _lowered(network: Network, stage: Stage, engine: str, in_place: bool) -> Plan:
+    groups = [index(network, *group) for group in stage.groups]
+    strategy = Strategy.MERGE if stage.strategy == "merge" else Strategy.CONCURRENT
+    return lower_stage(network, groups, strategy, engine, in_place=in_place)
+
+
+def test_queues_are_the_groups() -> None:
+    network = network_of(fire)
+    plan = lower_stage(network, [index(network, "left"), index(network, "right")], Strategy.CONCURRENT, "graph")
+    assert plan.queues == (Queue(0, 0), Queue(0, 1))
+    assert [type(command).__name__ for command in plan.commands] == [
+        "Record", "Wait", "Launch", "Launch", "Record", "Wait", "Synchronize"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "concats"), [("squeezenet", 8), ("inception_v3", 11)])
+def test_the_concats_of_the_zoo_move_nothing(model: str, concats: int) -> None:
+    network = load(model)
+    placement = placed(network)
+    assert len(placement.moves) == concats
+    assert all(moves == () for moves in placement.moves.values())
