@@ -1,0 +1,176 @@
+"""The backend ``onnxruntime_cpu``: plans on the machine's own processor, units by ONNX Runtime, in fp32.
+
+Its option is ``threads``, how many threads an op runs on (1): what a GPU is to its SMs, the cores are to one op, so that
+with fewer threads than cores there is room for several streams.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+
+import numpy as np
+
+from iossim.backends.onnxruntime_cpu.crew import Crew
+from iossim.backends.onnxruntime_cpu.machine import processor, usable_cores
+from iossim.backends.onnxruntime_cpu.measuring import time_programs
+from iossim.backends.onnxruntime_cpu.program import bind, make_arena, with_memory
+from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
+from iossim.errors import GraphError, OptionError, did_you_mean
+from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
+from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_stage
+from iossim.execution.plan import Plan
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import DType, Precision, TensorType
+from iossim.schedule.batch import Strategy
+
+NAME = "onnxruntime_cpu"
+#: Op kinds that ONNX Runtime can compute with blocked channels, so that there is a choice of algorithm.
+_BLOCKABLE = ("conv", "max_pool", "average_pool")
+#: How an algorithm is chosen: the plain one if it is faster by so much.
+_CHOICE_TIMING = Timing(rounds=9, warm_up=2)
+_CHOICE_MARGIN = 0.03
+
+
+def missing() -> str:
+    """Why this backend cannot run here, in one line with the remedy; empty where it can."""
+    if find_spec("onnxruntime") is None:
+        return f"backend {NAME} needs ONNX Runtime, which is not installed; run: pip install 'iossim[cpu]'"
+    if not hasattr(os, "sched_setaffinity"):
+        return f"backend {NAME} pins threads to cores, which {platform.system()} does not offer; run it on Linux"
+    return ""
+
+
+def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> OnnxRuntimeCpu:
+    """The backend; ``options`` may hold ``threads``.
+
+    Raises OptionError for any other, or a value that is no whole number above 0; BackendError for another precision than
+    fp32, and where something is missing.
+    """
+    for name in options:
+        if name != "threads":
+            raise OptionError(f"backend {NAME} has no option {name!r}; {did_you_mean(name, ['threads'])}")
+    text = options.get("threads", "1")
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionError(
+            f"option threads={text!r} of backend {NAME} is not possible: give a whole number, 1 or more"
+        )
+    if precision is not Precision.FP32:
+        raise BackendError(f"backend {NAME} computes in fp32 only, not {precision}; leave --dtype out")
+    if lacking := missing():
+        raise BackendError(lacking)
+    return OnnxRuntimeCpu(Engine(engine), int(text))
+
+
+class OnnxRuntimeCpu:
+    """Runs and times plans; a :class:`~iossim.execution.backend.Backend`.
+
+    It may use the cores that the thread that makes it may use.
+    """
+
+    def __init__(self, engine: Engine, threads: int) -> None:
+        self._engine = engine
+        self._threads = threads
+        self._cores = usable_cores()
+        self._chosen: dict[Hashable, Choice] = {}
+        self.sessions = Sessions(threads)
+        self._context = Context(
+            backend=NAME,
+            device="cpu",
+            precision=str(Precision.FP32),
+            engine=str(engine),
+            driver=platform.release(),
+            libraries=tuple((name, version(name)) for name in ("numpy", "onnxruntime")),
+            options=(("cores", str(len(self._cores))), ("processor", processor()), ("threads", str(threads))),
+        )
+
+    @property
+    def context(self) -> Context:
+        return self._context
+
+    def choices(self, network: Network) -> Choices:
+        """For each unit the algorithm that is faster alone; measured when first asked for, and kept by signature."""
+        return partial(self._choice, network)
+
+    def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """See :meth:`iossim.execution.backend.Backend.execute`."""
+        types = {name: plan.buffers[name].type for name in plan.inputs}
+        for name, expected in types.items():
+            if name not in inputs:
+                raise GraphError(f"no array for input {name!r}; give one of {expected}")
+            array = inputs[name]
+            if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
+                shape = "x".join(map(str, array.shape))
+                raise GraphError(f"input {name!r} is {array.dtype}[{shape}]; give an array of {expected}")
+        planned = with_memory(plan)
+        program = bind(planned, network, self.sessions, self._arena(planned.arena_bytes))
+        for name in plan.inputs:
+            np.copyto(program.inputs[name], inputs[name])
+        with Crew(program.streams, self._cores) as crew:
+            crew.run(program)
+        return {name: array.copy() for name, array in program.outputs.items()}
+
+    def measure(
+        self,
+        network: Network,
+        plans: Sequence[Plan],
+        timing: Timing,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Samples]:
+        """See :meth:`iossim.execution.backend.Backend.measure`.
+
+        All plans use the same arena, one after another; before each run its inputs are filled with normal noise, outside
+        the time, so that they are in a cache as if just computed (unless ``timing.cold``).
+        """
+        planned = [with_memory(plan) for plan in plans]
+        arena = self._arena(max((plan.arena_bytes for plan in planned), default=0))
+        programs = [bind(plan, network, self.sessions, arena) for plan in planned]
+        noise = _Noise(planned, timing.seed)
+        inputs = [noise.inputs(plan) for plan in planned]
+        return time_programs(programs, inputs, timing, self._cores, self._threads, progress)
+
+    def _arena(self, size_bytes: int) -> Array:
+        return make_arena(size_bytes)
+
+    def _choice(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> Choice:
+        units = [network.unit_index[name] for name in names]
+        kinds = {node.op.kind for unit in units for node in network.unit_nodes(network.units[unit])}
+        if kinds.isdisjoint(_BLOCKABLE):
+            return Choice()
+        key = (strategy, tuple(network.signatures[unit] for unit in units))
+        if key not in self._chosen:
+            plans = [
+                lower_stage(network, [units], strategy, self._engine, choices=lambda _, __, name=name: Choice(name))
+                for name in ALGORITHMS
+            ]
+            blocked, plain = (samples.median_us for samples in self.measure(network, plans, _CHOICE_TIMING))
+            self._chosen[key] = Choice(PLAIN if plain < (1 - _CHOICE_MARGIN) * blocked else BLOCKED)
+        return self._chosen[key]
+
+
+class _Noise:
+    """Made inputs for plans: normal noise from a seed, in one block of memory that all share."""
+
+    def __init__(self, plans: Sequence[Plan], seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+        most = max((sum(plan.buffers[name].type.elements for name in plan.inputs) for plan in plans), default=0)
+        self._block = self._generator.standard_normal(most, dtype=np.float32)
+
+    def inputs(self, plan: Plan) -> dict[str, Array]:
+        """An array for each input of a plan."""
+        begin, arrays = 0, {}
+        for name in plan.inputs:
+            wanted = plan.buffers[name].type
+            arrays[name] = self._array(wanted, begin)
+            begin += wanted.elements
+        return arrays
+
+    def _array(self, wanted: TensorType, begin: int) -> Array:
+        noise = self._block[begin : begin + wanted.elements].reshape(wanted.shape)
+        return noise if wanted.dtype is DType.FLOAT32 else noise.astype(wanted.dtype.numpy)

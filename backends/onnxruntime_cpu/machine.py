@@ -1,0 +1,114 @@
+"""What the processor is, and what it does besides: read from Linux, and left out where Linux does not say.
+
+Other load is what the cores that this process may use did in its stead: the time for which ``/proc/stat`` has them busy or
+stolen by a hypervisor, less the time for which this process ran. ``/proc/stat`` counts in hundredths of a second, so that
+it says something about tenths of a second and more.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_CPU = Path("/sys/devices/system/cpu")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+#: Taken where Linux does not tell the size of the last-level cache: larger than most.
+_UNKNOWN_CACHE_BYTES = 64 << 20
+
+
+def usable_cores() -> tuple[int, ...]:
+    """The cores that this thread may run on, in ascending order."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def processor() -> str:
+    """The processor's model with family, model and stepping, which tell apart what has the same name."""
+    facts: dict[str, str] = {}
+    for line in _lines(Path("/proc/cpuinfo")):
+        name, _, value = line.partition(":")
+        facts.setdefault(name.strip(), value.strip())
+    name = facts.get("model name") or facts.get("Hardware") or os.uname().machine
+    numbers = [
+        f"{what} {facts[key]}"
+        for what, key in (("family", "cpu family"), ("model", "model"), ("stepping", "stepping"))
+        if key in facts
+    ]
+    return f"{name} ({' '.join(numbers)})" if numbers else name
+
+
+def last_level_cache_bytes() -> int:
+    """The size of the largest cache that the first core sees."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    sizes = []
+    for path in _CPU.glob("cpu0/cache/index*/size"):
+        text = " ".join(_lines(path)).strip()
+        if text[:-1].isdigit() and text[-1] in units:
+            sizes.append(int(text[:-1]) * units[text[-1]])
+    return max(sizes, default=_UNKNOWN_CACHE_BYTES)
+
+
+def governor(core: int) -> str:
+    """The frequency governor of a core; empty where Linux does not say, as in most virtual machines."""
+    return " ".join(_lines(_CPU / f"cpu{core}/cpufreq/scaling_governor")).strip()
+
+
+def frequency_mhz(core: int) -> float | None:
+    """The frequency of a core now, or the nominal one in a virtual machine."""
+    current = " ".join(_lines(_CPU / f"cpu{core}/cpufreq/scaling_cur_freq")).strip()
+    if current.isdigit():
+        return int(current) / 1000
+    frequencies = [line.partition(":")[2] for line in _lines(Path("/proc/cpuinfo")) if line.startswith("cpu MHz")]
+    return float(frequencies[min(core, len(frequencies) - 1)]) if frequencies else None
+
+
+def load_average() -> float:
+    """Threads that ran or waited for a core on average over the last minute, on the whole machine."""
+    return os.getloadavg()[0]
+
+
+def involuntary_switches() -> int:
+    """How often a thread of this process lost its core to another one, since the process began."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReading:
+    """Seconds since the machine started for which the cores were busy or stolen, and for which this process ran."""
+
+    at_s: float
+    busy_s: float | None
+    own_s: float
+
+    @staticmethod
+    def take(cores: tuple[int, ...]) -> LoadReading:
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        return LoadReading(time.perf_counter(), _busy_s(cores), own.ru_utime + own.ru_stime)
+
+    def other_load_since(self, before: LoadReading) -> float:
+        """How many cores others kept busy on average since ``before``; 0 where Linux does not say."""
+        if self.busy_s is None or before.busy_s is None or self.at_s <= before.at_s:
+            return 0.0
+        others_s = (self.busy_s - before.busy_s) - (self.own_s - before.own_s)
+        return max(0.0, others_s / (self.at_s - before.at_s))
+
+
+def _busy_s(cores: tuple[int, ...]) -> float | None:
+    wanted = {f"cpu{core}" for core in cores}
+    ticks, found = 0, False
+    for line in _lines(Path("/proc/stat")):
+        name, *counts = line.split()
+        if name in wanted:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, counts[:8])
+            ticks += user + nice + system + irq + softirq + steal
+            found = True
+    return ticks / _TICKS_PER_S if found else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,181 @@
+"""Timing of plans on a machine that does other things too.
+
+In each round every plan that still lacks samples runs once, in an order drawn from the seed. A sample is *disturbed* if a
+thread of this process lost its core while it was taken, or if others kept more than a tenth of a core busy meanwhile.
+Disturbed samples are rejected; where a machine is never quiet there would be none, so that after three times the rounds
+wanted the least disturbed are kept, and the conditions say how many.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
+
+import numpy as np
+
+from iossim.backends.onnxruntime_cpu.crew import Crew
+from iossim.backends.onnxruntime_cpu.machine import (
+    LoadReading,
+    frequency_mhz,
+    governor,
+    involuntary_switches,
+    last_level_cache_bytes,
+    load_average,
+)
+from iossim.backends.onnxruntime_cpu.program import Program, Segment
+from iossim.execution.backend import Samples, Timing
+from iossim.ir.op import Array
+
+#: Rounds at most, as a multiple of those wanted.
+MOST_ROUNDS = 3
+#: Cores that others keep busy from which on a sample counts as disturbed.
+OTHER_LOAD = 0.1
+#: What the load is read over: Linux counts in hundredths of a second.
+WINDOW_S = 0.2
+#: What is streamed through to flush the caches, as a multiple of the largest.
+FLUSH = 1.25
+
+
+@dataclass(slots=True)
+class _Sample:
+    """One run of a plan, in round number ``round``."""
+
+    round: int
+    time_us: float
+    switches: int
+    other_load: float = 0.0
+
+    @property
+    def disturbed(self) -> bool:
+        return self.switches > 0 or self.other_load > OTHER_LOAD
+
+
+@dataclass
+class _Window:
+    """The samples since the load was last read."""
+
+    reading: LoadReading
+    samples: list[_Sample] = field(default_factory=list)
+
+
+def time_programs(
+    programs: Sequence[Program],
+    inputs: Sequence[Mapping[str, Array]],
+    timing: Timing,
+    cores: tuple[int, ...],
+    threads: int,
+    progress: Callable[[int, int], None],
+) -> list[Samples]:
+    """Time each program ``timing.rounds`` times, from its first command until all its streams are done.
+
+    ``inputs`` are copied into each program's buffers before it runs, outside the time. ``threads`` are those of an op:
+    where the streams' ops have more threads than there are ``cores``, they take cores from one another, and losing one
+    is no disturbance.
+    """
+    taken: list[list[_Sample]] = [[] for _ in programs]
+    total = timing.rounds * len(programs)
+    generator = np.random.default_rng(timing.seed)
+    streams = max((program.streams for program in programs), default=1)
+    flush = _Flush(streams) if timing.cold else None
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with Crew(streams, cores) as crew:
+
+            def run(number: int, round_number: int) -> _Sample:
+                for name, array in inputs[number].items():
+                    np.copyto(programs[number].inputs[name], array)
+                if flush is not None:
+                    crew.run(flush.program)
+                crowded = programs[number].streams * threads > len(cores)
+                switches = involuntary_switches()
+                begin = time.perf_counter_ns()
+                crew.run(programs[number])
+                end = time.perf_counter_ns()
+                lost = 0 if crowded else involuntary_switches() - switches
+                return _Sample(round_number, (end - begin) / 1e3, lost)
+
+            for _ in range(timing.warm_up):
+                for number in generator.permutation(len(programs)):
+                    run(number, -1)
+            window = _Window(LoadReading.take(cores))
+            for round_number in range(MOST_ROUNDS * timing.rounds):
+                lacking = [number for number, samples in enumerate(taken) if _quiet(samples) < timing.rounds]
+                if not lacking:
+                    # The last window is still to be judged.
+                    window = _judge(window, cores)
+                    lacking = [number for number, samples in enumerate(taken) if _quiet(samples) < timing.rounds]
+                    if not lacking:
+                        break
+                for number in generator.permutation(lacking):
+                    sample = run(number, round_number)
+                    taken[number].append(sample)
+                    window.samples.append(sample)
+                    if time.perf_counter() - window.reading.at_s > WINDOW_S:
+                        window = _judge(window, cores)
+                progress(sum(min(timing.rounds, _quiet(samples)) for samples in taken), total)
+            _judge(window, cores)
+    finally:
+        if collecting:
+            gc.enable()
+    progress(total, total)
+    state = _state(cores, flush)
+    return [_samples(samples, timing.rounds, state) for samples in taken]
+
+
+class _Flush:
+    """A program that drives everything else out of the caches: each stream reads its share of a large block of memory."""
+
+    def __init__(self, streams: int) -> None:
+        words = int(FLUSH * last_level_cache_bytes()) // 8
+        block = np.ones(words, dtype=np.int64)
+        self.size_bytes = block.nbytes
+        own, *others = (partial(np.max, share) for share in np.array_split(block, streams))
+        segment = Segment((own,), tuple((lane + 1, (step,)) for lane, step in enumerate(others)))
+        self.program = Program((segment,), streams, {}, {}, (), {}, 0)
+
+
+def _quiet(samples: Sequence[_Sample]) -> int:
+    return sum(not sample.disturbed for sample in samples)
+
+
+def _judge(window: _Window, cores: tuple[int, ...]) -> _Window:
+    """Give the samples of a window the load of others in it; the next window begins."""
+    now = LoadReading.take(cores)
+    load = now.other_load_since(window.reading)
+    for sample in window.samples:
+        sample.other_load = load
+    return _Window(now)
+
+
+def _samples(taken: Sequence[_Sample], rounds: int, state: Mapping[str, float | str]) -> Samples:
+    """The ``rounds`` samples that were disturbed least, in the order they were taken."""
+    disturbed = sum(sample.disturbed for sample in taken)
+    ranked = sorted(taken, key=lambda sample: (sample.disturbed, sample.switches, sample.other_load, sample.round))
+    kept = sorted(ranked[:rounds], key=lambda sample: sample.round)
+    kept_disturbed = sum(sample.disturbed for sample in kept)
+    rejected = disturbed - kept_disturbed
+    conditions = {
+        **state,
+        "rejected_share": rejected / max(1, len(taken)),
+        "disturbed_but_kept": float(kept_disturbed),
+        "involuntary_switches": float(sum(sample.switches for sample in taken)),
+        "other_load_cores": fmean(sample.other_load for sample in taken) if taken else 0.0,
+    }
+    return Samples(tuple(sample.time_us for sample in kept), rejected, conditions)
+
+
+def _state(cores: tuple[int, ...], flush: _Flush | None) -> dict[str, float | str]:
+    """What the machine is like now."""
+    state: dict[str, float | str] = {"load_average": load_average(), "cores": float(len(cores))}
+    if name := governor(cores[0]):
+        state["governor"] = name
+    if (frequency := frequency_mhz(cores[0])) is not None:
+        state["frequency_mhz"] = frequency
+    if flush is not None:
+        state["flush_bytes"] = float(flush.size_bytes)
+    return state

@@ -1,0 +1,205 @@
+"""A plan made ready to run: memory laid out, every launch bound to a session and to addresses, commands sorted by stream.
+
+All values lie in one arena of bytes at the plan's offsets. ONNX Runtime reads and writes them in place through raw
+addresses where a buffer is contiguous: whole storages, and channel slices of a single image. A channel slice of several
+images has gaps, which ONNX Runtime cannot take: it is copied from and to memory beside the arena, in the stream and in the
+time of its launch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.backends.onnxruntime_cpu.sessions import Sessions
+from iossim.errors import ScheduleError
+from iossim.execution.memory import plan_memory
+from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+
+#: One thing that a thread does: run a session, copy, release the locks of an event or take one.
+Step = Callable[[], object]
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What runs between two synchronisations: the commands of the host's stream, and those of others by their number."""
+
+    own: tuple[Step, ...]
+    others: tuple[tuple[int, tuple[Step, ...]], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A plan bound to memory; run it with a crew of ``streams``.
+
+    ``inputs`` and ``outputs`` are views of the arena by buffer name. ``locks`` are those of all events: one for each
+    wait, taken until the event is recorded. ``labels`` names steps for messages. ``staged`` counts operands that are copied.
+    """
+
+    segments: tuple[Segment, ...]
+    streams: int
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+    locks: tuple[threading.Lock, ...]
+    labels: Mapping[Step, str]
+    staged: int
+
+
+def with_memory(plan: Plan) -> Plan:
+    """The plan with its memory planned."""
+    return plan if plan.offsets is not None else plan_memory(plan)
+
+
+def make_arena(size_bytes: int) -> Bytes:
+    """Memory that begins where any offset of a plan stays aligned, its pages in place."""
+    memory = np.zeros(size_bytes + ALIGNMENT_BYTES, dtype=np.uint8)
+    memory.fill(0)  # the kernel gives pages at their first write, not when asked for zeros
+    begin = -memory.ctypes.data % ALIGNMENT_BYTES
+    return memory[begin : begin + size_bytes]
+
+
+def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> Program:
+    """Make ``plan`` (its memory planned) ready to run in ``arena``, which has at least its bytes.
+
+    Raises ScheduleError for a plan of another graph, or one that waits for what is not recorded before.
+    """
+    if plan.graph_hash != network.graph.hash:
+        raise ScheduleError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
+    return _Binder(plan, network, sessions, arena).program()
+
+
+@dataclass
+class _Binder:
+    plan: Plan
+    network: Network
+    sessions: Sessions
+    arena: Bytes
+    views: dict[str, Array] = field(default_factory=dict)
+    locks: list[threading.Lock] = field(default_factory=list)
+    labels: dict[Step, str] = field(default_factory=dict)
+    #: Steps of launches that are the same in all: a plan repeated many times binds each once.
+    launches: dict[Launch, tuple[Step, ...]] = field(default_factory=dict)
+    staged: int = 0
+
+    def program(self) -> Program:
+        # A queue that launches nothing may still pass an event on from one that does to another.
+        queues = {command.queue for command in self.plan.commands if not isinstance(command, Synchronize)}
+        lanes = {queue: lane for lane, queue in enumerate(sorted(queues))}
+        releases, takes = self._events()
+        segments: list[Segment] = []
+        steps: defaultdict[int, list[Step]] = defaultdict(list)
+        for index, command in enumerate(self.plan.commands):
+            match command:
+                case Synchronize():
+                    segments += _segment(steps)
+                    steps.clear()
+                case Launch():
+                    steps[lanes[command.queue]] += self._launch(command)
+                case Copy():
+                    steps[lanes[command.queue]].append(self._copy(command))
+                case Record():
+                    steps[lanes[command.queue]] += releases[command.event]
+                case Wait():
+                    steps[lanes[command.queue]].append(takes[index])
+        segments += _segment(steps)
+        return Program(
+            tuple(segments),
+            max(1, len(lanes)),
+            {name: self._view(name) for name in self.plan.inputs},
+            {name: self._view(name) for name in self.plan.outputs},
+            tuple(self.locks),
+            self.labels,
+            self.staged,
+        )
+
+    def _events(self) -> tuple[defaultdict[int, list[Step]], dict[int, Step]]:
+        """By event what its record does, and by index of the command what a wait does.
+
+        Each wait has a lock of its own, taken but between the record and the wait, so that it is taken again after a run.
+        """
+        releases: defaultdict[int, list[Step]] = defaultdict(list)
+        takes: dict[int, Step] = {}
+        recorded: set[int] = set()
+        for index, command in enumerate(self.plan.commands):
+            if isinstance(command, Record):
+                recorded.add(command.event)
+            elif isinstance(command, Wait):
+                if command.event not in recorded:
+                    raise ScheduleError(
+                        f"{command.queue} waits for event {command.event}, which is recorded nowhere before; "
+                        "record it first"
+                    )
+                lock = threading.Lock()
+                lock.acquire()
+                self.locks.append(lock)
+                releases[command.event].append(lock.release)
+                takes[index] = lock.acquire
+        return releases, takes
+
+    def _launch(self, launch: Launch) -> tuple[Step, ...]:
+        """Run a session on its buffers, with copies before and after for those that are not contiguous."""
+        if launch in self.launches:
+            return self.launches[launch]
+        session = self.sessions.session(self.network, launch)
+        binding = session.io_binding()
+        before: list[Step] = []
+        after: list[Step] = []
+        for slot, name in zip(session.get_inputs(), launch.reads, strict=True):
+            view = self._view(name)
+            operand = self._operand(view)
+            if operand is not view:
+                before.append(partial(np.copyto, operand, view))
+            binding.bind_input(slot.name, "cpu", 0, operand.dtype, operand.shape, operand.ctypes.data)
+        for slot, name in zip(session.get_outputs(), launch.writes, strict=True):
+            view = self._view(name)
+            operand = self._operand(view)
+            if operand is not view:
+                after.append(partial(np.copyto, view, operand))
+            binding.bind_output(slot.name, "cpu", 0, operand.dtype, operand.shape, operand.ctypes.data)
+        steps = (*before, partial(session.run_with_iobinding, binding), *after)
+        self.labels.update(dict.fromkeys(steps, str(launch)))
+        self.launches[launch] = steps
+        return steps
+
+    def _operand(self, view: Array) -> Array:
+        """The view itself where it is contiguous, else memory of its shape, which lives as long as the copies to or from it."""
+        if view.flags.c_contiguous:
+            return view
+        self.staged += 1
+        return np.zeros(view.shape, view.dtype)
+
+    def _copy(self, copy: Copy) -> Step:
+        step: Step = partial(np.copyto, self._view(copy.target), self._view(copy.source))
+        self.labels[step] = str(copy)
+        return step
+
+    def _view(self, name: str) -> Array:
+        """A buffer's place in the arena as an array of its type."""
+        if name not in self.views:
+            assert self.plan.offsets is not None, "its memory is planned"
+            buffer = self.plan.buffers[name]
+            if buffer.view_of is None:
+                begin = self.plan.offsets[name]
+                memory = self.arena[begin : begin + buffer.type.bytes]
+                self.views[name] = memory.view(buffer.type.dtype.numpy).reshape(buffer.type.shape)
+            else:
+                channels = slice(buffer.channel_begin, buffer.channel_begin + buffer.type.shape[1])
+                self.views[name] = self._view(buffer.view_of)[:, channels]
+        return self.views[name]
+
+
+def _segment(steps: Mapping[int, Sequence[Step]]) -> list[Segment]:
+    """The segment of the commands gathered by lane; none, if there are none."""
+    if not any(steps.values()):
+        return []
+    others = tuple((lane, tuple(steps[lane])) for lane in sorted(steps) if lane and steps[lane])
+    return [Segment(tuple(steps.get(0, ())), others)]

@@ -1,0 +1,97 @@
+"""One op as ONNX nodes of a chosen operator set: what ``Op.to_onnx`` gives, sorted into attributes and inputs.
+
+From operator set to operator set ONNX has turned attributes into inputs. Which of the two a parameter is, the schema
+of the operator at that set says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from iossim.errors import ModelError
+from iossim.ir.op import Op
+from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.types import TensorType
+
+#: Written where nothing else is asked for: the newest that every supported ONNX Runtime reads.
+OPSET = 21
+#: IR version that every supported runtime reads.
+IR_VERSION = 8
+
+
+class Names:
+    """Names not taken yet in a model."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def fresh(self, wanted: str) -> str:
+        """``wanted``, or the first of ``wanted_2``, ``wanted_3``, ... that is free; taken from now on."""
+        name, count = wanted, 1
+        while name in self._taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._taken.add(name)
+        return name
+
+
+def spell(
+    op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType, opset: int, names: Names
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """Nodes that compute ``outputs`` from ``inputs`` (value names), and the tensors of the parameters that are inputs.
+
+    ``x`` is the type of the first input; ``names`` gives parameters and values in between theirs. Raises ModelError
+    where the operator of that ``opset`` cannot say what the op does.
+    """
+    if isinstance(op, Softmax) and op.flatten and opset >= 13:
+        return _flattened_softmax(op, name, inputs[0], outputs[0], x, opset, names)
+    op_type, given = op.to_onnx()
+    schema = onnx.defs.get_schema(op_type, opset)
+    slots = [slot.name for slot in schema.inputs]
+    operands = list(inputs)
+    attributes: dict[str, Any] = {}
+    tensors: list[TensorProto] = []
+    for parameter, value in given.items():
+        if parameter in schema.attributes:
+            attributes[parameter] = value
+        elif parameter in slots:
+            slot = slots.index(parameter)
+            operands += [""] * (slot + 1 - len(operands))
+            operands[slot] = names.fresh(f"{name}.{parameter}")
+            dtype = x.dtype.numpy if isinstance(value, float) else np.dtype(np.int64)
+            tensors.append(numpy_helper.from_array(np.array(value, dtype=dtype), operands[slot]))
+        elif np.any(np.asarray(value) != (1 if isinstance(value, list) else 0)):
+            # Zero, or ones, is what the operator did before it had the parameter.
+            raise ModelError(
+                f"op {name!r}: {op_type} of operator set {opset} has no {parameter!r}; write a later operator set"
+            )
+    return [helper.make_node(op_type, operands, outputs, name, **attributes)], tensors
+
+
+def _flattened_softmax(
+    op: Softmax, name: str, source: str, target: str, x: TensorType, opset: int, names: Names
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """From operator set 13 on a softmax has one axis, so that the axes it sums over become one."""
+    axis = normal_axis(op.axis, len(x.shape))
+    flat, soft = names.fresh(f"{name}.flat"), names.fresh(f"{name}.soft")
+    rows = TensorType((x.elements // int(np.prod(x.shape[axis:])), int(np.prod(x.shape[axis:]))), x.dtype)
+    steps: list[tuple[Op, str, str, TensorType]] = [
+        (Flatten(axis), source, flat, x),
+        (Softmax(1), flat, soft, rows),
+        (Reshape(x.shape), soft, target, rows),
+    ]
+    nodes: list[NodeProto] = []
+    tensors: list[TensorProto] = []
+    for step, read, made, of in steps:
+        spelled = spell(step, f"{name}.{step.kind}", [read], [made], of, opset, names)
+        nodes += spelled[0]
+        tensors += spelled[1]
+    return nodes, tensors
