@@ -153,6 +153,23 @@ def create_backend(
     return backend
 
 
+def backend_from(
+    spec: str, precision: Precision = Precision.FP32, engine: Engine = Engine.PAPER, **defaults: str
+) -> Backend:
+    """The backend that a command line names: ``NAME``, or ``NAME:option=value,option=value``.
+
+    ``defaults`` are options where the text does not give them. Raises OptionError for what is misspelt.
+    """
+    name, _, given = spec.partition(":")
+    options = dict(defaults)
+    for part in filter(None, given.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key or not value:
+            raise OptionError(f"--backend {spec!r}: {part!r} is no setting; write {name}:option=value")
+        options[key] = value
+    return create_backend(name, precision, engine, options)
+
+
 def missing_for(name: str) -> str:
     """Why the backend of that name cannot run on this machine, in one line with the remedy; empty where it can."""
     module = import_module(f"iossim.backends.{name}.backend")

@@ -13,8 +13,10 @@ from iossim.backends.simulator.preparation import host_issue_us
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
-from iossim.execution.plan import Command, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.network import Network
+from iossim.ir.types import TensorType
+from iossim.lowering.families.streaming import copy_candidate
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.batch import Strategy
 
@@ -91,6 +93,10 @@ class KernelLibrary:
         """The kernels of several units as one stacked convolution; raises ScheduleError where they do not merge."""
         return self._kernels(lower_merged(network, units))
 
+    def copy(self, moved: TensorType) -> tuple[IssuedKernel, ...]:
+        """The kernel that copies a tensor."""
+        return self._kernels(((copy_candidate(moved),),))
+
     def _kernels(self, steps: StepCandidates) -> tuple[IssuedKernel, ...]:
         kernels: list[IssuedKernel] = []
         for candidates in steps:
@@ -129,6 +135,10 @@ def instructions(
                 found += [
                     IssueKernel(kernel, command.queue, unit, stage) for kernel in _launched(command, network, library)
                 ]
+            case Copy():
+                stage = (stages or {}).get(command.unit, 0)
+                moved = plan.buffers[command.target].type
+                found += [IssueKernel(kernel, command.queue, command.unit, stage) for kernel in library.copy(moved)]
             case Record():
                 fork_us = costs.fork_us if place in forks else 0.0
                 found.append(IssueRecord(command.event, command.queue, host_event_us, fork_us))
@@ -152,7 +162,7 @@ def _forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
     counted where it launches more before it waits for anything. A *join* is a node that follows several: a wait of a
     stream that has launched since its last record, or that stands behind another wait of its stream.
     """
-    of_queue: dict[Queue, list[tuple[int, Launch | Record | Wait]]] = {}
+    of_queue: dict[Queue, list[tuple[int, Launch | Copy | Record | Wait]]] = {}
     for place, command in enumerate(commands):
         if not isinstance(command, Synchronize):
             of_queue.setdefault(command.queue, []).append((place, command))
@@ -165,13 +175,13 @@ def _forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
         joined = False
         for index, (place, command) in enumerate(own):
             match command:
-                case Launch():
+                case Launch() | Copy():
                     launched = open_end = True
                     joined = False
                 case Record():
                     open_end = False
                     next_one = next((c for _, c in own[index + 1 :] if not isinstance(c, Record)), None)
-                    if launched and waiting[command.event] + isinstance(next_one, Launch) > 1:
+                    if launched and waiting[command.event] + isinstance(next_one, Launch | Copy) > 1:
                         forks.add(place)
                 case Wait():
                     # Waits in a row are one join.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iossim.ir.types import TensorType
 from iossim.lowering.kernel import Candidate
 from iossim.lowering.matrix_product import stream_kernel
 from iossim.lowering.step import Role, Step, lowers
@@ -40,13 +41,15 @@ def concat_term(step: Step) -> list[Candidate]:
 @lowers("slice", "split", "transpose")
 def copy(step: Step) -> list[Candidate]:
     """A copy; one launch for each output."""
-    parts = [
-        stream_kernel(
-            "copy", output.elements, 0, activation_bytes=output.bytes, bytes_written=output.bytes
-        )
-        for output in step.outputs
-    ]  # fmt: skip
-    return [Candidate("copy", tuple(parts), is_library_call=False)]
+    return [copy_candidate(*step.outputs)]
+
+
+def copy_candidate(*moved: TensorType) -> Candidate:
+    """Copies of tensors, a kernel each."""
+    kernels = [
+        stream_kernel("copy", one.elements, 0, activation_bytes=one.bytes, bytes_written=one.bytes) for one in moved
+    ]
+    return Candidate("copy", tuple(kernels), is_library_call=False)
 
 
 @lowers("identity", "reshape", "flatten", role=Role.VIEW)

@@ -1,0 +1,72 @@
+"""The NumPy executor as a backend: what every other one is checked against, on any machine.
+
+It runs in one thread whatever the plan's queues, so its times show no concurrency; they are what a Python loop over NumPy
+takes, and are of use for trying things out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
+
+import numpy as np
+
+from iossim.backends.numpy_reference.execute import execute
+from iossim.errors import OptionError
+from iossim.execution.backend import Choice, Choices, Context, Samples, Timing
+from iossim.execution.engine import Engine
+from iossim.execution.made_inputs import made_inputs
+from iossim.execution.memory import plan_memory
+from iossim.execution.plan import Plan
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import Precision
+
+
+def missing() -> str:
+    """Nothing: NumPy is always there."""
+    return ""
+
+
+def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> NumpyBackend:
+    """Raises OptionError for any option: there are none."""
+    for name in options:
+        raise OptionError(f"backend numpy_reference has no option {name!r}; leave it out")
+    return NumpyBackend(precision, engine)
+
+
+class NumpyBackend:
+    """Runs plans with :func:`~iossim.backends.numpy_reference.execute.execute`."""
+
+    def __init__(self, precision: Precision, engine: Engine) -> None:
+        libraries = (("numpy", np.__version__),)
+        self.context = Context("numpy_reference", "cpu", str(precision), str(engine), libraries=libraries)
+
+    def choices(self, network: Network) -> Choices:
+        return lambda units, strategy: Choice()
+
+    def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return execute(plan if plan.offsets is not None else plan_memory(plan), network, inputs)
+
+    def measure(
+        self,
+        network: Network,
+        plans: Sequence[Plan],
+        timing: Timing,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Samples]:
+        """Host times; weights are loaded in each run, and nothing is rejected."""
+        planned = [plan if plan.offsets is not None else plan_memory(plan) for plan in plans]
+        inputs = [made_inputs(plan, network, timing.seed) for plan in planned]
+        generator = random.Random(timing.seed)
+        times_us: list[list[float]] = [[] for _ in plans]
+        total = timing.warm_up + timing.rounds
+        for done in range(total):
+            for index in generator.sample(range(len(plans)), len(plans)):
+                began = perf_counter_ns()
+                execute(planned[index], network, inputs[index])
+                if done >= timing.warm_up:
+                    times_us[index].append((perf_counter_ns() - began) / 1e3)
+            progress(done + 1, total)
+        return [Samples(tuple(found)) for found in times_us]

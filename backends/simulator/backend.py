@@ -1,0 +1,63 @@
+"""The event-driven simulator as a backend: a plan takes what it takes in the simulation, and computes no values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from iossim._version import __version__
+from iossim.backends.simulator.events import run_plan
+from iossim.devices.load import device as load_device
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError, did_you_mean
+from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
+from iossim.execution.engine import Engine
+from iossim.execution.plan import Plan
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import Precision
+
+
+def missing() -> str:
+    """Nothing: a simulation needs no device."""
+    return ""
+
+
+def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> SimulatorBackend:
+    """``options``: ``device``, a name or a profile file. Raises OptionError where it is left out."""
+    for name in options:
+        if name != "device":
+            raise OptionError(f"backend simulator has no option {name!r}; {did_you_mean(name, ['device'])}")
+    if "device" not in options:
+        raise OptionError("backend simulator needs a device; give --device NAME")
+    return SimulatorBackend(load_device(options["device"]), precision, engine)
+
+
+class SimulatorBackend:
+    """Simulates plans block by block on ``profile``."""
+
+    def __init__(self, profile: DeviceProfile, precision: Precision, engine: Engine) -> None:
+        self.profile, self.engine = profile, engine
+        libraries = (("iossim", f"{__version__}+{profile.fingerprint}"),)
+        self.context = Context("simulator", profile.name, str(precision), str(engine), libraries=libraries)
+
+    def choices(self, network: Network) -> Choices:
+        return lambda units, strategy: Choice()
+
+    def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        raise BackendError(
+            "backend simulator computes no values; use --backend numpy_reference to check a schedule's"
+        )
+
+    def measure(
+        self,
+        network: Network,
+        plans: Sequence[Plan],
+        timing: Timing,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Samples]:
+        """One sample a plan: the simulation is deterministic."""
+        found = []
+        for done, plan in enumerate(plans, 1):
+            found.append(Samples((run_plan(plan, network, self.profile, self.engine).latency_us,)))
+            progress(done, len(plans))
+        return found

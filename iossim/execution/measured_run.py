@@ -1,0 +1,93 @@
+"""Schedules run on a backend: are their outputs right, and how long do they take beside each other?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iossim.execution.backend import Backend, Samples, Timing
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.execution.made_inputs import made_inputs
+from iossim.execution.memory import plan_memory
+from iossim.execution.plan import Plan
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.schedule.schedule import Schedule
+
+#: Resamples of the interval of a ratio.
+_RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as long one thing takes as another: that of the medians, and where nine of ten resamples lie."""
+
+    value: float
+    low: float
+    high: float
+
+
+def plan_for(schedule: Schedule, network: Network, backend: Backend) -> Plan:
+    """The plan of a schedule as a backend runs it: values in place, its own choices, memory planned, proven free of races."""
+    lowered = lower_schedule(
+        schedule, network, backend.context.engine, in_place=True, choices=backend.choices(network)
+    )
+    plan = plan_memory(lowered)
+    check_happens_before(plan)
+    return plan
+
+
+def measure_schedules(
+    network: Network,
+    schedules: Sequence[Schedule],
+    backend: Backend,
+    timing: Timing,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Samples]:
+    """The times of whole schedules, in rounds in which each runs once."""
+    return backend.measure(network, [plan_for(found, network, backend) for found in schedules], timing, progress)
+
+
+def output_error(network: Network, schedule: Schedule, backend: Backend, seed: int = 0) -> float:
+    """The largest difference of an output from the graph's own, op by op in NumPy, over the largest value of that output.
+
+    Infinite where an output is not finite and NumPy's is.
+    """
+    from iossim.backends.numpy_reference.evaluate import evaluate_graph
+
+    plan = plan_for(schedule, network, backend)
+    inputs = made_inputs(plan, network, seed)
+    expected = evaluate_graph(network.graph, inputs, plan.outputs)
+    return largest_error(backend.execute(network, plan, inputs), expected)
+
+
+def largest_error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """Over all arrays: the largest difference over the largest expected value; infinite where only one is not finite."""
+    worst = 0.0
+    for name, array in expected.items():
+        wanted, got = array.astype(np.float64), found[name].astype(np.float64)
+        finite = np.isfinite(wanted)
+        if not np.array_equal(finite, np.isfinite(got)):
+            return float("inf")
+        if finite.any():
+            scale = float(np.abs(wanted[finite]).max()) or 1.0
+            worst = max(worst, float(np.abs(wanted[finite] - got[finite]).max()) / scale)
+    return worst
+
+
+def ratio_of(numerator: Samples, denominator: Samples, seed: int = 0) -> Ratio:
+    """The ratio of two medians, with a bootstrap interval (5th and 95th percentile of resampled medians' ratios).
+
+    Rounds are interleaved, so that what slows the machine down slows both; which rounds are rejected is each one's own.
+    """
+    generator = np.random.default_rng(seed)
+    medians = []
+    for samples in (numerator, denominator):
+        times = np.array(samples.times_us)
+        drawn = times[generator.integers(0, len(times), (_RESAMPLES, len(times)))]
+        medians.append(np.median(drawn, axis=1))
+    low, high = np.percentile(medians[0] / medians[1], (5, 95)).tolist()
+    return Ratio(numerator.median_us / denominator.median_us, low, high)
