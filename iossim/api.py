@@ -118,10 +118,16 @@ def cost_model(
     device: DeviceProfile | str | None = None,
     precision: Precision | str = Precision.FP32,
     engine: str = Engine.PAPER,
+    store: Path | str | None = None,
 ) -> CostModel:
-    """A cost model by name (``simulator``, ``random:SEED``, ``table:FILE``) for a device, precision and engine."""
+    """A cost model by name for a device, precision and engine.
+
+    ``simulator``, ``random:SEED``, ``table:FILE``; a backend (``onnxruntime_cpu:threads=2``), which measures, and keeps
+    measurements in ``store``, by default the user's own; ``replay:STORE``, which takes all from a store.
+    """
     profile = load_device(device) if isinstance(device, str) else device
-    return create_cost_model(spec, profile, Precision.named(precision), Engine.named(engine))
+    kept = Path(store) if isinstance(store, str) else store
+    return create_cost_model(spec, profile, Precision.named(precision), Engine.named(engine), kept)
 
 
 def search_options(
@@ -229,12 +235,20 @@ def simulate_events(
     return run_schedule(network, read, profile, engine=engine or read.engine or Engine.PAPER)
 
 
-def _saved(saved: Schedule | str | Path, network: Network | None) -> tuple[Schedule, Network]:
+def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule, Network]:
+    """A saved schedule and its network, which it fits; ``model`` is where the model is now, if its file has moved."""
+    return _saved(path, None, model)
+
+
+def _saved(
+    saved: Schedule | str | Path, network: Network | None, model: str | None = None
+) -> tuple[Schedule, Network]:
     """A schedule, read where it is a file, and its network, loaded where it is not given; the two fit."""
     read = saved if isinstance(saved, Schedule) else Schedule.read(Path(saved))
     if network is None:
-        source = ModelSource(read.source.model, read.source.batch, tuple(read.source.options.items()))
-        network = load_source(source)
+        network = load_source(
+            ModelSource(model or read.source.model, read.source.batch, tuple(read.source.options.items()))
+        )
     fit(read, network)
     return read, network
 

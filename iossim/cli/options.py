@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from iossim.execution.backend import Timing
 
 
 def whole_number(text: str) -> int:
@@ -56,7 +59,15 @@ Engine = Annotated[
 ]
 CostModelName = Annotated[
     str,
-    typer.Option("--cost-model", metavar="NAME", help="simulator, table:PRICES.json or random:SEED."),
+    typer.Option(
+        "--cost-model",
+        metavar="NAME",
+        help="simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE.",
+    ),
+]
+Store = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="FILE", help="Where measurements are kept and found; by default your own store."),
 ]
 Stages = Annotated[
     str, typer.Option("--stages", metavar="DEFINITION", help="Stages that may be formed: general or paper.")
@@ -80,4 +91,39 @@ Trace = Annotated[
 Plot = Annotated[
     bool | None, typer.Option("--plot/--no-plot", help="Write pictures (default with --out; needs iossim[report]).")
 ]
+BackendName = Annotated[
+    str,
+    typer.Option(
+        "--backend",
+        metavar="NAME",
+        help="What runs it (see 'iossim doctor'): onnxruntime_cpu, cupy_cudnn ...; NAME:option=value sets its options.",
+    ),
+]
+Store = Annotated[
+    Path | None,
+    typer.Option(
+        "--store", metavar="FILE", help="Where measurements are kept; by default in the user's data folder."
+    ),
+]
+Rounds = Annotated[
+    int, typer.Option("--rounds", metavar="N", parser=whole_number, help="Rounds that count, each plan once in each.")
+]
+WarmUp = Annotated[
+    int, typer.Option("--warm-up", metavar="N", parser=whole_number, help="Rounds before that do not count.")
+]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", parser=whole_number, help="Of made inputs and of the order in a round.")
+]
+Cold = Annotated[bool, typer.Option("--cold", help="Let no run find its inputs and weights in a cache.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to standard output.")]
+
+
+def timing(rounds: int, warm_up: int, seed: int, cold: bool) -> Timing:
+    """How plans are timed; raises OptionError for what is no number of rounds, or no seed."""
+    from iossim.errors import OptionError
+    from iossim.execution.backend import Timing
+
+    for name, value, least in (("--rounds", rounds, 1), ("--warm-up", warm_up, 0), ("--seed", seed, 0)):
+        if value < least:
+            raise OptionError(f"{name} {value} is too few; give {least} or more")
+    return Timing(rounds, warm_up, seed, cold)

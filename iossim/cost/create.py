@@ -1,18 +1,21 @@
 """Find a cost model by name: ``iossim.cost.NAME`` or ``iossim.backends.NAME.cost_model``, each with a ``create``.
 
-A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed).
+A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans and
+has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 import iossim.backends
 import iossim.cost
 from iossim.errors import OptionError, did_you_mean
+from iossim.execution.backend import backend_names
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -20,27 +23,56 @@ if TYPE_CHECKING:
     from iossim.ir.types import Precision
 
 #: The modules of ``iossim.cost`` that are no cost models of their own.
-_NOT_MODELS = ("create", "model", "memo")
+_NOT_MODELS = (
+    "create",
+    "measured",
+    "measurement_record",
+    "measurement_store",
+    "memo",
+    "model",
+    "profiling",
+    "stage_plans",
+    "stage_signature",
+    "stage_subject",
+    "store_file",
+)
 
 
 def cost_model_names() -> list[str]:
     """The cost models that can be asked for by name."""
     plain = [module.name for module in iter_modules(iossim.cost.__path__) if module.name not in _NOT_MODELS]
-    backends = [
-        module.name
-        for module in iter_modules(iossim.backends.__path__)
-        if find_spec(f"iossim.backends.{module.name}.cost_model")
-    ]
-    return sorted([*plain, *backends])
+    backends = [module.name for module in iter_modules(iossim.backends.__path__) if _has_model(module.name)]
+    return sorted({*plain, *backends, *backend_names()})
 
 
-def create_cost_model(spec: str, device: DeviceProfile | None, precision: Precision, engine: str) -> CostModel:
-    """The cost model that ``spec`` names, for a device; raises OptionError where it is not known or lacks something."""
+def create_cost_model(
+    spec: str,
+    device: DeviceProfile | None,
+    precision: Precision,
+    engine: str,
+    store: Path | None = None,
+) -> CostModel:
+    """The cost model that ``spec`` names, for a device; raises OptionError where it is not known or lacks something.
+
+    ``store`` is where measurements are kept and found, instead of the user's own store.
+    """
     name, _, argument = spec.partition(":")
     names = cost_model_names()
     if name not in names:
         raise OptionError(f"--cost-model {name!r} is not known; {did_you_mean(name, names)}")
+    if name in backend_names() and not _has_model(name):
+        from iossim.cost import measured
+
+        return measured.create(name, device, precision, engine, argument, store)
+    if name == "replay":
+        from iossim.cost import replay
+
+        return replay.create(device, precision, engine, argument, store)
     home = f"iossim.cost.{name}"
     module = import_module(home if find_spec(home) else f"iossim.backends.{name}.cost_model")
     model: CostModel = module.create(device, precision, engine, argument)
     return model
+
+
+def _has_model(backend: str) -> bool:
+    return find_spec(f"iossim.backends.{backend}.cost_model") is not None

@@ -1,0 +1,228 @@
+"""``iossim run``: a saved schedule on real hardware, checked and timed beside others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.progress import progress_bars
+
+if TYPE_CHECKING:
+    from iossim.execution.backend import Backend, Samples, Timing
+    from iossim.ir.network import Network
+    from iossim.reporting.measured_runs import MeasuredRow, StageRow
+    from iossim.schedule.schedule import Schedule
+
+ScheduleFile = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that optimize wrote.")]
+Compare = Annotated[
+    str,
+    typer.Option(
+        "--compare",
+        metavar="NAMES",
+        help="Run beside it: schedulers that need no search (sequential, greedy), torch, or a baseline of torch.",
+    ),
+]
+OwnModel = Annotated[
+    str | None, typer.Option("--model", metavar="MODEL", help="Where the model is now, if its file has moved.")
+]
+Check = Annotated[bool, typer.Option("--check/--no-check", help="Compare the outputs with NumPy's (default: do).")]
+Stages = Annotated[
+    bool, typer.Option("--stages", help="Measure each stage by itself too, beside what was predicted for it.")
+]
+PlanFile = Annotated[
+    Path | None, typer.Option("--plan", metavar="FILE", help="Write the plan that was run, as JSON.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("run", help="Run a saved schedule on this machine, check it, and time it.")(run)
+
+
+def run(
+    schedule: ScheduleFile,
+    backend: options.BackendName,
+    compare: Compare = "sequential",
+    device: options.Device = None,
+    model: OwnModel = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="paper or graph; by default the schedule's own.")
+    ] = None,
+    rounds: options.Rounds = 30,
+    warm_up: options.WarmUp = 3,
+    seed: options.Seed = 0,
+    cold: options.Cold = False,
+    check: Check = True,
+    stages: Stages = False,
+    store: options.Store = None,
+    plan: PlanFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds.
+
+    Predictions are those of the schedule, or of the simulator for --device.
+    """
+    from iossim import api
+    from iossim.execution.backend import backend_from
+    from iossim.execution.engine import Engine
+    from iossim.execution.measured_run import output_error, plan_for
+    from iossim.execution.memory import memory_lower_bound_bytes
+    from iossim.execution.plan_json import plan_to_json
+    from iossim.ir.types import Precision
+    from iossim.user_files import write_atomically
+
+    saved, network = api.read_schedule(schedule, model)
+    timing = options.timing(rounds, warm_up, seed, cold)
+    chosen = Engine.named(engine or saved.engine or Engine.PAPER)
+    defaults = {"device": device} if device and backend.partition(":")[0] == "simulator" else {}
+    runner = backend_from(backend, Precision.named(saved.precision), chosen, **defaults)
+    others = _others(network, compare)
+    with progress_bars(quiet=as_json, unit="rounds") as start:
+        error = output_error(network, saved, runner, seed) if check else None
+        rows = _measure(network, saved, others, compare, runner, timing, device, start)
+        by_stage = _stages(network, saved, backend, chosen, store, device) if stages else None
+    found = plan_for(saved, network, runner)
+    if plan is not None:
+        write_atomically(plan, plan_to_json(found) + "\n")
+    memory = {
+        "arena_bytes": found.arena_bytes,
+        "lower_bound_bytes": memory_lower_bound_bytes(found),
+        "unshared_bytes": found.storage_bytes,
+    }
+    if as_json:
+        typer.echo(json.dumps(_to_json(saved, runner, rows, by_stage, error, memory), indent=1))
+        return
+    _print(saved, runner, rows, by_stage, error, memory)
+
+
+def _others(network: Network, compare: str) -> dict[str, Schedule]:
+    """The schedules that are run beside it; baselines of torch are no schedules."""
+    from iossim.cost.random import RandomCostModel
+    from iossim.errors import OptionError, did_you_mean
+    from iossim.scheduling.scheduler import schedule
+
+    plain = ("sequential", "greedy")
+    found: dict[str, Schedule] = {}
+    for name in filter(None, compare.split(",")):
+        if name in plain:
+            # What stages it has depends on no price.
+            found[name] = schedule(network, RandomCostModel(), name)
+        elif not name.startswith("torch"):
+            raise OptionError(f"--compare {name!r} is not known; {did_you_mean(name, [*plain, 'torch'])}")
+    return found
+
+
+def _measure(
+    network: Network,
+    saved: Schedule,
+    others: dict[str, Schedule],
+    compare: str,
+    runner: Backend,
+    timing: Timing,
+    device: str | None,
+    start: Any,
+) -> list[MeasuredRow]:
+    from iossim.execution.measured_run import measure_schedules, ratio_of
+    from iossim.reporting.measured_runs import MeasuredRow
+
+    named = {**others, saved.scheduler if saved.scheduler not in others else f"{saved.scheduler} (saved)": saved}
+    taken = measure_schedules(network, list(named.values()), runner, timing, start(runner.context.backend))
+    samples: dict[str, Samples] = dict(zip(named, taken, strict=True))
+    if wanted := [name for name in compare.split(",") if name.startswith("torch")]:
+        from iossim.backends.torch_cuda.baselines import baseline_names, measure_baselines
+
+        place = "cuda" if "cuda" in runner.context.backend or "cudnn" in runner.context.backend else "cpu"
+        names = [name for one in wanted for name in (baseline_names(place) if one == "torch" else [one])]
+        samples |= measure_baselines(network, names, timing, place, start("torch"))
+    predicted = _predicted(network, named, device, runner)
+    first = next(iter(samples.values()))
+    return [
+        MeasuredRow(name, found, ratio_of(first, found, timing.seed), predicted.get(name))
+        for name, found in samples.items()
+    ]
+
+
+def _predicted(network: Network, named: dict[str, Schedule], device: str | None, runner: Backend) -> dict[str, float]:
+    """What the simulator says of each schedule on a device; without one, what the saved schedule was priced at, if it was."""
+    from iossim import api
+    from iossim.scheduling.assemble import reprice
+
+    if device is None:
+        return {name: found.latency_us for name, found in named.items() if found.cost_model["name"] != "random"}
+    prices = api.cost_model("simulator", device, network.precision, runner.context.engine)
+    return {name: reprice(found, network, prices).latency_us for name, found in named.items()}
+
+
+def _stages(
+    network: Network, saved: Schedule, backend: str, engine: str, store: Path | None, device: str | None
+) -> list[StageRow]:
+    from iossim import api
+    from iossim.reporting.measured_runs import stage_rows
+    from iossim.scheduling.assemble import reprice
+
+    measured = reprice(saved, network, api.cost_model(backend, None, network.precision, engine, store=store))
+    if device is None:
+        return stage_rows(saved, measured)
+    prices = api.cost_model("simulator", device, network.precision, engine)
+    return stage_rows(reprice(saved, network, prices), measured)
+
+
+def _to_json(
+    saved: Schedule,
+    runner: Backend,
+    rows: list[MeasuredRow],
+    by_stage: list[StageRow] | None,
+    error: float | None,
+    memory: dict[str, int],
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from iossim.reporting.measured_runs import median_stage_error_percent
+
+    return {
+        "model": saved.network,
+        "batch": saved.source.batch,
+        "context": asdict(runner.context),
+        "output_error": error,
+        "memory": memory,
+        "runs": [row.to_json() for row in rows],
+        "stages": None if by_stage is None else [asdict(row) for row in by_stage],
+        "median_stage_error_percent": None if by_stage is None else median_stage_error_percent(by_stage),
+    }
+
+
+def _print(
+    saved: Schedule,
+    runner: Backend,
+    rows: list[MeasuredRow],
+    by_stage: list[StageRow] | None,
+    error: float | None,
+    memory: dict[str, int],
+) -> None:
+    from rich.console import Console
+
+    from iossim.reporting.measured_runs import measured_table, median_stage_error_percent, stage_table
+
+    console = Console()
+    context = runner.context
+    title = (
+        f"{saved.network} on {context.device}, batch {saved.source.batch}, {context.precision}, {context.engine} engine, "
+        f"run by {context.backend}"
+    )
+    console.print(measured_table(title, rows))
+    if by_stage is not None:
+        console.print()
+        console.print(stage_table(by_stage))
+        if (median := median_stage_error_percent(by_stage)) is not None:
+            console.print(f"median error of the predicted stages: {median:.1f}%", highlight=False)
+    if error is not None:
+        console.print(f"outputs differ from NumPy's by {error:.1e} of the largest value", highlight=False)
+    mib = {name: size / 2**20 for name, size in memory.items()}
+    console.print(
+        f"activations take {mib['arena_bytes']:.2f} MiB (no plan less than {mib['lower_bound_bytes']:.2f}; "
+        f"without sharing {mib['unshared_bytes']:.2f})",
+        highlight=False,
+    )
