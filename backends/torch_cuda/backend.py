@@ -1,0 +1,158 @@
+"""Backend ``torch_cuda``: plans in PyTorch on CUDA streams, issued one by one (paper) or captured as CUDA graphs (graph).
+
+It computes each launch with torch's own functions, so it shows what streams and graphs bring to PyTorch; cuDNN called
+directly is backend ``cupy_cudnn``. Option ``device=cpu`` runs plans in the order of issue on the processor: for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from iossim.errors import GraphError, OptionError, did_you_mean
+from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
+from iossim.execution.engine import Engine
+from iossim.execution.plan import Launch, Plan
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import Precision
+from iossim.schedule.batch import Strategy
+
+if TYPE_CHECKING:
+    from iossim.backends.torch_cuda.program import Program
+
+_NOT_INSTALLED = "torch is not installed; pip install 'iossim[torch]'"
+
+
+def missing() -> str:
+    """Why the backend cannot run here, in one line with the remedy; empty where it can."""
+    if find_spec("torch") is None:
+        return _NOT_INSTALLED
+    import torch
+
+    if not torch.cuda.is_available():
+        build = f"torch {torch.__version__}"
+        reason = "is built without CUDA" if torch.version.cuda is None else "finds no CUDA device or driver"
+        return f"{build} {reason}; install a CUDA build of torch on a machine with an NVIDIA GPU"
+    return ""
+
+
+def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> TorchBackend:
+    """The backend; ``options`` may hold ``device``: ``cuda`` (by default) or ``cpu``.
+
+    Raises OptionError for another setting, BackendError where torch or CUDA is missing.
+    """
+    for name in options:
+        if name != "device":
+            raise OptionError(f"backend torch_cuda has no setting {name!r}; {did_you_mean(name, ['device'])}")
+    device = options.get("device", "cuda")
+    if device not in ("cpu", "cuda"):
+        raise OptionError(f"backend torch_cuda runs on no device {device!r}; {did_you_mean(device, ['cpu', 'cuda'])}")
+    if (reason := missing()) and (device == "cuda" or reason == _NOT_INSTALLED):
+        raise BackendError(f"backend torch_cuda cannot run here: {reason}")
+    return TorchBackend(precision, engine, device)
+
+
+class TorchBackend:
+    """Runs plans with PyTorch on one device at one precision under one engine."""
+
+    def __init__(self, precision: Precision, engine: Engine, device: str) -> None:
+        self._precision, self._engine, self._device = precision, engine, device
+        #: The module of each launch of a network, by its units and strategy: plans share weights.
+        self._modules: WeakKeyDictionary[Network, dict[tuple[tuple[str, ...], Strategy], Any]] = WeakKeyDictionary()
+
+    @property
+    def context(self) -> Context:
+        import torch
+
+        libraries = {"torch": torch.__version__}
+        driver, device = "", "cpu"
+        if self._device == "cuda":
+            from iossim.devices.nvidia_smi import gpus
+
+            libraries |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
+            driver = next((gpu.driver_version for gpu in gpus()), "")
+            device = torch.cuda.get_device_name()
+        return Context(
+            "torch_cuda",
+            device,
+            str(self._precision),
+            str(self._engine),
+            driver=driver,
+            libraries=tuple(sorted(libraries.items())),
+        )
+
+    def choices(self, network: Network) -> Choices:
+        """cuDNN's search chooses algorithms, inside torch: there is nothing to say."""
+        return lambda units, strategy: Choice()
+
+    def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
+
+        Raises BackendError for an op that torch does not cover or a plan of another network, GraphError for inputs that
+        do not fit.
+        """
+        from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
+
+        for name in plan.inputs:
+            expected = plan.buffers[name].type
+            if name not in inputs:
+                raise GraphError(f"no array for input {name!r}; give one of {expected}")
+            if inputs[name].shape != expected.shape or inputs[name].dtype != expected.dtype.numpy:
+                found = f"{inputs[name].dtype}[{'x'.join(map(str, inputs[name].shape))}]"
+                raise GraphError(f"input {name!r} is {found}; give an array of {expected}")
+        with arithmetic(self._precision):
+            program = self._program(network, plan)
+            for name in plan.inputs:
+                program.tensors[name].copy_(to_tensor(inputs[name], self._device))
+            self._synchronise()
+            program.run()
+            return {name: to_array(program.tensors[name]) for name in plan.outputs}
+
+    def measure(
+        self,
+        network: Network,
+        plans: Sequence[Plan],
+        timing: Timing,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Samples]:
+        """Time each plan as a whole, from its first command until the host has waited for its last, at normal noise."""
+        from iossim.backends.torch_cuda.baselines import made_noise
+        from iossim.backends.torch_cuda.tensors import arithmetic
+        from iossim.backends.torch_cuda.timing import time_rounds
+
+        with arithmetic(self._precision):
+            programs = [self._program(network, plan) for plan in plans]
+            for program in programs:
+                for number, name in enumerate(program.plan.inputs):
+                    noise = made_noise(program.plan.buffers[name].type, number)
+                    program.tensors[name].copy_(noise)
+            self._synchronise()
+            return time_rounds([program.run for program in programs], timing, self._device, progress)
+
+    def _program(self, network: Network, plan: Plan) -> Program:
+        from iossim.backends.torch_cuda.program import Program, launch_graph, launch_module
+
+        if plan.graph_hash != network.graph.hash:
+            raise BackendError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
+        modules = self._modules.setdefault(network, {})
+
+        def module_of(launch: Launch) -> Any:
+            key = launch.units, launch.strategy
+            if key not in modules:
+                modules[key] = launch_module(launch_graph(network, launch), self._device)
+            return modules[key]
+
+        program = Program(plan, self._device, module_of)
+        self._synchronise()
+        if self._engine is Engine.GRAPH and self._device == "cuda":
+            program.capture()
+        return program
+
+    def _synchronise(self) -> None:
+        if self._device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()

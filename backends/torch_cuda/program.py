@@ -1,0 +1,196 @@
+"""A plan bound to torch: its memory as one arena, each launch a traced module, its queues as CUDA streams.
+
+Channel slices are torch views of the storages, so a unit in place reads and writes where the plan says. Where the last op of
+a launch can write into given memory it does; the result of any other (a convolution without activation) is copied there,
+which a library called directly would not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from iossim.backends.torch_cuda.module import torch_module
+from iossim.backends.torch_cuda.tensors import DTYPES
+from iossim.errors import ScheduleError
+from iossim.execution.memory import arena_of, plan_memory
+from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.merging import merged_convolution
+from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
+
+#: torch's functions that can write into given memory, by what does so with the same arguments.
+_INTO_MEMORY: dict[object, Callable[..., Any]] = {
+    function: function
+    for function in (torch.add, torch.mul, torch.sigmoid, torch.clamp, torch.cat, torch.addmm, torch.mm, torch.matmul)
+} | {torch.relu: lambda x, out: torch.clamp(x, min=0, out=out)}
+
+
+def launch_graph(network: Network, launch: Launch) -> Graph:
+    """What a launch computes as a graph of its own: a unit's ops, or one stacked convolution and its activation."""
+    graph = network.graph
+    units = [network.units[network.unit_index[name]] for name in launch.units]
+    if launch.strategy is Strategy.MERGE:
+        return _merged_graph(network, launch)
+    (unit,) = units
+    nodes = network.unit_nodes(unit)
+    read = {name for node in nodes for name in node.inputs}
+    constants = {name: graph.constants[name] for name in sorted(read & set(graph.constants))}
+    return Graph.create({name: graph.types[name] for name in unit.inputs}, unit.outputs, nodes, constants)
+
+
+def _merged_graph(network: Network, launch: Launch) -> Graph:
+    indices = [network.unit_index[name] for name in launch.units]
+    merged = merged_convolution(network, indices)
+    parts = [network.unit_nodes(network.units[index]) for index in indices]
+    loaded = [[network.graph.constants[name].load() for name in nodes[0].inputs[1:]] for nodes in parts]
+    weight, bias = merged.stack([part[0] for part in loaded], [part[1] if len(part) > 1 else None for part in loaded])
+    constants: dict[str, Constant] = {"weight": ArrayConstant(weight)}
+    if bias is not None:
+        constants["bias"] = ArrayConstant(bias)
+    nodes = [Node("convolution", merged.op, ("x", *constants), ("sum",))]
+    for position, activation in enumerate(parts[0][1:]):
+        nodes.append(Node(f"activation{position}", activation.op, nodes[-1].outputs, (f"active{position}",)))
+    return Graph.create({"x": network.graph.types[merged.input]}, nodes[-1].outputs, nodes, constants)
+
+
+def launch_module(graph: Graph, device: str) -> fx.GraphModule:
+    """The module of a launch: ``forward`` takes its inputs, then a tensor for each output, which it fills."""
+    module = torch_module(graph, device)
+    traced = module.graph
+    (end,) = (node for node in traced.nodes if node.op == "output")
+    first = next(node for node in traced.nodes if node.op != "placeholder")
+    with traced.inserting_before(first):
+        targets = [traced.placeholder(f"target{index}") for index in range(len(graph.outputs))]
+    filled: set[fx.Node] = set()
+    for value, target in zip(end.args[0], targets, strict=True):
+        into = _INTO_MEMORY.get(value.target)
+        if into is not None and value not in filled:
+            value.target, value.kwargs = into, {**value.kwargs, "out": target}
+            filled.add(value)
+        else:
+            with traced.inserting_before(end):
+                traced.call_method("copy_", (target, value))
+    end.args = ((),)
+    module.recompile()
+    return module
+
+
+#: Issues one command.
+Step = Callable[[], object]
+
+
+class Program:
+    """A plan with memory of its own on ``device``, ready to run any number of times.
+
+    ``module_of`` gives the module of a launch, so that plans share weights. ``tensors`` holds each buffer.
+    """
+
+    def __init__(self, plan: Plan, device: str, module_of: Callable[[Launch], fx.GraphModule]) -> None:
+        plan = plan if plan.offsets is not None else plan_memory(plan)
+        self.plan = plan
+        self.on_cuda = device == "cuda"
+        arena = torch.zeros(max(1, plan.arena_bytes), dtype=torch.uint8, device=device)
+        self.tensors = dict(_views(plan, arena))
+        self._streams = {queue: torch.cuda.Stream() for queue in plan.queues} if self.on_cuda else {}
+        recorded = [command.event for command in plan.commands if isinstance(command, Record)]
+        self._events = {event: torch.cuda.Event() for event in recorded} if self.on_cuda else {}
+        self._segments = [
+            [self._step(command, module_of) for command in segment] for segment in _segments(plan.commands)
+        ]
+        self._graphs: list[Any] = []
+
+    def run(self) -> None:
+        """Issue all commands, and wait where the plan does: at the end at least."""
+        if self._graphs:
+            for graph in self._graphs:
+                graph.replay()
+                torch.cuda.synchronize()
+            return
+        for segment in self._segments:
+            for step in segment:
+                step()
+            if self.on_cuda:
+                torch.cuda.synchronize()
+
+    def capture(self) -> None:
+        """From now on :meth:`run` replays a CUDA graph of what stands between two synchronises."""
+        self.run()  # lazy initialisation and cuDNN's search may not happen in a capture
+        graphs = []
+        for segment in self._segments:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                # All streams of the plan are part of the capture: they fork off its own, and join it at the end.
+                captured = torch.cuda.current_stream()
+                for stream in self._streams.values():
+                    stream.wait_stream(captured)
+                for step in segment:
+                    step()
+                for stream in self._streams.values():
+                    captured.wait_stream(stream)
+            graphs.append(graph)
+        self._graphs = graphs
+
+    def _step(self, command: Command, module_of: Callable[[Launch], fx.GraphModule]) -> Step:
+        match command:
+            case Launch():
+                forward = module_of(command).forward
+                operands = [self.tensors[name] for name in (*command.reads, *command.writes)]
+                return self._on(command.queue, lambda: forward(*operands))
+            case Copy():
+                source, target = self.tensors[command.source], self.tensors[command.target]
+                return self._on(command.queue, lambda: target.copy_(source))
+            case Record() | Wait() if self.on_cuda:
+                event, stream = self._events[command.event], self._streams.get(command.queue)
+                if stream is None:  # a queue that runs nothing
+                    return _nothing
+                waits = isinstance(command, Wait)
+                return (lambda: stream.wait_event(event)) if waits else (lambda: event.record(stream))
+            case _:
+                return _nothing  # in the order of issue nothing is left to wait for
+
+    def _on(self, queue: Queue, work: Step) -> Step:
+        """``work`` on the stream of a queue; without streams as it is."""
+        if not self.on_cuda:
+            return work
+        stream = self._streams[queue]
+
+        def issue() -> None:
+            with torch.cuda.stream(stream):
+                work()
+
+        return issue
+
+
+def _nothing() -> None:
+    return None
+
+
+def _segments(commands: Sequence[Command]) -> Iterator[list[Command]]:
+    """The commands between two synchronises; a plan ends in one."""
+    segment: list[Command] = []
+    for command in commands:
+        if isinstance(command, Synchronize):
+            yield segment
+            segment = []
+        else:
+            segment.append(command)
+    if segment:
+        raise ScheduleError("the plan does not end in a synchronise; lower the schedule again")
+
+
+def _views(plan: Plan, arena: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """A tensor for each buffer: storages in the arena, views in storages."""
+    storages: Mapping[str, torch.Tensor] = {
+        storage.name: arena[arena_of(plan, storage)].view(DTYPES[storage.type.dtype]).view(storage.type.shape)
+        for storage in plan.storages
+    }
+    for name in plan.buffers:
+        region = plan.region(name)
+        storage = storages[region.storage]
+        yield name, storage if region.storage == name else storage[:, region.begin : region.end]

@@ -1,0 +1,113 @@
+"""Backend torch_cuda: plans as torch runs them, in the order of issue on the CPU, on streams and in graphs on CUDA."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.errors import GraphError
+from iossim.execution.backend import BackendError, Samples, Timing, create_backend
+from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_schedule, lower_stage
+from iossim.execution.memory import plan_memory
+from iossim.execution.plan import Copy
+from iossim.execution.repeat import repeat
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.schedule.batch import Strategy
+
+pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
+
+import torch
+
+ENGINES = [Engine.PAPER, Engine.GRAPH]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def agree(found: dict[str, Array], expected: dict[str, Array]) -> None:
+    for name, array in expected.items():
+        scale = max(1e-6, float(np.abs(array).max()))
+        assert float(np.abs(found[name] - array).max()) / scale < 1e-4, name
+
+
+def check(network: Network, device: str, engine: Engine, seed: int = 0) -> int:
+    """Run random and sequential schedules; returns how many copies their plans held."""
+    backend = create_backend("torch_cuda", network.precision, engine, {"device": device})
+    inputs = random_inputs(network, seed)
+    expected = evaluate_graph(network.graph, inputs)
+    copies = 0
+    for schedule in (random_schedule(network, seed), sequential_schedule(network)):
+        for in_place in (True, False):
+            plan = lower_schedule(schedule, network, engine, in_place=in_place)
+            copies += sum(isinstance(command, Copy) for command in plan.commands)
+            agree(backend.execute(network, plan, inputs), expected)
+    return copies
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_random_networks_in_random_stages(engine: Engine, device: str) -> None:
+    copies = sum(check(random_network(seed), device, engine, seed) for seed in range(12))
+    assert copies > 0  # else no copy was tested
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("model", ["ios_sample", "squeezenet"])
+def test_networks_of_the_zoo(model: str, device: str) -> None:
+    check(load(model), device, Engine.GRAPH)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", ["inception_v3", "randwire", "nasnet_a"])
+def test_large_networks_on_streams(model: str, engine: Engine) -> None:
+    check(load(model), "cuda", engine)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_stage_repeated_is_measured_round_by_round(device: str) -> None:
+    network = random_network(3)
+    backend = create_backend("torch_cuda", Precision.FP32, Engine.PAPER, {"device": device})
+    stage = lower_stage(network, [[0], [1]], Strategy.CONCURRENT, in_place=True)
+    plans = [repeat(stage, 3, synchronise=True), stage, plan_memory(stage)]
+    told: list[tuple[int, int]] = []
+    found = backend.measure(network, plans, Timing(rounds=4, warm_up=2), lambda *done: told.append(done))
+    assert [len(samples.times_us) for samples in found] == [4, 4, 4]
+    assert all(isinstance(samples, Samples) and min(samples.times_us) > 0 for samples in found)
+    assert told[-1] == (6, 6)
+
+
+def test_runs_again_with_other_inputs() -> None:
+    network = random_network(5)
+    backend = create_backend("torch_cuda", options={"device": "cpu"})
+    plan = lower_schedule(random_schedule(network, 5), network, in_place=True)
+    for seed in range(3):
+        inputs = random_inputs(network, seed)
+        agree(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    network, other = random_network(1), random_network(2)
+    backend = create_backend("torch_cuda", options={"device": "cpu"})
+    plan = lower_schedule(sequential_schedule(network), network)
+    with pytest.raises(GraphError, match="no array for input 'x'"):
+        backend.execute(network, plan, {})
+    with pytest.raises(GraphError, match="give an array of fp32"):
+        backend.execute(network, plan, {"x": np.zeros((1, 2), np.float32)})
+    with pytest.raises(BackendError, match="another graph"):
+        backend.execute(other, plan, random_inputs(network))
+
+
+def test_the_context_names_what_times_depend_on() -> None:
+    context = create_backend("torch_cuda", Precision.FP32, Engine.GRAPH, {"device": "cpu"}).context
+    assert (context.backend, context.device, context.precision, context.engine) == (
+        "torch_cuda",
+        "cpu",
+        "fp32",
+        "graph",
+    )
+    assert dict(context.libraries)["torch"] == torch.__version__

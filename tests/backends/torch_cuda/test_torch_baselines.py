@@ -1,0 +1,107 @@
+"""Baselines of PyTorch: names, what they refuse, and that each is timed; never how fast."""
+
+from __future__ import annotations
+
+import pytest
+from random_networks import random_network
+
+from iossim.errors import OptionError
+from iossim.execution.backend import BackendError, Samples, Timing
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.relu import Relu
+
+pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
+
+import torch
+
+from iossim.backends.torch_cuda.baselines import BASELINES, baseline_names, measure_baselines
+from iossim.backends.torch_cuda.timing import time_rounds
+
+TIMING = Timing(rounds=4, warm_up=1)
+
+
+def tiny_network() -> Network:
+    b = GraphBuilder("tiny")
+    x = b.input("x", (1, 3, 8, 8))
+    with b.block("only"), b.unit("conv", "Conv-Relu"):
+        x = b.add(Relu(), b.conv(x, 4, kernel=3, padding=1))
+    return b.network([x])
+
+
+def check(found: dict[str, Samples], names: list[str], clock: str) -> None:
+    assert list(found) == names
+    for samples in found.values():
+        assert len(samples.times_us) == TIMING.rounds
+        assert min(samples.times_us) > 0
+        assert samples.conditions["clock"] == clock
+        assert isinstance(samples.conditions["prepare_s"], float)
+
+
+def test_only_eager_and_compiled_run_without_cuda() -> None:
+    assert baseline_names("cpu") == ["torch-eager", "torch-compile"]
+    if torch.cuda.is_available():
+        assert baseline_names() == list(BASELINES)
+    else:
+        assert baseline_names() == ["torch-eager", "torch-compile"]
+
+
+def test_eager_is_timed() -> None:
+    told: list[tuple[int, int]] = []
+    found = measure_baselines(random_network(0), ["torch-eager"], TIMING, "cpu", lambda *done: told.append(done))
+    check(found, ["torch-eager"], "host")
+    assert told[-1] == (5, 5)
+
+
+@pytest.mark.slow
+def test_compiled_is_timed() -> None:
+    check(measure_baselines(tiny_network(), timing=TIMING, device="cpu"), ["torch-eager", "torch-compile"], "host")
+
+
+@pytest.mark.gpu
+def test_all_are_timed_on_cuda() -> None:
+    check(measure_baselines(tiny_network(), timing=TIMING, device="cuda"), list(BASELINES), "cuda events")
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    with pytest.raises(OptionError, match="did you mean 'torch-eager'"):
+        measure_baselines(tiny_network(), ["torch-eagr"], TIMING, "cpu")
+    with pytest.raises(BackendError, match="needs CUDA"):
+        measure_baselines(tiny_network(), ["torch-cuda-graph"], TIMING, "cpu")
+
+
+def test_a_compiler_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(module: object, **options: object) -> object:
+        def run(*inputs: object) -> None:
+            raise RuntimeError("no compiler is found\nlong log\nof it")
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.raises(BackendError, match="torch-compile") as caught:
+        measure_baselines(tiny_network(), ["torch-compile"], TIMING, "cpu")
+    assert "no compiler is found" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_each_round_runs_all_in_an_order_of_the_seed() -> None:
+    def order(seed: int) -> list[str]:
+        ran: list[str] = []
+        runs = [lambda name=name: ran.append(name) for name in "abcde"]
+        time_rounds(runs, Timing(rounds=6, warm_up=2, seed=seed), "cpu")
+        return ran
+
+    first = order(0)
+    rounds = [first[start : start + 5] for start in range(0, 40, 5)]
+    assert all(sorted(each) == list("abcde") for each in rounds)
+    assert len({tuple(each) for each in rounds}) > 1
+    assert order(0) == first != order(1)
+
+
+def test_cold_runs_find_empty_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from iossim.backends.torch_cuda import timing
+
+    ran: list[str] = []
+    monkeypatch.setattr(timing, "_flush", lambda device: lambda: ran.append("flush"))
+    time_rounds([lambda: ran.append("run")], Timing(rounds=2, warm_up=1, cold=True), "cpu")
+    assert ran == ["flush", "run"] * 3

@@ -1,0 +1,38 @@
+"""Backend torch_cuda where torch, or CUDA, is missing: one line with the remedy."""
+
+from __future__ import annotations
+
+import pytest
+
+from iossim.backends.torch_cuda import backend as torch_backend
+from iossim.errors import OptionError
+from iossim.execution.backend import BackendError, backend_names, create_backend, missing_for
+
+
+def test_a_setting_that_is_not_known_is_refused() -> None:
+    with pytest.raises(OptionError, match="'threads'"):
+        create_backend("torch_cuda", options={"threads": "2"})
+    with pytest.raises(OptionError, match="'tpu'"):
+        create_backend("torch_cuda", options={"device": "tpu"})
+
+
+def test_what_is_missing_is_one_line_with_a_remedy() -> None:
+    reason = missing_for("torch_cuda")
+    if not reason:
+        pytest.skip("nothing is missing on a machine with CUDA and torch")
+    assert "\n" not in reason
+    assert "install" in reason
+    with pytest.raises(BackendError, match="install"):
+        create_backend("torch_cuda")
+
+
+def test_without_torch_even_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_backend, "find_spec", lambda name: None)
+    assert missing_for("torch_cuda") == "torch is not installed; pip install 'iossim[torch]'"
+    for device in ("cpu", "cuda"):
+        with pytest.raises(BackendError, match="torch is not installed"):
+            create_backend("torch_cuda", options={"device": device})
+
+
+def test_the_backend_is_found_by_its_name() -> None:
+    assert "torch_cuda" in backend_names()
