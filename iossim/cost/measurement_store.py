@@ -1,0 +1,266 @@
+"""The measurement store: every measurement ever taken, found again by what it was of and where.
+
+A measurement is *reported* when :meth:`MeasurementStore.add` returns: then it is committed, and no process that is killed
+takes it away (``store_file`` says how far that goes). Several processes may use one store at the same time.
+
+Several records may have one key, if two processes measured the same or a measurement was repeated. **The newest counts**:
+the samples of one run share their conditions, and who measures again trusts the older run less. The others are kept, for
+the spread between runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from iossim.cost.measurement_record import Kind, Record
+from iossim.cost.store_file import open_store, told, transaction
+from iossim.execution.backend import Context, Samples
+from iossim.user_folders import user_data
+
+#: Values in one query: SQLite takes at least 999.
+_AT_ONCE = 500
+
+_CONTEXT_COLUMNS = "backend, device, precision, engine, layout, driver, libraries, options"
+_COLUMNS = (
+    "digest, context, kind, signature, algorithm, is_cold, copies, synchronises, samples_us, rejected, conditions, "
+    "subject, date, host, process"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records are meant: those that agree with every field that is given.
+
+    ``context`` is a context's number in its store; ``before`` a date in ISO format: records older than it.
+    """
+
+    context: int | None = None
+    backend: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    engine: str | None = None
+    kind: Kind | None = None
+    before: str | None = None
+
+    def condition(self) -> tuple[str, list[Any]]:
+        """An SQL condition on a measurement joined with its context, and its values."""
+        given = {
+            "context.id = ?": self.context,
+            "context.backend = ?": self.backend,
+            "context.device = ?": self.device,
+            "context.precision = ?": self.precision,
+            "context.engine = ?": self.engine,
+            "measurement.kind = ?": self.kind,
+            "measurement.date < ?": self.before,
+        }
+        used = {text: value for text, value in given.items() if value is not None}
+        return " AND ".join(used) or "1", list(used.values())
+
+
+@dataclass(frozen=True, slots=True)
+class StoredContext:
+    """A context of a store: its number there, how many records of each kind it has, and from when to when."""
+
+    number: int
+    context: Context
+    counts: dict[str, int]
+    hosts: tuple[str, ...]
+    first: str
+    last: str
+
+    @property
+    def records(self) -> int:
+        return sum(self.counts.values())
+
+
+def default_store() -> Path:
+    """Where measurements are kept unless the user says otherwise."""
+    return user_data() / "measurements.sqlite"
+
+
+class MeasurementStore:
+    """The store in a file; made if it is missing, unless ``read_only``. Use as a context manager, or close it.
+
+    A store belongs to the thread that opened it. Methods raise StoreError where the file fails them.
+    """
+
+    def __init__(self, path: Path | None = None, read_only: bool = False) -> None:
+        self.path = path or default_store()
+        self._connection = open_store(self.path, read_only)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with told(self.path):
+            self._connection.close()
+
+    def add(self, records: Sequence[Record]) -> int:
+        """Keep records, all or none; returns how many of them are new. When this returns they are committed."""
+        if not records:
+            return 0
+        with transaction(self._connection, self.path) as connection:
+            # In the same transaction, so that nobody removes a context between its row and its measurements.
+            numbers = {context: self._context(context) for context in dict.fromkeys(one.context for one in records)}
+            rows = [_row(record, numbers[record.context]) for record in records]
+            marks = ", ".join("?" * len(rows[0]))
+            before = connection.total_changes
+            connection.executemany(f"INSERT OR IGNORE INTO measurement ({_COLUMNS}) VALUES ({marks})", rows)
+            return connection.total_changes - before
+
+    def newest(
+        self, context: Context, signatures: Iterable[str], is_cold: bool = False
+    ) -> dict[tuple[str, str], Record]:
+        """The newest record of each signature and algorithm that was measured in exactly this context."""
+        found: dict[tuple[str, str], Record] = {}
+        with told(self.path):
+            number = self._number(context)
+        if number is None:
+            return found
+        asked = list(dict.fromkeys(signatures))
+        for begin in range(0, len(asked), _AT_ONCE):
+            part = asked[begin : begin + _AT_ONCE]
+            condition = f"context.id = ? AND is_cold = ? AND signature IN ({', '.join('?' * len(part))})"
+            for record in self._select(condition, [number, is_cold, *part]):
+                found[record.signature, record.algorithm] = record  # in order of date: the last one stays
+        return found
+
+    def of_kind(self, context: Context, kind: Kind, is_cold: bool = False) -> list[Record]:
+        """All records of a kind that were measured in exactly this context, oldest first."""
+        with told(self.path):
+            number = self._number(context)
+        if number is None:
+            return []
+        return self._select("context.id = ? AND kind = ? AND is_cold = ?", [number, kind.value, is_cold])
+
+    def records(self, chosen: Filter | None = None) -> list[Record]:
+        """The records that a filter lets through, oldest first."""
+        return self._select(*(chosen or Filter()).condition())
+
+    def contexts(self, chosen: Filter | None = None) -> list[StoredContext]:
+        """The contexts that have records which a filter lets through, by number."""
+        condition, values = (chosen or Filter()).condition()
+        query = f"""
+            SELECT context.id, {_CONTEXT_COLUMNS}, kind, count(*), min(date), max(date), group_concat(DISTINCT host)
+            FROM measurement JOIN context ON context.id = measurement.context
+            WHERE {condition} GROUP BY context.id, kind ORDER BY context.id, kind"""
+        found: dict[int, StoredContext] = {}
+        with told(self.path):
+            rows = self._connection.execute(query, values).fetchall()
+        for number, *where, kind, count, first, last, hosts in rows:
+            one = found.get(number)
+            counts = {**(one.counts if one else {}), kind: count}
+            names = {*(one.hosts if one else ()), *filter(None, (hosts or "").split(","))}
+            found[number] = StoredContext(
+                number,
+                _context_of(where),
+                counts,
+                tuple(sorted(names)),
+                min(first, one.first) if one else first,
+                max(last, one.last) if one else last,
+            )
+        return list(found.values())
+
+    def remove(self, chosen: Filter) -> int:
+        """Delete the records that a filter lets through, and contexts that have none left; returns how many went."""
+        condition, values = chosen.condition()
+        with transaction(self._connection, self.path) as connection:
+            gone = connection.execute(
+                "DELETE FROM measurement WHERE id IN (SELECT measurement.id FROM measurement JOIN context"
+                f" ON context.id = measurement.context WHERE {condition})",
+                values,
+            ).rowcount
+            connection.execute("DELETE FROM context WHERE id NOT IN (SELECT context FROM measurement)")
+        return gone
+
+    def _select(self, condition: str, values: Sequence[Any]) -> list[Record]:
+        query = f"""
+            SELECT {_CONTEXT_COLUMNS}, {_COLUMNS} FROM measurement JOIN context ON context.id = measurement.context
+            WHERE {condition} ORDER BY date, measurement.id"""
+        with told(self.path):
+            rows = self._connection.execute(query, values).fetchall()  # all: an open query would hold up writers
+        return [_record(row) for row in rows]
+
+    def _context(self, context: Context) -> int:
+        """The number of a context, which gets one if it has none; within a transaction."""
+        marks = ", ".join("?" * len(_CONTEXT_COLUMNS.split(",")))
+        self._connection.execute(
+            f"INSERT OR IGNORE INTO context ({_CONTEXT_COLUMNS}) VALUES ({marks})", _context_row(context)
+        )
+        number = self._number(context)
+        assert number is not None, "the context was inserted just now"
+        return number
+
+    def _number(self, context: Context) -> int | None:
+        columns = " AND ".join(f"{column.strip()} = ?" for column in _CONTEXT_COLUMNS.split(","))
+        query = f"SELECT id FROM context WHERE {columns}"
+        row = self._connection.execute(query, _context_row(context)).fetchone()
+        return None if row is None else int(row[0])
+
+
+def _context_row(context: Context) -> list[str]:
+    pairs = [json.dumps(dict(sorted(pairs))) for pairs in (context.libraries, context.options)]
+    return [
+        context.backend,
+        context.device,
+        context.precision,
+        context.engine,
+        context.layout,
+        context.driver,
+        *pairs,
+    ]
+
+
+def _context_of(row: Sequence[str]) -> Context:
+    *names, libraries, options = row
+    return Context(*names, tuple(json.loads(libraries).items()), tuple(json.loads(options).items()))
+
+
+def _row(record: Record, context: int) -> list[Any]:
+    samples = record.samples
+    return [
+        record.digest,
+        context,
+        record.kind.value,
+        record.signature,
+        record.algorithm,
+        int(record.is_cold),
+        record.copies,
+        record.synchronises,
+        json.dumps(samples.times_us),
+        samples.rejected,
+        json.dumps(dict(samples.conditions)),
+        json.dumps(record.subject),
+        record.date,
+        record.host,
+        record.process,
+    ]
+
+
+def _record(row: Sequence[Any]) -> Record:
+    (_, _, kind, signature, algorithm, is_cold, copies, synchronises, *measured) = row[8:]
+    times_us, rejected, conditions, subject, date, host, process = measured
+    return Record(
+        _context_of(row[:8]),
+        Kind(kind),
+        signature,
+        copies,
+        synchronises,
+        Samples(tuple(json.loads(times_us)), rejected, json.loads(conditions)),
+        algorithm,
+        bool(is_cold),
+        json.loads(subject),
+        date,
+        host,
+        process,
+    )

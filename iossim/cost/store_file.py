@@ -1,0 +1,176 @@
+"""The file of a measurement store: SQLite, opened safely, its schema versioned, its errors told in one line.
+
+The journal is a write-ahead log (WAL): several processes read while one writes, and writers wait for one another
+(``BUSY_S``). ``synchronous`` is NORMAL: a commit has written its pages to the log before it returns, so that a process
+killed at any point afterwards loses nothing, and one killed before leaves what the next opener ignores. Only a crash of
+the operating system or a loss of power may lose the last commits (never the file); FULL would wait for the disk at each
+commit to prevent that, and a measurement can be taken again. A WAL needs shared memory: no file on a network drive.
+
+``PRAGMA user_version`` is the schema's version, ``application_id`` tells the file from SQLite files of others, and the
+table ``schema_version`` says when each version was reached and by which iossim.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from iossim._version import __version__
+from iossim.errors import IossimError
+
+#: "ioss" in ASCII.
+APPLICATION_ID = 0x696F7373
+#: How long a process waits for another's write.
+BUSY_S = 60.0
+
+#: The statements that lead from each version of the schema to the next.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, reached TEXT NOT NULL, program TEXT NOT NULL)",
+        """CREATE TABLE context (
+            id INTEGER PRIMARY KEY, backend TEXT NOT NULL, device TEXT NOT NULL, precision TEXT NOT NULL,
+            engine TEXT NOT NULL, layout TEXT NOT NULL, driver TEXT NOT NULL, libraries TEXT NOT NULL,
+            options TEXT NOT NULL,
+            UNIQUE (backend, device, precision, engine, layout, driver, libraries, options))""",
+        """CREATE TABLE measurement (
+            id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, context INTEGER NOT NULL REFERENCES context (id),
+            kind TEXT NOT NULL, signature TEXT NOT NULL, algorithm TEXT NOT NULL, is_cold INTEGER NOT NULL,
+            copies INTEGER NOT NULL, synchronises INTEGER NOT NULL, samples_us TEXT NOT NULL,
+            rejected INTEGER NOT NULL, conditions TEXT NOT NULL, subject TEXT NOT NULL, date TEXT NOT NULL,
+            host TEXT NOT NULL, process INTEGER NOT NULL)""",
+        "CREATE INDEX measurement_key ON measurement (context, signature, is_cold)",
+    ),
+)
+
+
+class StoreError(IossimError):
+    """A measurement store that cannot be opened, read or written."""
+
+
+def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
+    """A connection to the store at ``path``, made if it is missing unless ``read_only``.
+
+    The connection commits each statement by itself; :func:`transaction` groups several. Raises StoreError for a file that
+    is missing, no store, damaged, or written by a newer iossim.
+    """
+    if read_only:
+        if not path.is_file():
+            raise StoreError(f"there is no measurement store {path}; give an existing one, or make it with profile")
+    else:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot make the folder of the measurement store {path}: {error.strerror}; choose another --store"
+            ) from None
+    mode = "mode=ro" if read_only else "mode=rwc"
+    if read_only and not os.access(path.parent, os.W_OK):
+        mode += "&immutable=1"  # no log can stand beside it, so nobody is writing
+    with told(path):
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=BUSY_S, isolation_level=None
+        )
+        try:
+            _check(connection, path)
+            if not read_only:
+                _write_ahead(connection)
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA foreign_keys = ON")
+                _migrate(connection, path)
+            elif _version(connection) < len(MIGRATIONS):
+                raise StoreError(f"the measurement store {path} is empty; fill it with profile, or give another")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connection]:
+    """What is written inside is committed as a whole when the block ends, and not at all if it raises."""
+    with told(path):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """SQLite's errors as one line that names the store and the remedy."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        reason = str(error)
+        if "locked" in reason or "busy" in reason:
+            remedy = f"another process has been writing to it for {BUSY_S:.0f} s; wait for it, or end it"
+        elif "unable to open" in reason or "readonly" in reason:
+            remedy = "choose a file that you may write to"
+        elif "full" in reason:
+            remedy = "make room, or choose another --store"
+        else:
+            remedy = "choose another --store, or move this one away"
+        raise StoreError(f"measurement store {path}: {reason}; {remedy}") from None
+    except sqlite3.DatabaseError as error:
+        raise StoreError(
+            f"measurement store {path}: {error}: it is no SQLite file or is damaged; choose another --store, or move "
+            "this one away"
+        ) from None
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise StoreError for a SQLite file that is not ours, or newer than we are."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION_ID and (tables or application):
+        raise StoreError(
+            f"{path} is a SQLite file of another program, no measurement store of iossim; choose another --store"
+        )
+    version = _version(connection)
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"measurement store {path} has schema {version}, this iossim knows up to {len(MIGRATIONS)}; update iossim, "
+            "or choose another --store"
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log. Processes that make a store at the same time collide here without being queued."""
+    end = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the schema to this iossim's version; the first of several processes does, the others find it done."""
+    if _version(connection) == len(MIGRATIONS):
+        return
+    with transaction(connection, path):
+        _check(connection, path)
+        for version in range(_version(connection), len(MIGRATIONS)):
+            for statement in MIGRATIONS[version]:
+                connection.execute(statement)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            connection.execute("INSERT INTO schema_version VALUES (?, ?, ?)", (version + 1, now, __version__))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
