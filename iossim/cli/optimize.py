@@ -34,6 +34,7 @@ def optimize(
     max_groups: options.MaxGroups = None,
     stages: options.Stages = "general",
     cost_model: options.CostModelName = "simulator",
+    store: options.Store = None,
     shape: options.Shape = None,
     graphs: options.Graphs = None,
     units: options.Units = "model",
@@ -47,7 +48,7 @@ def optimize(
     from iossim import api
 
     search = api.search_options(stages, max_group_size, max_groups)
-    prices = api.cost_model(cost_model, device, dtype, engine)
+    prices = api.cost_model(cost_model, device, dtype, engine, store)
     check_outputs(out, trace, plot, prices)
     network = load_network(model, batch, dtype, shape, graphs, units, max_block)
     with progress_bars(quiet=as_json) as progress, interruptible():

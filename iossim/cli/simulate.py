@@ -42,6 +42,7 @@ def simulate(
     engine: OtherEngine = None,
     model: OtherModel = None,
     cost_model: options.CostModelName = "simulator",
+    store: options.Store = None,
     event_driven: EventDriven = False,
     out: options.Out = None,
     trace: options.Trace = None,
@@ -61,9 +62,13 @@ def simulate(
     saved = Schedule.read(schedule)
     source = ModelSource(saved.source.model, saved.source.batch, tuple(saved.source.options.items()))
     network = load_source(source if model is None else replace(source, model=model))
-    priced = api.simulate(saved, device, network=network, engine=engine, cost_model=cost_model)
-    own = saved.device if cost_model == "simulator" else None
-    prices = api.cost_model(cost_model, device or own, network.precision, engine or saved.engine or "paper")
+    under = engine or saved.engine or "paper"
+    if cost_model == "simulator":
+        priced = api.simulate(saved, device, network=network, engine=engine)
+        prices = api.cost_model(cost_model, device or saved.device, network.precision, under)
+    else:
+        prices = api.cost_model(cost_model, device, network.precision, under, store)
+        priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
     check_outputs(out, trace, plot, prices)
     execution = None
     if event_driven:

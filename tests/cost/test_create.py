@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import iossim
 from iossim.cost.create import cost_model_names, create_cost_model
+from iossim.cost.measured import MeasuredCostModel
 from iossim.errors import IossimError, OptionError
+from iossim.execution.backend import backend_names
 from iossim.ir.types import Precision
 
 
 def test_names() -> None:
-    assert cost_model_names() == ["random", "simulator", "table"]
+    """Those with a file of their own, and the backends, which measure."""
+    names = cost_model_names()
+    assert names == sorted(set(names))
+    assert {"random", "replay", "simulator", "table", *backend_names()} <= set(names)
+    assert not {"create", "measured", "measurement_store", "memo", "model", "profiling"} & set(names)
+
+
+def test_a_backend_measures(tmp_path: Path) -> None:
+    model = create_cost_model("numpy_reference", None, Precision.FP32, "paper", tmp_path / "store.sqlite")
+    assert isinstance(model, MeasuredCostModel)
+    assert model.identity.name == "numpy_reference"
+    assert model.identity.engine == "paper"
+    assert model.store.path == tmp_path / "store.sqlite"
+    with pytest.raises(OptionError, match="measures 'cpu', not 't4'; leave out --device"):
+        create_cost_model("numpy_reference", iossim.device("t4"), Precision.FP32, "paper", tmp_path / "store.sqlite")
+    with pytest.raises(OptionError, match="has no option 'threads'"):
+        create_cost_model("numpy_reference:threads=2", None, Precision.FP32, "paper", tmp_path / "store.sqlite")
+    with pytest.raises(OptionError, match="'two' is not NAME=VALUE"):
+        create_cost_model("numpy_reference:two", None, Precision.FP32, "paper", tmp_path / "store.sqlite")
 
 
 def test_what_a_name_makes() -> None:
@@ -30,9 +52,9 @@ def test_what_a_name_makes() -> None:
     )
 
 
-@pytest.mark.parametrize("spec", ["", ":", "create", "memo", "model", "numpy_reference", "Simulator", "os"])
+@pytest.mark.parametrize("spec", ["", ":", "create", "memo", "model", "measured", "Simulator", "os"])
 def test_what_is_no_cost_model(spec: str) -> None:
-    with pytest.raises(OptionError, match="known: random, simulator, table"):
+    with pytest.raises(OptionError, match="known: .*random.*simulator.*table"):
         create_cost_model(spec, None, Precision.FP32, "paper")
 
 

@@ -1,0 +1,316 @@
+"""Prices by measurement: stages run on a backend, several times in a row, and every measurement is kept.
+
+Equal work is measured once: in this process, and, through the store, ever (on the same device with the same libraries).
+What is not known yet is measured in a seeded random order, a chunk at a time; a chunk is committed to the store before its
+prices are told, so that an interrupt, or a kill, costs one chunk.
+
+Under the paper engine the price of a boundary is that of a synchronise, measured once and taken off what stages take.
+Under the graph engine stages fork and join by themselves: that is in their prices, and a boundary costs nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from iossim.cost.measurement_record import Kind, Record, boundary_us
+from iossim.cost.measurement_store import MeasurementStore
+from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
+from iossim.cost.stage_plans import (
+    TARGET_US,
+    MeasuredStage,
+    boundary_network,
+    boundary_unit,
+    copies_for,
+    measured_stage,
+)
+from iossim.cost.stage_signature import FREE, IMPOSSIBLE, StageSignatures, network_of
+from iossim.cost.stage_subject import stage_subject
+from iossim.errors import OptionError
+from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, create_backend
+from iossim.execution.engine import Engine
+from iossim.execution.plan import Plan
+from iossim.ir.network import Network
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem
+
+if TYPE_CHECKING:
+    from iossim.devices.profile import DeviceProfile
+    from iossim.ir.types import Precision
+
+#: Stages that are measured, and committed, together.
+CHUNK = 32
+#: Rounds that tell how many copies a stage needs.
+QUICK_ROUNDS = 3
+
+Progress = Callable[[int, int], None]
+
+
+class MeasuringCostModel(CostModel, Protocol):
+    """A cost model to which each distinct stage is an expense."""
+
+    def signatures(self, batch: StageBatch) -> Sequence[Hashable]:
+        """For each stage what its price depends on: stages of equal signature share one measurement."""
+        ...
+
+
+@dataclass
+class MeasuredCostModel:
+    """Prices stages by ``backend``, through ``store``.
+
+    ``timing`` says how often a plan is run, and seeds the order. A plan takes at least about ``target_us``, by copies. With
+    ``again`` what the store holds is not looked at, so that all is measured once more. ``progress`` hears of each chunk.
+    """
+
+    backend: Backend
+    store: MeasurementStore
+    timing: Timing = field(default_factory=Timing)
+    target_us: float = TARGET_US
+    again: bool = False
+    progress: Progress = lambda done, total: None
+    #: How many stages this model has had measured.
+    measured: int = 0
+    _signatures: StageSignatures = field(default_factory=StageSignatures)
+    _choices: dict[Network, Choices] = field(default_factory=dict)
+    _records: dict[str, Record] = field(default_factory=dict)
+    _single_us: dict[tuple[str, str], float] = field(default_factory=dict)
+    _boundary_us: float | None = None
+
+    @property
+    def context(self) -> Context:
+        return self.backend.context
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return identity_of(self.context)
+
+    def signatures(self, batch: StageBatch) -> list[str]:
+        return self._signatures.of_batch(batch)
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge.
+
+        Measures what neither this model nor the store knows. Raises BackendError for what the backend cannot run,
+        StoreError where the store fails, ScheduleError for a problem without a network.
+        """
+        return price_signatures(self.signatures(batch), self.measure(batch), self.boundary_us())
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.boundary_us() if left_concurrent or right_concurrent else 0.0
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
+        """A measurement says nothing about what was not measured."""
+        return None
+
+    def measure(self, batch: StageBatch) -> dict[str, Record]:
+        """The record of each stage by signature, measured where there is none; free and impossible stages have none."""
+        self.recall(batch)
+        missing = self._missing(batch)
+        done = 0
+        for begin in range(0, len(missing), CHUNK):
+            chunk = missing[begin : begin + CHUNK]
+            self._measure_chunk(chunk)
+            done += len(chunk)
+            self.progress(done, len(missing))
+        return {
+            signature: self._records[signature] for signature in self.signatures(batch) if signature in self._records
+        }
+
+    def recall(self, batch: StageBatch) -> int:
+        """Look the stages up in the store without measuring; returns how many distinct ones are still to be measured."""
+        stages = self._missing(batch)
+        if not self.again:
+            found = self.store.newest(self.context, [stage.signature for stage in stages], self.timing.cold)
+            for stage in stages:
+                if (record := found.get((stage.signature, stage.algorithm))) is not None:
+                    self._records[stage.signature] = record
+        return sum(stage.signature not in self._records for stage in stages)
+
+    def quick_us(self, batch: StageBatch) -> dict[str, float]:
+        """What one copy of each distinct stage takes that is still to be measured, by a few rounds; nothing is kept."""
+        missing = self._missing(batch)
+        self._time_once(missing)
+        boundary = self.boundary_us()
+        singles = {stage.signature: self._single_us[stage.signature, stage.algorithm] for stage in missing}
+        return {signature: max(us - boundary, 0.1 * us) for signature, us in singles.items()}
+
+    def boundary_us(self) -> float:
+        """What stands between two stages of which one runs several groups."""
+        if self.context.engine != Engine.PAPER:
+            return 0.0
+        if self._boundary_us is None:
+            known = None
+            if not self.again:
+                known = boundary_us(self.store.of_kind(self.context, Kind.BOUNDARY, self.timing.cold))
+            self._boundary_us = self._measure_boundary() if known is None else known
+        return self._boundary_us
+
+    def _missing(self, batch: StageBatch) -> list[MeasuredStage]:
+        """The distinct stages without a record, in a seeded random order that the batch's own does not touch."""
+        first: dict[str, int] = {}
+        for index, signature in enumerate(self.signatures(batch)):
+            if signature not in self._records and signature not in (FREE, IMPOSSIBLE):
+                first.setdefault(signature, index)
+        stages = [
+            measured_stage(
+                self._signatures,
+                self._choices_of(network_of(batch.problem)),
+                batch.problem,
+                int(batch.masks[first[signature]]),
+                Strategy(batch.strategies[first[signature]]),
+            )
+            for signature in sorted(first)
+        ]
+        random.Random(self.timing.seed).shuffle(stages)
+        return stages
+
+    def _choices_of(self, network: Network) -> Choices:
+        if network not in self._choices:
+            self._choices[network] = self.backend.choices(network)
+        return self._choices[network]
+
+    def _measure_chunk(self, stages: Sequence[MeasuredStage]) -> None:
+        """Measure stages of one network together, commit them, and then know them."""
+        boundary = self.boundary_us()
+        copies = [1] * len(stages)
+        if not self.timing.cold:  # a second copy would find everything in the caches
+            self._time_once(stages)
+            singles = [self._single_us[stage.signature, stage.algorithm] for stage in stages]
+            copies = [copies_for(us, boundary, self.target_us) for us in singles]
+        engine = self.context.engine
+        network = stages[0].network
+        plans = [
+            stage.plan(engine, self._choices_of(network), count) for stage, count in zip(stages, copies, strict=True)
+        ]
+        taken = self._run(network, plans, self.timing, stages)
+        placement = self._signatures.placement(network)
+        records = [
+            Record(
+                self.context,
+                stage.kind,
+                stage.signature,
+                count,
+                stage.synchronises(engine, count),
+                samples,
+                stage.algorithm,
+                self.timing.cold,
+                stage_subject(network, placement, stage.groups, stage.strategy),
+            )
+            for stage, count, samples in zip(stages, copies, taken, strict=True)
+        ]
+        self.store.add(records)
+        self._records.update((record.signature, record) for record in records)
+        self.measured += len(records)
+
+    def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
+        """A few rounds of one copy each, of those that were not timed so before."""
+        new = [stage for stage in stages if (stage.signature, stage.algorithm) not in self._single_us]
+        for begin in range(0, len(new), CHUNK):
+            chunk = new[begin : begin + CHUNK]
+            network = chunk[0].network
+            plans = [stage.plan(self.context.engine, self._choices_of(network), 1) for stage in chunk]
+            quick = Timing(QUICK_ROUNDS, 1, self.timing.seed, self.timing.cold)
+            for stage, samples in zip(chunk, self._run(network, plans, quick, chunk), strict=True):
+                self._single_us[stage.signature, stage.algorithm] = samples.median_us
+
+    def _run(
+        self, network: Network, plans: Sequence[Plan], timing: Timing, stages: Sequence[MeasuredStage]
+    ) -> list[Samples]:
+        taken = self.backend.measure(network, plans, timing)
+        for stage, samples in zip(stages, taken, strict=True):
+            if not samples.times_us:
+                names = ", ".join(network.units[unit].name for group in stage.groups for unit in group)
+                raise BackendError(
+                    f"{self.context.backend} accepted no round of {names}: {samples.rejected} were disturbed; "
+                    "measure when the machine is idle"
+                )
+        return taken
+
+    def _measure_boundary(self) -> float:
+        """Measure a unit with and without a synchronise behind each copy, commit both, and tell the difference."""
+        network = boundary_network(self.context.precision)
+        problem = ScheduleProblem.of_block(network, network.blocks[0])
+        choices = self.backend.choices(network)
+        self._choices[network] = choices
+        masks = [1 << unit for unit in range(len(problem))]
+        stages = [measured_stage(self._signatures, choices, problem, mask, Strategy.CONCURRENT) for mask in masks]
+        self._time_once(stages)
+        singles = [self._single_us[stage.signature, stage.algorithm] for stage in stages]
+        unit = boundary_unit(singles)
+        stage = stages[unit]
+        copies = max(8, copies_for(singles[unit], 0.0, 2 * self.target_us))
+        plans = [stage.plan(self.context.engine, choices, copies, count) for count in (1, copies)]
+        taken = self._run(network, plans, self.timing, [stage, stage])
+        subject = stage_subject(network, self._signatures.placement(network), stage.groups, stage.strategy)
+        records = [
+            Record(
+                self.context,
+                Kind.BOUNDARY,
+                f"boundary {stage.signature}",
+                copies,
+                count,
+                samples,
+                stage.algorithm,
+                self.timing.cold,
+                subject,
+            )
+            for count, samples in zip((1, copies), taken, strict=True)
+        ]
+        self.store.add(records)
+        found = boundary_us(records)
+        assert found is not None, "the two records are a pair"
+        return found
+
+
+def price_signatures(signatures: Sequence[str], records: Mapping[str, Record], between_us: float) -> Prices:
+    """The price of each signature from its record, microseconds; inf for those without."""
+    known = {signature: record.copy_us(between_us) for signature, record in records.items()}
+    known[FREE] = 0.0
+    return np.array([known.get(signature, np.inf) for signature in signatures], dtype=np.float64)
+
+
+def identity_of(context: Context) -> CostModelIdentity:
+    """The identity of prices that were measured in a context; its version names all that the rest does not."""
+    parts = [
+        context.layout,
+        *([f"driver {context.driver}"] if context.driver else []),
+        *(f"{name} {version}" for name, version in context.libraries),
+        *(f"{name}={value}" for name, value in context.options),
+    ]
+    return CostModelIdentity(context.backend, context.device, context.precision, context.engine, ", ".join(parts))
+
+
+def create(
+    name: str,
+    device: DeviceProfile | None,
+    precision: Precision,
+    engine: str,
+    argument: str = "",
+    store: Path | None = None,
+) -> MeasuredCostModel:
+    """The backend called ``name`` as a cost model; ``argument`` holds its options: ``threads=2,pin=no``.
+
+    A ``device`` must be the backend's own. Raises OptionError where it is not, or for an option that is none;
+    BackendError where the backend cannot run here.
+    """
+    backend = create_backend(name, precision, Engine.named(engine), backend_options(name, argument))
+    own = backend.context.device
+    if device is not None and device.name != own:
+        raise OptionError(f"--cost-model {name} measures {own!r}, not {device.name!r}; leave out --device")
+    return MeasuredCostModel(backend, MeasurementStore(store))
+
+
+def backend_options(name: str, text: str) -> dict[str, str]:
+    """``threads=2,pin=no`` as a mapping; raises OptionError for what is not NAME=VALUE."""
+    options: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise OptionError(f"{name}:{text}: {part!r} is not NAME=VALUE; write {name}:threads=2, say")
+        options[key.strip()] = value.strip()
+    return options

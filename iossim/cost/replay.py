@@ -1,0 +1,124 @@
+"""Prices from a measurement store alone: results of a device are reproduced without the device.
+
+A stage that the store does not hold cannot run. Where a stage was measured by several algorithms, the newest record counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iossim.cost.measured import identity_of, price_signatures
+from iossim.cost.measurement_record import Kind, Record, boundary_us
+from iossim.cost.measurement_store import Filter, MeasurementStore, StoredContext, default_store
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.cost.stage_signature import StageSignatures
+from iossim.cost.store_file import StoreError
+from iossim.execution.backend import Context
+from iossim.execution.engine import Engine
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
+
+if TYPE_CHECKING:
+    from iossim.devices.profile import DeviceProfile
+    from iossim.ir.types import Precision
+
+#: Contexts that an error names at most.
+_SHOWN = 8
+
+
+@dataclass
+class ReplayCostModel:
+    """What was measured in ``context``: the records of its stages by signature, and what a boundary took."""
+
+    context: Context
+    records: dict[str, Record]
+    between_us: float
+    _signatures: StageSignatures = field(default_factory=StageSignatures)
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        """That of the measurements: the prices are the same."""
+        return identity_of(self.context)
+
+    def signatures(self, batch: StageBatch) -> list[str]:
+        return self._signatures.of_batch(batch)
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each stage, shape ``[len(batch)]``; inf for what was not measured."""
+        return price_signatures(self.signatures(batch), self.records, self.between_us)
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.between_us if left_concurrent or right_concurrent else 0.0
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
+        """A store says nothing about what was not measured."""
+        return None
+
+
+def replay(store: MeasurementStore, number: int, is_cold: bool = False) -> ReplayCostModel:
+    """The prices of context ``number`` of a store, warm or cold; raises StoreError where it holds none."""
+    held = [record for record in store.records(Filter(context=number)) if record.is_cold == is_cold]
+    if not held:
+        raise StoreError(
+            f"measurement store {store.path}: context {number} has no {'cold' if is_cold else 'warm'} measurements; "
+            "'iossim measurements list' says what there is"
+        )
+    context = held[0].context
+    between_us = boundary_us(held) if context.engine == Engine.PAPER else 0.0
+    if between_us is None:
+        raise StoreError(
+            f"measurement store {store.path}: context {number} does not say what a boundary takes; measure a stage there"
+        )
+    stages = (Kind.UNIT, Kind.STAGE, Kind.MERGE)
+    # In order of date: the newest of each signature stays.
+    return ReplayCostModel(context, {one.signature: one for one in held if one.kind in stages}, between_us)
+
+
+def create(
+    device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
+) -> ReplayCostModel:
+    """``argument`` is the store's file, by default ``store`` or the user's own, and may end in ``#NUMBER``: a context of it.
+
+    Without a number the store must hold one context of the precision, engine and device asked for. Raises StoreError.
+    """
+    name, mark, digits = argument.rpartition("#")
+    if not mark or not digits.isdecimal():
+        name, digits = argument, ""
+    path = Path(name) if name else store or default_store()
+    with MeasurementStore(path, read_only=True) as opened:
+        wanted = Filter(
+            context=int(digits) if digits else None,
+            device=device.name if device else None,
+            precision=str(precision),
+            engine=engine,
+        )
+        fitting = opened.contexts(wanted)
+        if len(fitting) != 1:
+            asked = f"{precision} under the {engine} engine" + (f" on {device.name}" if device else "")
+            asked += f" in context {digits}" if digits else ""
+            there = described(fitting or opened.contexts())
+            if fitting:
+                raise StoreError(
+                    f"measurement store {path} has {len(fitting)} contexts of {asked}: {there}; "
+                    f"say which with replay:{path}#NUMBER"
+                )
+            raise StoreError(f"measurement store {path} has nothing of {asked}; it has {there or 'nothing at all'}")
+        return replay(opened, fitting[0].number)
+
+
+def described(contexts: list[StoredContext]) -> str:
+    """Contexts in one line."""
+    texts = [
+        f"{one.number}: {one.context.backend} on {one.context.device}, {one.context.precision}, {one.context.engine} "
+        f"engine ({one.records:,} measurements{_versions(one.context)})"
+        for one in contexts[:_SHOWN]
+    ]
+    more = [f"{len(contexts) - _SHOWN} more"] if len(contexts) > _SHOWN else []
+    return "; ".join([*texts, *more])
+
+
+def _versions(context: Context) -> str:
+    named = [" ".join(pair) for pair in context.libraries] + ["=".join(pair) for pair in context.options]
+    return "".join(f", {text}" for text in named)

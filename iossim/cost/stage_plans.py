@@ -1,0 +1,114 @@
+"""From stages to measured plans: which groups run, how often in a row, and what tells the price of a boundary.
+
+A stage takes microseconds, so it is timed several times in a row. Stages of a single group follow one another without the
+host; stages of several groups have the boundary of their engine between them, which is taken off again (``copy_us`` of a
+record): under the paper engine a synchronise, under the graph engine their own fork and join, which are part of the price.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iossim.cost.measurement_record import Kind
+from iossim.cost.stage_signature import StageSignatures, network_of
+from iossim.execution.backend import Choices
+from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_stage
+from iossim.execution.plan import Plan
+from iossim.execution.repeat import repeat
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+from iossim.schedule.batch import Strategy
+from iossim.schedule.problem import ScheduleProblem, bits
+
+#: What one measured plan should take at least, and the copies that it may hold for that.
+TARGET_US = 1500.0
+MAX_COPIES = 512
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredStage:
+    """One stage that is to be measured: indices of its network's units, group by group, groups that launch nothing left
+    out. ``algorithm`` names what the backend chose for each unit, in the order of the signature; empty without choices."""
+
+    network: Network
+    groups: tuple[tuple[int, ...], ...]
+    strategy: Strategy
+    signature: str
+    algorithm: str
+
+    @property
+    def kind(self) -> Kind:
+        if self.strategy is Strategy.MERGE:
+            return Kind.MERGE
+        return Kind.UNIT if sum(map(len, self.groups)) == 1 else Kind.STAGE
+
+    def synchronises(self, engine: str, copies: int) -> int:
+        """How many synchronises a plan of so many copies holds."""
+        return copies if len(self.groups) > 1 and engine == Engine.PAPER else 1
+
+    def plan(self, engine: str, choices: Choices, copies: int, synchronises: int | None = None) -> Plan:
+        """The stage ``copies`` times in a row, with as many ``synchronises`` as it needs, unless given: one, or one a copy."""
+        count = self.synchronises(engine, copies) if synchronises is None else synchronises
+        one = lower_stage(self.network, self.groups, self.strategy, engine, in_place=True, choices=choices)
+        return repeat(one, copies, synchronise=count > 1)
+
+
+def measured_stage(
+    signatures: StageSignatures,
+    choices: Choices,
+    problem: ScheduleProblem,
+    mask: int,
+    strategy: Strategy,
+) -> MeasuredStage:
+    """The stage of a problem that launches something, ready to be measured."""
+    network = network_of(problem)
+    signature = signatures.of_stage(problem, mask, strategy)
+    if strategy is Strategy.MERGE:
+        units = tuple(problem.units[unit] for unit in bits(mask))
+        names = tuple(network.units[unit].name for unit in units)
+        return MeasuredStage(network, (units,), strategy, signature, choices(names, strategy).algorithm)
+    moves = signatures.placement(network).moves
+    found: list[tuple[tuple[int, ...], str, str]] = []
+    for group in problem.groups(mask):
+        members = tuple(problem.units[unit] for unit in bits(group))
+        text = signatures.group_text(network, members)
+        if text:
+            chosen = [
+                choices((network.units[unit].name,), strategy).algorithm for unit in members if unit not in moves
+            ]
+            found.append((members, text, ">".join(chosen)))
+    algorithms = [algorithm for _, _, algorithm in sorted(found, key=lambda one: one[1:])]
+    named = "|".join(algorithms) if any(algorithm.strip(">") for algorithm in algorithms) else ""
+    return MeasuredStage(network, tuple(members for members, _, _ in found), strategy, signature, named)
+
+
+def copies_for(single_us: float, boundary_us: float, target_us: float = TARGET_US) -> int:
+    """How many copies of a plan that takes ``single_us`` with one synchronise are needed to take ``target_us``."""
+    one_us = max(single_us - boundary_us, 0.1 * single_us, 0.1)
+    return max(1, min(MAX_COPIES, math.ceil(target_us / one_us)))
+
+
+#: Channels of the convolutions, each on a 28x28 image, of which one tells the price of a synchronise.
+BOUNDARY_CHANNELS = (16, 32, 64, 128, 256)
+#: The first that takes this long is taken: the host must be able to issue it while the one before runs.
+BOUNDARY_UNIT_US = 60.0
+
+
+def boundary_network(precision: str) -> Network:
+    """Convolutions of growing size, each a unit that reads an input of its own."""
+    builder = GraphBuilder("boundary", Precision(precision))
+    with builder.block("boundary"):
+        outputs = [
+            builder.conv(builder.input(f"x{size}", (1, size, 28, 28)), size, kernel=3, padding=1, name=f"conv{size}")
+            for size in BOUNDARY_CHANNELS
+        ]
+    return builder.network(outputs)
+
+
+def boundary_unit(single_us: Sequence[float]) -> int:
+    """Which of the units of :func:`boundary_network` is long enough, by what each takes; else the longest."""
+    return next((unit for unit, us in enumerate(single_us) if us >= BOUNDARY_UNIT_US), len(single_us) - 1)
