@@ -65,10 +65,6 @@ CostModelName = Annotated[
         help="simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE.",
     ),
 ]
-Store = Annotated[
-    Path | None,
-    typer.Option("--store", metavar="FILE", help="Where measurements are kept and found; by default your own store."),
-]
 Stages = Annotated[
     str, typer.Option("--stages", metavar="DEFINITION", help="Stages that may be formed: general or paper.")
 ]

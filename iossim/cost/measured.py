@@ -14,13 +14,13 @@ import random
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iossim.cost.measurement_record import Kind, Record, boundary_us
 from iossim.cost.measurement_store import MeasurementStore
-from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.stage_plans import (
     TARGET_US,
     MeasuredStage,
@@ -49,14 +49,6 @@ CHUNK = 32
 QUICK_ROUNDS = 3
 
 Progress = Callable[[int, int], None]
-
-
-class MeasuringCostModel(CostModel, Protocol):
-    """A cost model to which each distinct stage is an expense."""
-
-    def signatures(self, batch: StageBatch) -> Sequence[Hashable]:
-        """For each stage what its price depends on: stages of equal signature share one measurement."""
-        ...
 
 
 @dataclass
@@ -89,8 +81,8 @@ class MeasuredCostModel:
     def identity(self) -> CostModelIdentity:
         return identity_of(self.context)
 
-    def signatures(self, batch: StageBatch) -> list[str]:
-        return self._signatures.of_batch(batch)
+    def signatures(self, batch: StageBatch) -> list[Hashable]:
+        return list(self._signatures.of_batch(batch))
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge.
@@ -98,7 +90,7 @@ class MeasuredCostModel:
         Measures what neither this model nor the store knows. Raises BackendError for what the backend cannot run,
         StoreError where the store fails, ScheduleError for a problem without a network.
         """
-        return price_signatures(self.signatures(batch), self.measure(batch), self.boundary_us())
+        return price_signatures(self._signatures.of_batch(batch), self.measure(batch), self.boundary_us())
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.boundary_us() if left_concurrent or right_concurrent else 0.0
@@ -153,7 +145,7 @@ class MeasuredCostModel:
     def _missing(self, batch: StageBatch) -> list[MeasuredStage]:
         """The distinct stages without a record, in a seeded random order that the batch's own does not touch."""
         first: dict[str, int] = {}
-        for index, signature in enumerate(self.signatures(batch)):
+        for index, signature in enumerate(self._signatures.of_batch(batch)):
             if signature not in self._records and signature not in (FREE, IMPOSSIBLE):
                 first.setdefault(signature, index)
         stages = [

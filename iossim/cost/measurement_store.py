@@ -222,8 +222,9 @@ def _context_row(context: Context) -> list[str]:
 
 
 def _context_of(row: Sequence[str]) -> Context:
-    *names, libraries, options = row
-    return Context(*names, tuple(json.loads(libraries).items()), tuple(json.loads(options).items()))
+    backend, device, precision, engine, layout, driver, libraries, options = row
+    pairs = (tuple(json.loads(text).items()) for text in (libraries, options))
+    return Context(backend, device, precision, engine, layout, driver, *pairs)
 
 
 def _row(record: Record, context: int) -> list[Any]:

@@ -12,8 +12,9 @@ priced from one bit of each neighbour (*concurrent*: does it run several groups?
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,4 +75,13 @@ class CostModel(Protocol):
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
         """Lower bounds for a problem's stages, or None where the model knows none."""
+        ...
+
+
+@runtime_checkable
+class MeasuringCostModel(CostModel, Protocol):
+    """A cost model to which each distinct stage is an expense: it measures them."""
+
+    def signatures(self, batch: StageBatch) -> list[Hashable]:
+        """For each stage what its price depends on: stages of equal signature share one measurement."""
         ...

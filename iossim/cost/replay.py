@@ -5,6 +5,7 @@ A stage that the store does not hold cannot run. Where a stage was measured by s
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,12 +43,12 @@ class ReplayCostModel:
         """That of the measurements: the prices are the same."""
         return identity_of(self.context)
 
-    def signatures(self, batch: StageBatch) -> list[str]:
-        return self._signatures.of_batch(batch)
+    def signatures(self, batch: StageBatch) -> list[Hashable]:
+        return list(self._signatures.of_batch(batch))
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for what was not measured."""
-        return price_signatures(self.signatures(batch), self.records, self.between_us)
+        return price_signatures(self._signatures.of_batch(batch), self.records, self.between_us)
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.between_us if left_concurrent or right_concurrent else 0.0

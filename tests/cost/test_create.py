@@ -54,7 +54,7 @@ def test_what_a_name_makes() -> None:
 
 @pytest.mark.parametrize("spec", ["", ":", "create", "memo", "model", "measured", "Simulator", "os"])
 def test_what_is_no_cost_model(spec: str) -> None:
-    with pytest.raises(OptionError, match="known: .*random.*simulator.*table"):
+    with pytest.raises(OptionError, match=r"known: .*random.*simulator.*table"):
         create_cost_model(spec, None, Precision.FP32, "paper")
 
 
