@@ -12,9 +12,10 @@ from iossim.cli import options
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.execution.backend import Backend, Samples, Timing
+    from iossim.execution.backend import Backend, Timing
+    from iossim.execution.measured_run import MeasuredRow
     from iossim.ir.network import Network
-    from iossim.reporting.measured_runs import MeasuredRow, StageRow
+    from iossim.reporting.measured_runs import StageRow
     from iossim.schedule.schedule import Schedule
 
 ScheduleFile = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that optimize wrote.")]
@@ -63,7 +64,7 @@ def run(
 ) -> None:
     """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds.
 
-    Predictions are those of the schedule, or of the simulator for --device.
+    Predictions are the schedule's own where it is for this device, or those of the simulator for --device.
     """
     from iossim import api
     from iossim.execution.backend import backend_from
@@ -72,18 +73,26 @@ def run(
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
     from iossim.ir.types import Precision
+    from iossim.study.measured import measure_beside, plain_schedule, predictions, split_names
     from iossim.user_files import write_atomically
 
+    plain, baselines = split_names(compare, "--compare")
     saved, network = api.read_schedule(schedule, model)
     timing = options.timing(rounds, warm_up, seed, cold)
     chosen = Engine.named(engine or saved.engine or Engine.PAPER)
     defaults = {"device": device} if device and backend.partition(":")[0] == "simulator" else {}
     runner = backend_from(backend, Precision.named(saved.precision), chosen, **defaults)
-    others = _others(network, compare)
+    schedules = {name: plain_schedule(network, name) for name in plain}
+    schedules[saved.scheduler if saved.scheduler not in schedules else f"{saved.scheduler} (saved)"] = saved
     with progress_bars(quiet=as_json, unit="rounds") as start:
         error = output_error(network, saved, runner, seed) if check else None
-        rows = _measure(network, saved, others, compare, runner, timing, device, start)
-        by_stage = _stages(network, saved, backend, chosen, store, device) if stages else None
+        if device is not None:
+            predicted = predictions(network, schedules, device, chosen)
+        else:
+            own = runner.context.device
+            predicted = {name: one.latency_us for name, one in schedules.items() if one.device == own}
+        rows = measure_beside(network, schedules, baselines, runner, timing, predicted, start)
+        by_stage = _stages(network, saved, runner, timing, store, device) if stages else None
     found = plan_for(saved, network, runner)
     if plan is not None:
         write_atomically(plan, plan_to_json(found) + "\n")
@@ -98,75 +107,21 @@ def run(
     _print(saved, runner, rows, by_stage, error, memory)
 
 
-def _others(network: Network, compare: str) -> dict[str, Schedule]:
-    """The schedules that are run beside it; baselines of torch are no schedules."""
-    from iossim.cost.random import RandomCostModel
-    from iossim.errors import OptionError, did_you_mean
-    from iossim.scheduling.scheduler import schedule
-
-    plain = ("sequential", "greedy")
-    found: dict[str, Schedule] = {}
-    for name in filter(None, compare.split(",")):
-        if name in plain:
-            # What stages it has depends on no price.
-            found[name] = schedule(network, RandomCostModel(), name)
-        elif not name.startswith("torch"):
-            raise OptionError(f"--compare {name!r} is not known; {did_you_mean(name, [*plain, 'torch'])}")
-    return found
-
-
-def _measure(
-    network: Network,
-    saved: Schedule,
-    others: dict[str, Schedule],
-    compare: str,
-    runner: Backend,
-    timing: Timing,
-    device: str | None,
-    start: Any,
-) -> list[MeasuredRow]:
-    from iossim.execution.measured_run import measure_schedules, ratio_of
-    from iossim.reporting.measured_runs import MeasuredRow
-
-    named = {**others, saved.scheduler if saved.scheduler not in others else f"{saved.scheduler} (saved)": saved}
-    taken = measure_schedules(network, list(named.values()), runner, timing, start(runner.context.backend))
-    samples: dict[str, Samples] = dict(zip(named, taken, strict=True))
-    if wanted := [name for name in compare.split(",") if name.startswith("torch")]:
-        from iossim.backends.torch_cuda.baselines import baseline_names, measure_baselines
-
-        place = "cuda" if "cuda" in runner.context.backend or "cudnn" in runner.context.backend else "cpu"
-        names = [name for one in wanted for name in (baseline_names(place) if one == "torch" else [one])]
-        samples |= measure_baselines(network, names, timing, place, start("torch"))
-    predicted = _predicted(network, named, device, runner)
-    first = next(iter(samples.values()))
-    return [
-        MeasuredRow(name, found, ratio_of(first, found, timing.seed), predicted.get(name))
-        for name, found in samples.items()
-    ]
-
-
-def _predicted(network: Network, named: dict[str, Schedule], device: str | None, runner: Backend) -> dict[str, float]:
-    """What the simulator says of each schedule on a device; without one, what the saved schedule was priced at, if it was."""
-    from iossim import api
-    from iossim.scheduling.assemble import reprice
-
-    if device is None:
-        return {name: found.latency_us for name, found in named.items() if found.cost_model["name"] != "random"}
-    prices = api.cost_model("simulator", device, network.precision, runner.context.engine)
-    return {name: reprice(found, network, prices).latency_us for name, found in named.items()}
-
-
 def _stages(
-    network: Network, saved: Schedule, backend: str, engine: str, store: Path | None, device: str | None
+    network: Network, saved: Schedule, runner: Backend, timing: Timing, store: Path | None, device: str | None
 ) -> list[StageRow]:
+    """Each stage measured by itself, through the store, beside its own price or the simulator's for a device."""
     from iossim import api
+    from iossim.cost.measured import MeasuredCostModel
+    from iossim.cost.measurement_store import MeasurementStore
     from iossim.reporting.measured_runs import stage_rows
     from iossim.scheduling.assemble import reprice
 
-    measured = reprice(saved, network, api.cost_model(backend, None, network.precision, engine, store=store))
+    with MeasurementStore(store) as kept:
+        measured = reprice(saved, network, MeasuredCostModel(runner, kept, timing))
     if device is None:
         return stage_rows(saved, measured)
-    prices = api.cost_model("simulator", device, network.precision, engine)
+    prices = api.cost_model("simulator", device, network.precision, runner.context.engine)
     return stage_rows(reprice(saved, network, prices), measured)
 
 
@@ -208,10 +163,7 @@ def _print(
 
     console = Console()
     context = runner.context
-    title = (
-        f"{saved.network} on {context.device}, batch {saved.source.batch}, {context.precision}, {context.engine} engine, "
-        f"run by {context.backend}"
-    )
+    title = f"{saved.network} by {context.backend}, batch {saved.source.batch}, {context.precision}, {context.engine} engine"
     console.print(measured_table(title, rows))
     if by_stage is not None:
         console.print()

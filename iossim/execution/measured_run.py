@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,37 @@ class Ratio:
     value: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """One thing that was run: a schedule or a baseline. ``speedup`` is over the first row; ``predicted_us`` may be unknown."""
+
+    name: str
+    samples: Samples
+    speedup: Ratio
+    predicted_us: float | None = None
+
+    @property
+    def error_percent(self) -> float | None:
+        """How far the prediction is from the measured median."""
+        if self.predicted_us is None:
+            return None
+        return 100 * (self.predicted_us / self.samples.median_us - 1)
+
+    def to_json(self) -> dict[str, Any]:
+        samples = self.samples
+        return {
+            "name": self.name,
+            "median_us": samples.median_us,
+            "spread_us": samples.spread_us,
+            "rounds": len(samples.times_us),
+            "rejected": samples.rejected,
+            "speedup": asdict(self.speedup),
+            "predicted_us": self.predicted_us,
+            "conditions": dict(samples.conditions),
+            "times_us": list(samples.times_us),
+        }
 
 
 def plan_for(schedule: Schedule, network: Network, backend: Backend) -> Plan:

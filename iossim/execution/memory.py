@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.execution.happens_before import Access, timed_accesses
-from iossim.execution.plan import ALIGNMENT_BYTES, Buffer, Plan, Queue
+from iossim.execution.plan import Buffer, Plan, Queue, aligned
 
 
 def plan_memory(plan: Plan) -> Plan:
@@ -27,7 +27,7 @@ def plan_memory(plan: Plan) -> Plan:
     """
     storages = plan.storages
     interferes = interference(plan)
-    sizes = [-(-storage.bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for storage in storages]
+    sizes = [aligned(storage.bytes) for storage in storages]
     degree = interferes.astype(np.int64) @ np.array(sizes, dtype=np.int64)
     orders: tuple[Callable[[int], tuple[int, ...]], ...] = (
         lambda i: (-sizes[i], i),
@@ -77,7 +77,7 @@ def memory_lower_bound_bytes(plan: Plan) -> int:
     for storage in plan.storages:
         if storage.name in alive:
             begin, end = alive[storage.name]
-            size = -(-storage.bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            size = aligned(storage.bytes)
             events[2 * begin] = events.get(2 * begin, 0) + size
             events[2 * end + 1] = events.get(2 * end + 1, 0) - size
     total = most = 0

@@ -160,7 +160,7 @@ class Plan:
     @property
     def storage_bytes(self) -> int:
         """What all storages take if none shares its memory with another."""
-        return sum(buffer.bytes for buffer in self.storages)
+        return sum(aligned(buffer.bytes) for buffer in self.storages)
 
     def region(self, name: str) -> Region:
         """Where a buffer's contents lie, views resolved."""
@@ -180,6 +180,11 @@ def accesses(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
             return (command.source,), (command.target,)
         case _:
             return (), ()
+
+
+def aligned(size_bytes: int) -> int:
+    """A size rounded up to where the next storage may begin."""
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def covered(region: Region, parts: Sequence[Region]) -> bool:

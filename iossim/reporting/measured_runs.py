@@ -3,47 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from rich.table import Table
 
-from iossim.execution.backend import Samples
-from iossim.execution.measured_run import Ratio
+from iossim.execution.measured_run import MeasuredRow
 from iossim.reporting.console import Cell, Column, records_table
 from iossim.schedule.schedule import Schedule
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRow:
-    """One thing that was run: a schedule or a baseline. ``speedup`` is over the first row; ``predicted_us`` may be unknown."""
-
-    name: str
-    samples: Samples
-    speedup: Ratio
-    predicted_us: float | None = None
-
-    @property
-    def error_percent(self) -> float | None:
-        """How far the prediction is from the measured median."""
-        if self.predicted_us is None:
-            return None
-        return 100 * (self.predicted_us / self.samples.median_us - 1)
-
-    def to_json(self) -> dict[str, Any]:
-        samples = self.samples
-        return {
-            "name": self.name,
-            "median_us": samples.median_us,
-            "spread_us": samples.spread_us,
-            "rounds": len(samples.times_us),
-            "rejected": samples.rejected,
-            "speedup": asdict(self.speedup),
-            "predicted_us": self.predicted_us,
-            "conditions": dict(samples.conditions),
-            "times_us": list(samples.times_us),
-        }
 
 
 def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
