@@ -6,14 +6,18 @@ directly is backend ``cupy_cudnn``. Option ``device=cpu`` runs plans in the orde
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from iossim.calibration.device_names import device_of_product
+from iossim.devices.nvidia_smi import gpus
 from iossim.errors import GraphError, OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
+from iossim.execution.made_inputs import made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -23,6 +27,7 @@ from iossim.schedule.batch import Strategy
 if TYPE_CHECKING:
     from iossim.backends.torch_cuda.program import Program
 
+DEVICES = ("cpu", "cuda")
 _NOT_INSTALLED = "torch is not installed; pip install 'iossim[torch]'"
 
 
@@ -39,6 +44,28 @@ def missing() -> str:
     return ""
 
 
+def require_torch() -> None:
+    """Raise BackendError where torch is not installed; the CPU is enough."""
+    if find_spec("torch") is None:
+        raise BackendError(_NOT_INSTALLED)
+
+
+def usable_device(name: str | None = None) -> str:
+    """``cuda`` where torch can use it, else ``cpu``; a given name is checked.
+
+    Raises BackendError without torch, for an unknown device, and for CUDA where torch cannot use it.
+    """
+    require_torch()
+    reason = missing()
+    if name is None:
+        return "cpu" if reason else "cuda"
+    if name not in DEVICES:
+        raise BackendError(f"torch runs on no device {name!r} here; {did_you_mean(name, DEVICES)}")
+    if name == "cuda" and reason:
+        raise BackendError(f"torch cannot use CUDA here: {reason}")
+    return name
+
+
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> TorchBackend:
     """The backend; ``options`` may hold ``device``: ``cuda`` (by default) or ``cpu``.
 
@@ -48,11 +75,9 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
         if name != "device":
             raise OptionError(f"backend torch_cuda has no setting {name!r}; {did_you_mean(name, ['device'])}")
     device = options.get("device", "cuda")
-    if device not in ("cpu", "cuda"):
-        raise OptionError(f"backend torch_cuda runs on no device {device!r}; {did_you_mean(device, ['cpu', 'cuda'])}")
-    if (reason := missing()) and (device == "cuda" or reason == _NOT_INSTALLED):
-        raise BackendError(f"backend torch_cuda cannot run here: {reason}")
-    return TorchBackend(precision, engine, device)
+    if device not in DEVICES:
+        raise OptionError(f"backend torch_cuda runs on no device {device!r}; {did_you_mean(device, DEVICES)}")
+    return TorchBackend(precision, engine, usable_device(device))
 
 
 class TorchBackend:
@@ -60,29 +85,13 @@ class TorchBackend:
 
     def __init__(self, precision: Precision, engine: Engine, device: str) -> None:
         self._precision, self._engine, self._device = precision, engine, device
+        self._context = _context(precision, engine, device)
         #: The module of each launch of a network, by its units and strategy: plans share weights.
         self._modules: WeakKeyDictionary[Network, dict[tuple[tuple[str, ...], Strategy], Any]] = WeakKeyDictionary()
 
     @property
     def context(self) -> Context:
-        import torch
-
-        libraries = {"torch": torch.__version__}
-        driver, device = "", "cpu"
-        if self._device == "cuda":
-            from iossim.devices.nvidia_smi import gpus
-
-            libraries |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
-            driver = next((gpu.driver_version for gpu in gpus()), "")
-            device = torch.cuda.get_device_name()
-        return Context(
-            "torch_cuda",
-            device,
-            str(self._precision),
-            str(self._engine),
-            driver=driver,
-            libraries=tuple(sorted(libraries.items())),
-        )
+        return self._context
 
     def choices(self, network: Network) -> Choices:
         """cuDNN's search chooses algorithms, inside torch: there is nothing to say."""
@@ -119,16 +128,14 @@ class TorchBackend:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Samples]:
         """Time each plan as a whole, from its first command until the host has waited for its last, at normal noise."""
-        from iossim.backends.torch_cuda.baselines import made_noise
-        from iossim.backends.torch_cuda.tensors import arithmetic
+        from iossim.backends.torch_cuda.tensors import arithmetic, to_tensor
         from iossim.backends.torch_cuda.timing import time_rounds
 
         with arithmetic(self._precision):
             programs = [self._program(network, plan) for plan in plans]
             for program in programs:
-                for number, name in enumerate(program.plan.inputs):
-                    noise = made_noise(program.plan.buffers[name].type, number)
-                    program.tensors[name].copy_(noise)
+                for name, array in made_inputs(program.plan, network, timing.seed).items():
+                    program.tensors[name].copy_(to_tensor(array, self._device))
             self._synchronise()
             return time_rounds([program.run for program in programs], timing, self._device, progress)
 
@@ -156,3 +163,16 @@ class TorchBackend:
             import torch
 
             torch.cuda.synchronize()
+
+
+def _context(precision: Precision, engine: Engine, device: str) -> Context:
+    import torch
+
+    libraries = {"torch": str(torch.__version__)}
+    driver, name = platform.release(), "cpu"
+    if device == "cuda":
+        libraries |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
+        driver = next((gpu.driver_version for gpu in gpus()), "")
+        name = device_of_product(torch.cuda.get_device_name())
+    pairs = tuple(sorted(libraries.items()))
+    return Context("torch_cuda", name, str(precision), str(engine), driver=driver, libraries=pairs)

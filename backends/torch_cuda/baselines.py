@@ -1,29 +1,21 @@
-"""What a user of PyTorch gets without iossim: named baselines of a whole network, on one stream.
+"""What a user of PyTorch gets without iossim: outputs, and named baselines of a whole network on one stream.
 
 Compiled is ``torch.compile`` with Inductor's default options; captured is one CUDA graph of all that the module issues,
 replayed, which takes the host out of the time. Each is the same module, at the same inputs, with the same arithmetic.
+torch is imported when something is asked for: without it that is a BackendError.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import torch
-
-from iossim.backends.torch_cuda.module import torch_module
-from iossim.backends.torch_cuda.tensors import arithmetic, device_of, to_tensor
-from iossim.backends.torch_cuda.timing import Run, time_rounds
+from iossim.backends.torch_cuda.backend import usable_device
 from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Samples, Timing
-from iossim.ir.graph import Graph
 from iossim.ir.network import Network
-from iossim.ir.types import TensorType
-
-#: Runs before a capture: lazy initialisation and cuDNN's search for algorithms may not happen inside one.
-_RUNS_BEFORE_CAPTURE = 3
+from iossim.ir.op import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +39,26 @@ def baseline_names(device: str | None = None) -> list[str]:
 
     Raises BackendError for a device that cannot be used.
     """
-    place = device_of(device)
+    place = usable_device(device)
     return [name for name, baseline in BASELINES.items() if place == "cuda" or not baseline.captured]
+
+
+def outputs(network: Network, inputs: Mapping[str, Array], device: str | None = None) -> dict[str, Array]:
+    """The graph's outputs by name, computed eagerly by PyTorch from arrays for its inputs: an oracle.
+
+    ``device`` is ``cpu`` or ``cuda``; by default CUDA where it can be used. Raises GraphError for inputs that do not
+    fit, BackendError for an op that torch does not cover or a device that cannot be used.
+    """
+    place = usable_device(device)
+    from iossim.backends.torch_cuda.module import input_tensors, torch_module
+    from iossim.backends.torch_cuda.tensors import arithmetic, to_array
+
+    graph = network.graph
+    tensors = input_tensors(graph, inputs, place)
+    module = torch_module(graph, place)
+    with arithmetic(network.precision):
+        results = module(*tensors)
+    return {name: to_array(tensor) for name, tensor in zip(graph.outputs, results, strict=True)}
 
 
 def measure_baselines(
@@ -64,7 +74,14 @@ def measure_baselines(
     Raises OptionError for an unknown name, BackendError for one that the device cannot run, for an op that torch does
     not cover, and where compiling fails.
     """
-    place = device_of(device)
+    place = usable_device(device)
+    import torch
+
+    from iossim.backends.torch_cuda.module import torch_module
+    from iossim.backends.torch_cuda.preparation import made_inputs, prepared
+    from iossim.backends.torch_cuda.tensors import arithmetic
+    from iossim.backends.torch_cuda.timing import Run, time_rounds
+
     chosen = baseline_names(place) if names is None else list(dict.fromkeys(names))
     for name in chosen:
         if name not in BASELINES:
@@ -78,56 +95,16 @@ def measure_baselines(
     runs: dict[str, Run] = {}
     prepare_s: dict[str, float] = {}
     with arithmetic(network.precision):
-        compiled = torch.compile(module, fullgraph=True, dynamic=False)
+        compiled = None
         for name in chosen:
             baseline = BASELINES[name]
             start_s = time.perf_counter()
-            runs[name] = _prepared(name, compiled if baseline.compiled else module, inputs, baseline.captured)
+            if baseline.compiled and compiled is None:
+                compiled = torch.compile(module, fullgraph=True, dynamic=False)
+            runs[name] = prepared(name, compiled if baseline.compiled else module, inputs, baseline.captured)
             prepare_s[name] = time.perf_counter() - start_s
         samples = time_rounds(list(runs.values()), timing or Timing(), place, progress)
     return {
         name: replace(found, conditions={**found.conditions, "prepare_s": prepare_s[name]})
         for name, found in zip(runs, samples, strict=True)
     }
-
-
-def made_inputs(graph: Graph, device: str) -> list[torch.Tensor]:
-    """Made tensors for the graph's inputs, in order."""
-    return [made_noise(graph.types[name], number).to(device) for number, name in enumerate(graph.inputs)]
-
-
-def made_noise(value: TensorType, seed: int) -> torch.Tensor:
-    """Normal noise of a type; zeros where it is no floating-point type."""
-    noise = np.random.default_rng(seed).standard_normal(value.shape, dtype=np.float32)
-    return to_tensor((noise if value.dtype.is_floating else 0 * noise).astype(value.dtype.numpy))
-
-
-def _prepared(name: str, module: Callable[..., object], inputs: Sequence[torch.Tensor], captured: bool) -> Run:
-    """The module on fixed inputs, run once so that what happens at a first run is done."""
-
-    def run() -> None:
-        module(*inputs)
-
-    try:
-        run()
-        return _captured(run) if captured else run
-    except RuntimeError as error:
-        # What torch.compile raises holds the whole log of a compiler.
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise BackendError(f"{name} cannot run here: {reason[0]}; leave it out") from error
-
-
-def _captured(run: Run) -> Run:
-    """A replay of one CUDA graph of all that ``run`` issues."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(_RUNS_BEFORE_CAPTURE):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    replay: Run = graph.replay
-    return replay

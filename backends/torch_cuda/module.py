@@ -13,11 +13,10 @@ import torch
 from torch import fx
 
 from iossim.backends.torch_cuda.operators import Operand, apply
-from iossim.backends.torch_cuda.tensors import arithmetic, device_of, to_array, to_tensor
+from iossim.backends.torch_cuda.tensors import to_tensor
 from iossim.errors import GraphError
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Graph
-from iossim.ir.network import Network
 from iossim.ir.op import Array
 
 
@@ -60,17 +59,3 @@ def input_tensors(graph: Graph, inputs: Mapping[str, Array], device: str) -> lis
             )
         tensors.append(to_tensor(array, device))
     return tensors
-
-
-def outputs(network: Network, inputs: Mapping[str, Array], device: str | None = None) -> dict[str, Array]:
-    """The graph's outputs by name, computed eagerly by PyTorch from arrays for its inputs: an oracle.
-
-    ``device`` is ``cpu`` or ``cuda``; by default CUDA where it can be used. Raises GraphError for inputs that do not
-    fit, BackendError for an op that torch does not cover or a device that cannot be used.
-    """
-    graph, place = network.graph, device_of(device)
-    tensors = input_tensors(graph, inputs, place)
-    module = torch_module(graph, place)
-    with arithmetic(network.precision):
-        results = module(*tensors)
-    return {name: to_array(tensor) for name, tensor in zip(graph.outputs, results, strict=True)}

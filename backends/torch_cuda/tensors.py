@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
 from iossim.ir.types import DType, Precision
 
@@ -42,21 +41,6 @@ def to_array(tensor: torch.Tensor) -> Array:
         return bits.view(DType.BFLOAT16.numpy)
     array: Array = own.numpy().copy()
     return array
-
-
-def device_of(name: str | None = None) -> str:
-    """``cuda`` where it can be used, else ``cpu``; a given name is checked.
-
-    Raises BackendError for an unknown device, and for CUDA where torch cannot use it.
-    """
-    usable = bool(torch.cuda.is_available())
-    if name is None:
-        return "cuda" if usable else "cpu"
-    if name not in ("cpu", "cuda"):
-        raise BackendError(f"torch runs on no device {name!r} here; known: cpu, cuda")
-    if name == "cuda" and not usable:
-        raise BackendError("torch cannot use CUDA on this machine; install a CUDA build of torch and a driver")
-    return name
 
 
 @contextmanager

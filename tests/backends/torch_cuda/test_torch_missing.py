@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from random_networks import random_inputs, random_network
 
 from iossim.backends.torch_cuda import backend as torch_backend
+from iossim.backends.torch_cuda.baselines import baseline_names, measure_baselines, outputs
 from iossim.errors import OptionError
 from iossim.execution.backend import BackendError, backend_names, create_backend, missing_for
 
@@ -32,6 +34,13 @@ def test_without_torch_even_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) 
     for device in ("cpu", "cuda"):
         with pytest.raises(BackendError, match="torch is not installed"):
             create_backend("torch_cuda", options={"device": device})
+        with pytest.raises(BackendError, match="torch is not installed"):
+            baseline_names(device)
+    network = random_network(0)
+    with pytest.raises(BackendError, match="torch is not installed"):
+        outputs(network, random_inputs(network))
+    with pytest.raises(BackendError, match="torch is not installed"):
+        measure_baselines(network)
 
 
 def test_the_backend_is_found_by_its_name() -> None:

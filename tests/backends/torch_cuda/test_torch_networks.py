@@ -20,7 +20,8 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 
 import torch
 
-from iossim.backends.torch_cuda.module import outputs, torch_module
+from iossim.backends.torch_cuda.baselines import outputs
+from iossim.backends.torch_cuda.module import torch_module
 from iossim.backends.torch_cuda.tensors import arithmetic
 
 

@@ -1,0 +1,58 @@
+"""Modules made ready to be timed: run once on fixed inputs, and captured where a baseline is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from iossim.backends.torch_cuda.tensors import to_tensor
+from iossim.backends.torch_cuda.timing import Run
+from iossim.execution.backend import BackendError
+from iossim.ir.graph import Graph
+
+#: Runs before a capture: lazy initialisation and cuDNN's search for algorithms may not happen inside one.
+_RUNS_BEFORE_CAPTURE = 3
+
+
+def made_inputs(graph: Graph, device: str) -> list[torch.Tensor]:
+    """Normal noise for the graph's inputs, in order; zeros where they are no floating-point numbers."""
+    generator = np.random.default_rng(0)
+    tensors = []
+    for name in graph.inputs:
+        value = graph.types[name]
+        noise = generator.standard_normal(value.shape, dtype=np.float32)
+        tensors.append(to_tensor((noise if value.dtype.is_floating else 0 * noise).astype(value.dtype.numpy), device))
+    return tensors
+
+
+def prepared(name: str, module: Callable[..., object], inputs: Sequence[torch.Tensor], captured: bool) -> Run:
+    """The module on fixed inputs, run once so that what happens at a first run is done."""
+
+    def run() -> None:
+        module(*inputs)
+
+    try:
+        run()
+        return _captured(run) if captured else run
+    except RuntimeError as error:
+        # What torch.compile raises holds the whole log of a compiler.
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise BackendError(f"{name} cannot run here: {reason[0]}; leave it out") from error
+
+
+def _captured(run: Run) -> Run:
+    """A replay of one CUDA graph of all that ``run`` issues."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_RUNS_BEFORE_CAPTURE):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    replay: Run = graph.replay
+    return replay
