@@ -1,0 +1,165 @@
+"""``iossim doctor``: what this machine has, which backends can run on it, and what the others lack."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from iossim.cli import options
+
+#: Of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor", help="Say what this machine has, and what backends lack.")(doctor)
+
+
+def doctor(as_json: options.Json = False) -> None:
+    """Say what this machine has, which backends can run on it, and what the others lack, with the remedy."""
+    from iossim._version import __version__
+
+    found = {
+        "iossim": __version__,
+        "machine": machine(),
+        "gpus": gpus(),
+        "extras": extras(),
+        "libraries": libraries(),
+        "backends": backends(),
+        "devices": devices(),
+        "folders": folders(),
+    }
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        _print(found)
+
+
+def machine() -> dict[str, Any]:
+    """Python, operating system, cores that this process may use, and memory (None where the system does not tell)."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": platform.platform(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count(),
+        "usable_cores": usable,
+        "memory_gib": _memory_gib(),
+    }
+
+
+def gpus() -> list[dict[str, Any]]:
+    """What ``nvidia-smi`` tells of each GPU; none where it is not there."""
+    from dataclasses import asdict
+
+    from iossim.devices.nvidia_smi import gpus as found
+
+    return [asdict(gpu) for gpu in found()]
+
+
+def libraries() -> dict[str, str | None]:
+    """The version of each library that iossim can use, None for those that are not installed, by name."""
+    return {name: _version(name) for name in sorted({name for names in _required().values() for name in names})}
+
+
+def extras() -> dict[str, dict[str, Any]]:
+    """For each extra whether all that it installs is there, and what is missing; empty where iossim is not installed."""
+    found: dict[str, dict[str, Any]] = {}
+    for extra, names in _required().items():
+        if extra:
+            absent = [name for name in names if _version(name) is None]
+            found[extra] = {"installed": not absent, "missing": absent}
+    return found
+
+
+def backends() -> list[dict[str, Any]]:
+    """Each backend: can it run here, and if not why, with the remedy."""
+    from iossim.execution.backend import backend_names, missing_for
+
+    rows = []
+    for name in backend_names():
+        lacks = missing_for(name)
+        rows.append({"name": name, "usable": not lacks, "missing": lacks or None})
+    return rows
+
+
+def devices() -> dict[str, Any]:
+    """How many devices have a profile, and whether this machine's own processor is one of them."""
+    from iossim.devices.load import device_names
+
+    names = device_names()
+    return {"profiles": len(names), "cpu_profile": "cpu" in names}
+
+
+def folders() -> dict[str, dict[str, Any]]:
+    """Where what is kept stands, and whether it is there yet."""
+    from iossim.compiled import user_cache
+    from iossim.cost.measurement_store import default_store
+    from iossim.user_folders import user_data
+
+    places: dict[str, Path] = {"data": user_data(), "measurement store": default_store(), "cache": user_cache()}
+    return {name: {"path": str(path), "exists": path.exists()} for name, path in places.items()}
+
+
+def _required() -> dict[str, list[str]]:
+    """What iossim requires by extra, ``""`` for what it always does; read from what is installed."""
+    try:
+        lines = metadata.requires("iossim") or []
+    except metadata.PackageNotFoundError:
+        return {}  # run from a checkout
+    found: dict[str, list[str]] = {"": []}
+    for line in lines:
+        name, extra = _NAME.match(line), _EXTRA.search(line)
+        if name is not None:
+            found.setdefault(extra.group(1) if extra else "", []).append(name.group())
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _print(found: dict[str, Any]) -> None:
+    own, seen = found["machine"], found["devices"]
+    memory = "" if own["memory_gib"] is None else f", {own['memory_gib']} GiB of memory"
+    typer.echo(f"iossim {found['iossim']}, {own['python']}, {own['system']}")
+    typer.echo(f"{own['usable_cores']} of {own['cores']} cores{memory}")
+    for gpu in found["gpus"]:
+        typer.echo(
+            f"GPU: {gpu['name']}, compute capability {gpu['compute_capability']}, driver {gpu['driver_version']}"
+        )
+    if not found["gpus"]:
+        typer.echo("GPU: nvidia-smi finds none")
+    known = f"{seen['profiles']} devices have a profile"
+    typer.echo(f"{known}, this machine's processor ('cpu') {'too' if seen['cpu_profile'] else 'not yet'}")
+    typer.echo("\nBackends")
+    for row in found["backends"]:
+        typer.echo(f"  {row['name']:<16} {'usable' if row['usable'] else row['missing']}")
+    if found["extras"]:
+        typer.echo("\nExtras (pip install 'iossim[NAME]')")
+    for name, extra in found["extras"].items():
+        typer.echo(f"  {name:<16} {'installed' if extra['installed'] else 'lacks ' + ', '.join(extra['missing'])}")
+    versions = [f"{name} {version}" for name, version in found["libraries"].items() if version is not None]
+    if versions:
+        typer.echo(f"\nLibraries: {', '.join(versions)}")
+    typer.echo("\nFolders")
+    for name, folder in found["folders"].items():
+        typer.echo(f"  {name:<18} {folder['path']}{'' if folder['exists'] else ' (not there yet)'}")

@@ -1,0 +1,104 @@
+"""``iossim doctor``: what is there, what is missing, and the remedy."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.cli import doctor
+from iossim.devices import nvidia_smi
+from iossim.execution import backend
+from iossim.execution.backend import backend_names
+
+H100 = "NVIDIA H100 80GB HBM3, 580.159.04, 9.0, 81559, 345, 1980, 2619, 69.61, 700.00, 31"
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("IOSSIM_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_json_says_what_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    found = printed_json(capsys, "doctor --json")
+    assert found["machine"]["python"].endswith(platform.python_version())
+    assert found["machine"]["cores"] == os.cpu_count()
+    assert 1 <= found["machine"]["usable_cores"] <= os.cpu_count()
+    assert found["libraries"]["numpy"] == np.__version__
+    assert [row["name"] for row in found["backends"]] == backend_names()
+    assert next(row for row in found["backends"] if row["name"] == "numpy_reference")["usable"]
+    assert found["extras"]["test"] == {"installed": True, "missing": []}
+    assert found["devices"]["profiles"] > 10
+    folders = found["folders"]
+    assert folders["cache"] == {"path": str(tmp_path / "cache"), "exists": True}
+    assert folders["data"] == {"path": str(tmp_path / "data"), "exists": False}
+    assert Path(folders["measurement store"]["path"]).parent == tmp_path / "data"
+
+
+def test_a_backend_that_cannot_run_is_told_with_its_remedy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks = {"torch_cuda": "torch is not installed; pip install 'iossim[torch]'"}
+    monkeypatch.setattr(backend, "missing_for", lambda name: lacks.get(name, ""))
+    rows = printed_json(capsys, "doctor --json")["backends"]
+    assert {row["name"]: row["missing"] for row in rows if not row["usable"]} == lacks
+    text = printed(capsys, "doctor")
+    assert "torch is not installed; pip install 'iossim[torch]'" in text
+    assert text.count("usable\n") == len(backend_names()) - 1
+
+
+def test_gpus_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvidia_smi, "gpus", lambda: nvidia_smi.parse(H100))
+    (gpu,) = printed_json(capsys, "doctor --json")["gpus"]
+    assert (gpu["name"], gpu["driver_version"]) == ("NVIDIA H100 80GB HBM3", "580.159.04")
+    assert "GPU: NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04" in printed(capsys, "doctor")
+    monkeypatch.setattr(nvidia_smi, "gpus", lambda: ())
+    assert printed_json(capsys, "doctor --json")["gpus"] == []
+    assert "nvidia-smi finds none" in printed(capsys, "doctor")
+
+
+def test_extras_say_what_they_lack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "numpy>=1.26",
+        'no-such-library>=2; extra == "far"',
+        "onnx>=1; sys_platform == 'linux' and extra == 'near'",
+    ]
+    monkeypatch.setattr(metadata, "requires", lambda name: lines)
+    found = printed_json(capsys, "doctor --json")
+    assert found["extras"] == {
+        "far": {"installed": False, "missing": ["no-such-library"]},
+        "near": {"installed": True, "missing": []},
+    }
+    assert list(found["libraries"]) == ["no-such-library", "numpy", "onnx"]
+    assert "lacks no-such-library" in printed(capsys, "doctor")
+
+
+def test_a_checkout_that_is_not_installed_has_no_extras(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", absent)
+    found = printed_json(capsys, "doctor --json")
+    assert found["extras"] == found["libraries"] == {}
+    assert "Extras" not in printed(capsys, "doctor")
+
+
+def test_memory_that_the_system_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> int:
+        raise ValueError(name)
+
+    monkeypatch.setattr(os, "sysconf", unknown)
+    assert doctor.machine()["memory_gib"] is None
+
+
+def test_it_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "unexpected" in refused(capsys, "doctor now")
