@@ -21,13 +21,14 @@ from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import bind, make_arena, with_memory
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
 from iossim.errors import GraphError, OptionError, did_you_mean
-from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
+from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
+from iossim.execution.made_inputs import made_inputs
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.ir.types import DType, Precision, TensorType
+from iossim.ir.types import Precision
 from iossim.schedule.batch import Strategy
 
 NAME = "onnxruntime_cpu"
@@ -47,7 +48,7 @@ def missing() -> str:
     return ""
 
 
-def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> OnnxRuntimeCpu:
+def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> Backend:
     """The backend; ``options`` may hold ``threads``.
 
     Raises OptionError for any other, or a value that is no whole number above 0; BackendError for another precision than
@@ -109,7 +110,7 @@ class OnnxRuntimeCpu:
                 shape = "x".join(map(str, array.shape))
                 raise GraphError(f"input {name!r} is {array.dtype}[{shape}]; give an array of {expected}")
         planned = with_memory(plan)
-        program = bind(planned, network, self.sessions, self._arena(planned.arena_bytes))
+        program = bind(planned, network, self.sessions, make_arena(planned.arena_bytes))
         for name in plan.inputs:
             np.copyto(program.inputs[name], inputs[name])
         with Crew(program.streams, self._cores) as crew:
@@ -125,18 +126,18 @@ class OnnxRuntimeCpu:
     ) -> list[Samples]:
         """See :meth:`iossim.execution.backend.Backend.measure`.
 
-        All plans use the same arena, one after another; before each run its inputs are filled with normal noise, outside
-        the time, so that they are in a cache as if just computed (unless ``timing.cold``).
+        All plans use the same arena, one after another; before each run its inputs are filled, outside the time, so that
+        they are in a cache as if just computed (unless ``timing.cold``).
         """
         planned = [with_memory(plan) for plan in plans]
-        arena = self._arena(max((plan.arena_bytes for plan in planned), default=0))
+        arena = make_arena(max((plan.arena_bytes for plan in planned), default=0))
         programs = [bind(plan, network, self.sessions, arena) for plan in planned]
-        noise = _Noise(planned, timing.seed)
-        inputs = [noise.inputs(plan) for plan in planned]
+        made: dict[str, Array] = {}
+        for plan in planned:
+            if not made.keys() >= set(plan.inputs):
+                made |= made_inputs(plan, network, timing.seed)
+        inputs = [{name: made[name] for name in plan.inputs} for plan in planned]
         return time_programs(programs, inputs, timing, self._cores, self._threads, progress)
-
-    def _arena(self, size_bytes: int) -> Array:
-        return make_arena(size_bytes)
 
     def _choice(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> Choice:
         units = [network.unit_index[name] for name in names]
@@ -152,25 +153,3 @@ class OnnxRuntimeCpu:
             blocked, plain = (samples.median_us for samples in self.measure(network, plans, _CHOICE_TIMING))
             self._chosen[key] = Choice(PLAIN if plain < (1 - _CHOICE_MARGIN) * blocked else BLOCKED)
         return self._chosen[key]
-
-
-class _Noise:
-    """Made inputs for plans: normal noise from a seed, in one block of memory that all share."""
-
-    def __init__(self, plans: Sequence[Plan], seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
-        most = max((sum(plan.buffers[name].type.elements for name in plan.inputs) for plan in plans), default=0)
-        self._block = self._generator.standard_normal(most, dtype=np.float32)
-
-    def inputs(self, plan: Plan) -> dict[str, Array]:
-        """An array for each input of a plan."""
-        begin, arrays = 0, {}
-        for name in plan.inputs:
-            wanted = plan.buffers[name].type
-            arrays[name] = self._array(wanted, begin)
-            begin += wanted.elements
-        return arrays
-
-    def _array(self, wanted: TensorType, begin: int) -> Array:
-        noise = self._block[begin : begin + wanted.elements].reshape(wanted.shape)
-        return noise if wanted.dtype is DType.FLOAT32 else noise.astype(wanted.dtype.numpy)

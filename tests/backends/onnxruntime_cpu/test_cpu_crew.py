@@ -1,0 +1,226 @@
+"""What fails in any thread is told to the host, nothing waits for ever, and no thread is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+
+from random_networks import random_inputs
+
+from iossim.backends.onnxruntime_cpu import backend as cpu
+from iossim.backends.onnxruntime_cpu.crew import Crew
+from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step, bind, make_arena, with_memory
+from iossim.backends.onnxruntime_cpu.sessions import Sessions
+from iossim.errors import GraphError, ScheduleError
+from iossim.execution.backend import BackendError
+from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_stage
+from iossim.execution.plan import Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
+
+CORES = tuple(sorted(os.sched_getaffinity(0)))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    cores, before = os.sched_getaffinity(0), threading.active_count()
+    yield
+    assert threading.active_count() == before
+    assert os.sched_getaffinity(0) == cores
+
+
+def program(
+    *segments: list[list[Step]], locks: list[threading.Lock] | None = None, labels: dict[Step, str] | None = None
+) -> Program:
+    """Of the steps of each lane, segment by segment."""
+    streams = max(len(segment) for segment in segments)
+    made = tuple(
+        Segment(tuple(own), tuple((lane + 1, tuple(steps)) for lane, steps in enumerate(others)))
+        for own, *others in segments
+    )
+    return Program(made, streams, {}, {}, tuple(locks or ()), labels or {}, 0)
+
+
+def taken() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def failing(error: BaseException) -> Step:
+    def step() -> None:
+        raise error
+
+    return step
+
+
+def noting(into: list[str], text: str) -> Step:
+    return lambda: into.append(text)
+
+
+def test_each_stream_has_a_thread_and_a_core_of_its_own() -> None:
+    seen: list[tuple[int, int, frozenset[int]]] = []
+
+    def note(lane: int) -> Step:
+        return lambda: seen.append((lane, threading.get_ident(), frozenset(os.sched_getaffinity(0))))
+
+    steps = program([[note(lane)] for lane in range(3)], [[note(lane)] for lane in range(3)])
+    with Crew(3, CORES) as crew:
+        crew.run(steps)
+        crew.run(steps)
+    assert len(seen) == 12
+    by_lane = {lane: {entry[1:] for entry in seen if entry[0] == lane} for lane in range(3)}
+    assert by_lane[0] == {(threading.get_ident(), frozenset({CORES[0]}))}
+    for lane in range(3):
+        ((_, cores),) = by_lane[lane]
+        assert cores == {CORES[lane % len(CORES)]}
+    assert len({thread for lane in range(3) for thread, _ in by_lane[lane]}) == 3
+
+
+def test_segments_are_kept_apart() -> None:
+    log: list[str] = []
+    segments = [[[noting(log, f"{number}")] * 5 for _ in range(3)] for number in range(20)]
+    with Crew(3, CORES) as crew:
+        crew.run(program(*segments))
+    assert log == sorted(log, key=int)
+    assert len(log) == 300
+
+
+@pytest.mark.parametrize("lane", [0, 1, 2])
+def test_an_error_in_any_stream_wakes_those_that_wait_for_it(lane: int) -> None:
+    log: list[str] = []
+    waiting = [taken() for _ in range(3)]
+    lanes: list[list[Step]] = [[waiting[stream].acquire, noting(log, "went on")] for stream in range(3)]
+    step = failing(RuntimeError("no such kernel\nat line 7"))
+    lanes[lane][0] = step
+    run = program(lanes, locks=waiting, labels={step: "conv7 on queue 0:1"})
+    with pytest.raises(BackendError, match=r"^conv7 on queue 0:1 failed: no such kernel$"), Crew(3, CORES) as crew:
+        crew.run(run)
+    assert log == []
+
+
+def test_errors_of_iossim_keep_their_text() -> None:
+    with pytest.raises(GraphError, match=r"^this one$"), Crew(2, CORES) as crew:
+        crew.run(program([[], [failing(GraphError("this one"))]]))
+
+
+def test_one_of_several_errors_is_told() -> None:
+    with pytest.raises(GraphError, match=r"^(first|second)$"), Crew(3, CORES) as crew:
+        crew.run(program([[], [failing(GraphError("first"))], [failing(GraphError("second"))]]))
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("where", ["in its own stream", "waiting for an event", "waiting for a stream"])
+def test_an_interrupt_leaves_no_thread(where: str) -> None:
+    """Ctrl-C while other streams are at work, or wait for what never comes."""
+    never, event = taken(), taken()
+    own: list[Step]
+    others: list[Step]
+    if where == "in its own stream":
+        own, others = [interrupt, lambda: None], [event.acquire]
+    elif where == "waiting for an event":
+        own, others = [never.acquire], [interrupt, event.acquire]
+    else:
+        own, others = [], [interrupt, event.acquire]
+    with pytest.raises(KeyboardInterrupt), Crew(2, CORES) as crew:
+        crew.run(program([own, others], locks=[never, event]))
+
+
+def test_an_interrupt_between_two_runs() -> None:
+    def run_and_interrupt() -> None:
+        with Crew(4, CORES) as crew:
+            crew.run(program([[], [lambda: None]]))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_and_interrupt()
+
+
+def two_convolutions() -> tuple[Network, Plan]:
+    b = GraphBuilder("two")
+    x = b.input("x", (1, 2, 5, 5))
+    with b.block("block"):
+        names = [b.conv(x, 2, name=name) for name in ("left", "right")]
+    network = b.network(names)
+    return network, lower_stage(network, [[0], [1]], Strategy.CONCURRENT, "graph")
+
+
+def test_an_op_that_fails_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan's error names the launch; the backend works again afterwards."""
+    network, plan = two_convolutions()
+    by = cpu.OnnxRuntimeCpu(Engine.GRAPH, 1)
+    inputs = random_inputs(network)
+    right = [launch for launch in plan.launches if launch.units == ("right",)]
+    original: Callable[..., object] = Sessions.session
+
+    class Broken:
+        def __init__(self, session: object) -> None:
+            self._session = session
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._session, name)
+
+        def run_with_iobinding(self, binding: object) -> None:
+            raise RuntimeError("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION")
+
+    def session(self: Sessions, of: Network, launch: Launch) -> object:
+        made = original(self, of, launch)
+        return Broken(made) if launch in right else made
+
+    monkeypatch.setattr(Sessions, "session", session)
+    for _ in range(3):
+        with pytest.raises(BackendError, match=r"^right on queue 0:1 failed: \[ONNXRuntimeError\] : 6"):
+            by.execute(network, plan, inputs)
+    monkeypatch.undo()
+    assert set(by.execute(network, plan, inputs)) == {"left", "right"}
+
+
+def test_events_pass_through_a_stream_that_launches_nothing() -> None:
+    """Of two launches in streams 1 and 2, ordered by events through stream 0, the second reads what the first wrote."""
+    b = GraphBuilder("chain")
+    x = b.input("x", (1, 2, 5, 5))
+    with b.block("block"):
+        y = b.conv(x, 2, name="first")
+        z = b.conv(y, 2, name="second")
+    network = b.network([z])
+    alone = lower_stage(network, [[0, 1]], Strategy.CONCURRENT)
+    first, second = (
+        Launch(launch.units, launch.strategy, launch.reads, launch.writes, Queue(0, stream))
+        for stream, launch in enumerate(alone.launches, start=1)
+    )
+    commands = (
+        first,
+        Record(0, Queue(0, 1)),
+        Wait(0, Queue(0, 0)),
+        Record(1, Queue(0, 0)),
+        Wait(1, Queue(0, 2)),
+        second,
+        Synchronize(),
+    )
+    plan = Plan(alone.graph_hash, alone.buffers, alone.inputs, alone.outputs, commands)
+    by = cpu.OnnxRuntimeCpu(Engine.GRAPH, 1)
+    inputs = random_inputs(network)
+    (expected,) = by.execute(network, alone, inputs).values()
+    for _ in range(20):
+        (output,) = by.execute(network, plan, inputs).values()
+        assert (output == expected).all()
+
+
+def test_a_wait_for_what_is_never_recorded() -> None:
+    network, plan = two_convolutions()
+    planned = with_memory(plan)
+    unordered = replace(planned, commands=(Wait(99, Queue(0, 0)), *plan.commands))
+    with pytest.raises(ScheduleError, match="waits for event 99, which is recorded nowhere before"):
+        bind(unordered, network, Sessions(1), make_arena(planned.arena_bytes))

@@ -1,0 +1,242 @@
+"""Whatever the plan, the processor computes what NumPy does, in any arena and on any number of threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import (
+    merged_stages,
+    random_inputs,
+    random_network,
+    random_schedule,
+    sequential_schedule,
+    unscheduled,
+)
+from seeded_weights import LIGHT_MODELS, write_seeded
+
+pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.onnxruntime_cpu import backend as cpu
+from iossim.backends.onnxruntime_cpu.program import bind, make_arena, with_memory
+from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, Sessions
+from iossim.errors import GraphError, ScheduleError
+from iossim.execution.backend import BackendError, Choice
+from iossim.execution.lower import lower_schedule, lower_stage
+from iossim.execution.plan import Plan
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.relu import Relu
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.schedule.batch import Strategy
+
+SEEDS = st.integers(0, 2**20)
+
+
+def backend(engine: str = "paper", threads: int = 1) -> cpu.OnnxRuntimeCpu:
+    made = cpu.create(Precision.FP32, engine, {"threads": str(threads)})
+    assert isinstance(made, cpu.OnnxRuntimeCpu)
+    return made
+
+
+def poisoned(size_bytes: int) -> Array:
+    """An arena that is not a number wherever nothing has been written."""
+    arena = make_arena(size_bytes)
+    arena.fill(0xFF)
+    assert np.isnan(arena[:4].view(np.float32)).all()
+    return arena
+
+
+@pytest.fixture(autouse=True)
+def _arena_of_nans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "make_arena", poisoned)
+
+
+def assert_outputs(
+    network: Network, plan: Plan, inputs: dict[str, Array], expected: dict[str, Array], by: cpu.OnnxRuntimeCpu
+) -> None:
+    outputs = by.execute(network, plan, inputs)
+    assert tuple(outputs) == plan.outputs
+    for name, array in outputs.items():
+        assert array.dtype == expected[name].dtype
+        scale = np.abs(expected[name]).max()
+        np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-4 * max(1.0, scale))
+
+
+@settings(max_examples=60)
+@given(
+    SEEDS,
+    SEEDS,
+    st.sampled_from(["paper", "graph"]),
+    st.booleans(),
+    st.sampled_from([1, 1, 2]),
+    st.sampled_from(ALGORITHMS),
+)
+def test_random_schedules_of_random_networks(
+    drawn: int, schedule: int, engine: str, in_place: bool, threads: int, algorithm: str
+) -> None:
+    network = random_network(drawn)
+    inputs = random_inputs(network)
+    plan = lower_schedule(
+        random_schedule(network, schedule),
+        network,
+        engine,
+        in_place=in_place,
+        choices=lambda units, strategy: Choice(algorithm),
+    )
+    assert_outputs(network, plan, inputs, unscheduled(network, inputs), backend(engine, threads))
+
+
+def test_the_random_plans_are_of_all_sorts() -> None:
+    """What the property above is about does occur: merges, several streams, views, copies, staged operands."""
+    merged = streams = views = copies = staged = 0
+    sessions = Sessions(1)
+    for seed in range(30):
+        network = random_network(seed)
+        schedule = random_schedule(network, seed)
+        plan = with_memory(lower_schedule(schedule, network, "graph", in_place=True))
+        program = bind(plan, network, sessions, make_arena(plan.arena_bytes))
+        merged += merged_stages(schedule)
+        streams += program.streams > 2
+        views += sum(buffer.view_of is not None for buffer in plan.buffers.values())
+        copies += len(plan.commands) - len(plan.launches) - 1 > 0
+        if network.graph.types["x"].shape[0] == 1:
+            assert program.staged == 0  # channels of one image lie side by side
+        staged += program.staged
+    assert min(merged, streams, views, copies, staged) >= 5
+
+
+@pytest.mark.parametrize(
+    ("model", "engine"),
+    [("light_squeezenet", "graph"), ("light_inception_v1", "paper"), ("light_shufflenet", "graph")],
+)
+def test_a_network_under_a_random_schedule(model: str, engine: str, tmp_path: Path) -> None:
+    network = load(write_seeded(LIGHT_MODELS / f"{model}.onnx", tmp_path / "seeded.onnx"))
+    inputs = random_inputs(network)
+    expected = evaluate_graph(network.graph, inputs)
+    for in_place in (False, True):
+        plan = lower_schedule(random_schedule(network, seed=1), network, engine, in_place=in_place)
+        assert_outputs(network, plan, inputs, expected, backend(engine))
+
+
+def test_a_zoo_network_of_two_images() -> None:
+    network = load("squeezenet", batch=2, shapes={"image": (2, 3, 65, 65)})
+    inputs = random_inputs(network)
+    expected = evaluate_graph(network.graph, inputs)
+    plan = lower_schedule(random_schedule(network, seed=3), network, "graph", in_place=True)
+    assert_outputs(network, plan, inputs, expected, backend("graph"))
+
+
+def test_a_stage_alone() -> None:
+    """The inputs of a stage's plan are what it reads from outside."""
+    b = GraphBuilder("stage")
+    x = b.input("x", (1, 3, 6, 6))
+    y = b.conv(x, 4, name="first")
+    left, right = b.conv(y, 2, name="left"), b.conv(y, 3, name="right")
+    network = b.network([b.add(Concat(1), left, right, name="both")])
+    inputs = random_inputs(network)
+    known = evaluate_graph(network.graph, inputs, ["first", "left", "right", "both"])
+    units = [network.unit_index[name] for name in ("left", "right")]
+    plan = lower_stage(network, [[units[0]], [units[1]]], Strategy.CONCURRENT, in_place=True)
+    assert plan.inputs == ("first",)
+    assert_outputs(network, plan, {"first": known["first"]}, known, backend())
+
+
+def test_a_plan_runs_again_and_beside_others() -> None:
+    network = random_network(5)
+    by = backend()
+    plans = [lower_schedule(random_schedule(network, seed), network, in_place=True) for seed in range(3)]
+    for seed in (0, 1, 0):
+        inputs = random_inputs(network, seed)
+        for plan in plans:
+            assert_outputs(network, plan, inputs, unscheduled(network, inputs), by)
+
+
+def test_no_thread_is_left_and_the_host_has_its_cores_back() -> None:
+    network = random_network(7)
+    plan = lower_schedule(random_schedule(network, 7), network, "graph")
+    assert len(plan.queues) > 1
+    cores, before = os.sched_getaffinity(0), threading.active_count()
+    backend("graph").execute(network, plan, random_inputs(network))
+    assert os.sched_getaffinity(0) == cores
+    assert threading.active_count() == before
+
+
+def test_more_streams_than_cores() -> None:
+    b = GraphBuilder("wide")
+    x = b.input("x", (1, 2, 5, 5))
+    with b.block("block"):
+        names = [b.conv(x, 2, name=f"conv{index}") for index in range(11)]
+    network = b.network(names)
+    plan = lower_stage(network, [[index] for index in range(11)], Strategy.CONCURRENT)
+    assert len(plan.queues) == 11
+    inputs = random_inputs(network)
+    assert_outputs(network, plan, inputs, unscheduled(network, inputs), backend())
+
+
+def test_sessions_are_shared_by_equal_work_with_equal_weights() -> None:
+    b = GraphBuilder("equal")
+    x = b.input("x", (1, 2, 5, 5))
+    weights = [b.constant(name, (2, 2, 1, 1)) for name in ("first.weight", "second.weight")]
+    for index, weight in enumerate((weights[0], weights[0], weights[1])):
+        x = b.add(Conv(), x, weight, name=f"conv{index}")
+        x = b.add(Relu(), x, name=f"relu{index}")
+    network = b.network([x])
+    by = backend()
+    inputs = random_inputs(network)
+    plan = lower_schedule(sequential_schedule(network), network)
+    for _ in range(2):
+        assert_outputs(network, plan, inputs, unscheduled(network, inputs), by)
+        assert by.sessions.made == 3  # two of convolutions, one of all activations
+
+
+def test_sessions_that_hold_too_much_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iossim.backends.onnxruntime_cpu.sessions.KEPT_WEIGHT_BYTES", 0)
+    network = random_network(3)
+    by = backend()
+    inputs = random_inputs(network)
+    plan = lower_schedule(sequential_schedule(network), network)
+    for _ in range(2):
+        assert_outputs(network, plan, inputs, unscheduled(network, inputs), by)
+    assert by.sessions.made >= 2 * len({launch.units for launch in plan.launches}) - 2
+
+
+def small() -> tuple[Network, Plan]:
+    b = GraphBuilder("small")
+    x = b.input("x", (1, 2, 5, 5))
+    network = b.network([b.conv(x, 2, name="conv")])
+    return network, lower_schedule(sequential_schedule(network), network)
+
+
+def test_inputs_that_do_not_fit() -> None:
+    network, plan = small()
+    with pytest.raises(GraphError, match=r"no array for input 'x'; give one of fp32\[1x2x5x5\]"):
+        backend().execute(network, plan, {})
+    with pytest.raises(GraphError, match=r"input 'x' is float64\[1x2x5x5\]; give an array of fp32\[1x2x5x5\]"):
+        backend().execute(network, plan, {"x": np.zeros((1, 2, 5, 5))})
+
+
+def test_a_plan_of_another_graph() -> None:
+    _, plan = small()
+    other = random_network(1)
+    with pytest.raises(ScheduleError, match="the plan is for another graph"):
+        backend().execute(other, plan, {"x": np.zeros((1, 2, 5, 5), np.float32)})
+
+
+def test_an_unknown_algorithm() -> None:
+    network, _ = small()
+    plan = lower_schedule(sequential_schedule(network), network, choices=lambda units, strategy: Choice("nchw4"))
+    with pytest.raises(
+        BackendError, match=r"algorithm 'nchw4' of conv on queue 0:0 is not known; did you mean 'nchw'"
+    ):
+        backend().execute(network, plan, random_inputs(network))

@@ -1,0 +1,167 @@
+"""What is exported computes what NumPy does, and is read back as the same graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx_of_op import run_onnxruntime
+from random_networks import random_inputs, random_network
+from seeded_weights import LIGHT_MODELS, write_seeded
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.errors import GraphError, ModelError, ScheduleError
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.constants import AbsentConstant
+from iossim.ir.graph import Graph
+from iossim.ir.merging import merge_keys, merged_convolution
+from iossim.ir.network import Network
+from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.pool import AveragePool
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.split import Split
+from iossim.models.onnx_export import export_graph, export_merged, export_unit
+from iossim.models.onnx_import import import_onnx
+from iossim.passes.pipeline import canonicalise
+
+SEEDS = st.integers(0, 2**20)
+
+
+def named_outputs(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    names = [value.name for value in model.graph.output]
+    return dict(zip(names, run_onnxruntime(model, feeds), strict=True))
+
+
+def assert_close(outputs: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert list(outputs) == list(expected)
+    for name, array in expected.items():
+        assert outputs[name].dtype == array.dtype
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5 * max(1, np.abs(array).max()))
+
+
+@settings(max_examples=25)
+@given(SEEDS)
+def test_a_graph_and_each_of_its_units(seed: int) -> None:
+    network = random_network(seed)
+    graph = network.graph
+    inputs = random_inputs(network)
+    assert_close(named_outputs(export_graph(graph), inputs), evaluate_graph(graph, inputs))
+    known = {**inputs, **evaluate_graph(graph, inputs, [name for unit in network.units for name in unit.outputs])}
+    for unit in network.units:
+        model = export_unit(network, unit)
+        assert [value.name for value in model.graph.input] == list(unit.inputs)
+        feeds = {name: known[name] for name in unit.inputs}
+        assert_close(named_outputs(model, feeds), {name: known[name] for name in unit.outputs})
+
+
+def merging_units(network: Network) -> list[list[int]]:
+    """For each class of convolutions that merge its members, in descending order."""
+    found: dict[str, list[int]] = {}
+    for unit, key in enumerate(merge_keys(network, range(len(network.units)))):
+        if key is not None:
+            found.setdefault(key, []).insert(0, unit)
+    return [units for units in found.values() if len(units) > 1]
+
+
+def test_merged_convolutions() -> None:
+    merged = activations = 0
+    for seed in range(40):
+        network = random_network(seed)
+        inputs = random_inputs(network)
+        for units in merging_units(network):
+            model = export_merged(network, units)
+            stacked = merged_convolution(network, units)
+            values = [network.units[unit].outputs[0] for unit in units]
+            known = evaluate_graph(network.graph, inputs, [stacked.input, *values])
+            (output,) = run_onnxruntime(model, {stacked.input: known[stacked.input]})
+            expected = np.concatenate([known[value] for value in values], axis=1)
+            assert output.shape == stacked.output.shape
+            np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+            merged += 1
+            activations += stacked.activation != ""
+    assert merged >= 20
+    assert 0 < activations < merged
+
+
+def test_units_that_do_not_merge() -> None:
+    b = GraphBuilder("two")
+    x = b.input("x", (1, 2, 4, 4))
+    network = b.network([b.conv(x, 2, name="one"), b.conv("one", 2, name="two")])
+    with pytest.raises(ScheduleError, match="units one, two do not merge"):
+        export_merged(network, [0, 1])
+
+
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_inception_v1", "light_shufflenet", "light_densenet121"])
+def test_a_model_comes_back_as_the_same_graph(name: str, tmp_path: Path) -> None:
+    graph = canonicalise(import_onnx(LIGHT_MODELS / f"{name}.onnx"))
+    path = tmp_path / "exported.onnx"
+    path.write_bytes(export_graph(graph).SerializeToString())
+    again = import_onnx(path)
+    assert (again.inputs, again.outputs) == (graph.inputs, graph.outputs)
+    assert again.hash == graph.hash
+
+
+def test_an_exported_model_computes_what_its_file_does(tmp_path: Path) -> None:
+    path = write_seeded(LIGHT_MODELS / "light_squeezenet.onnx", tmp_path / "seeded.onnx")
+    graph = import_onnx(path)
+    (name,) = graph.inputs
+    x = np.random.default_rng(1).standard_normal(graph.types[name].shape).astype(np.float32)
+    (expected,) = run_onnxruntime(str(path), {name: x})
+    (output,) = run_onnxruntime(export_graph(graph), {name: x})
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+def odd_graph() -> Graph:
+    """Parameters that are inputs in ONNX, beside values that already have their names; several outputs of one op."""
+    b = GraphBuilder("odd")
+    x = b.input("x", (2, 4, 6, 6))
+    y = b.add(Clip(-0.5, 0.5), x, name="clip")
+    z = b.add(Clip(0.0), y, name="clip.min")
+    left, right = b.add_all(Split(1, (1, 3)), z, name="split")
+    s = b.add(Slice((0,), (2,), (2,), (1,)), right, name="slice")
+    p = b.add(AveragePool((3, 3), (2, 2), (1, 1, 1, 1), ceil_mode=True), left, name="pool")
+    soft = b.add(Softmax(1, flatten=True), s, name="soft")
+    return b.network([x, p, soft, "clip.min"]).graph
+
+
+@pytest.mark.parametrize("opset", [12, 13, 17, 21])
+def test_odd_ops(opset: int) -> None:
+    graph = odd_graph()
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float32)}
+    assert_close(named_outputs(export_graph(graph, opset), inputs), evaluate_graph(graph, inputs))
+
+
+def test_a_weight_that_is_an_output() -> None:
+    b = GraphBuilder("odd")
+    x = b.input("x", (1, 2, 3, 3))
+    graph = b.network([b.conv(x, 2, name="conv"), "conv.bias", x]).graph
+    inputs = {"x": np.random.default_rng(0).standard_normal((1, 2, 3, 3)).astype(np.float32)}
+    assert_close(named_outputs(export_graph(graph), inputs), evaluate_graph(graph, inputs))
+
+
+def test_an_operator_set_that_is_too_old() -> None:
+    b = GraphBuilder("dilated")
+    x = b.input("x", (1, 2, 8, 8))
+    op = AveragePool((2, 2), (1, 1), (0, 0, 0, 0), dilations=(2, 2))
+    graph = b.network([b.add(op, x, name="pool")]).graph
+    with pytest.raises(
+        ModelError, match=r"op 'pool': AveragePool of operator set 11 has no 'dilations'; write a later"
+    ):
+        export_graph(graph, 11)
+
+
+def test_a_graph_without_its_weights() -> None:
+    b = GraphBuilder("absent")
+    x = b.input("x", (1, 2, 8, 8))
+    graph = b.network([b.add(Relu(), b.conv(x, 2, name="conv"))]).graph
+    absent = {name: AbsentConstant(constant.type) for name, constant in graph.constants.items()}
+    inputs = {name: graph.types[name] for name in graph.inputs}
+    bare = Graph.create(inputs, graph.outputs, graph.nodes, absent)
+    with pytest.raises(GraphError, match="without its weights"):
+        export_graph(bare)
