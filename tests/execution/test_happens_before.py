@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule, unscheduled
 
 from iossim.backends.numpy_reference.execute import execute
@@ -28,7 +27,6 @@ from iossim.execution.plan import (
     Record,
     Synchronize,
     Wait,
-    accesses,
 )
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -37,58 +35,6 @@ from iossim.schedule.batch import Strategy
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from(["paper", "graph"])
-
-
-def has_race(plan: Plan) -> bool:
-    """By definition: some conflicting pair of commands with no path between them, the host's last read included."""
-    commands = [*plan.commands, None]  # None: the host reads the outputs
-    count = len(commands)
-    before: list[set[int]] = [set() for _ in commands]
-    for later, command in enumerate(commands):
-        for earlier in range(later):
-            other = commands[earlier]
-            same_queue = (
-                not isinstance(command, Synchronize | None)
-                and not isinstance(other, Synchronize | None)
-                and command.queue == other.queue
-            )
-            event = isinstance(command, Wait) and isinstance(other, Record) and command.event == other.event
-            if same_queue or event or isinstance(command, Synchronize) or isinstance(other, Synchronize):
-                before[later] |= before[earlier] | {earlier}
-
-    touched = [touched_bytes(plan, command) for command in commands]
-
-    def conflict(left: int, right: int) -> bool:
-        return any((a & b).any() for a, x in touched[left] for b, y in touched[right] if x or y)
-
-    return any(
-        conflict(earlier, later) and earlier not in before[later]
-        for later in range(count)
-        for earlier in range(later)
-    )
-
-
-def touched_bytes(plan: Plan, command: Command | None) -> list[tuple[NDArray[np.bool_], bool]]:
-    """The bytes of all memory that a command reads or writes, as masks; storages without offsets lie one after another."""
-    if command is None:
-        names = [(name, False) for name in plan.outputs]
-    else:
-        reads, writes = accesses(command)
-        names = [(name, False) for name in reads] + [(name, True) for name in writes]
-    ends = np.cumsum([storage.bytes for storage in plan.storages]).tolist()
-    apart = {storage.name: end - storage.bytes for storage, end in zip(plan.storages, ends, strict=True)}
-    offsets = plan.offsets or apart
-    found = []
-    for name, writes_it in names:
-        region = plan.region(name)
-        storage = plan.buffers[region.storage].type
-        channels = np.zeros(storage.shape, dtype=bool)
-        channels[(slice(None), slice(region.begin, region.end)) if len(storage.shape) > 1 else ...] = True
-        mask = np.zeros(max(ends[-1], plan.arena_bytes), dtype=bool)
-        begin = offsets[region.storage]
-        mask[begin : begin + storage.bytes] = np.repeat(channels.ravel(), storage.dtype.bytes)
-        found.append((mask, writes_it))
-    return found
 
 
 def accepted(plan: Plan) -> bool:
@@ -104,13 +50,6 @@ def workspaces(units: tuple[str, ...], strategy: Strategy) -> Choice:
     return Choice("some", 300 * (len("".join(units)) % 2))
 
 
-def mutilations(plan: Plan) -> Iterator[Plan]:
-    """The plan without one of its waits or synchronises."""
-    for index, command in enumerate(plan.commands):
-        if isinstance(command, Synchronize | Wait):
-            yield replace(plan, commands=plan.commands[:index] + plan.commands[index + 1 :])
-
-
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, SEEDS, ENGINES, st.booleans())
 def test_every_synchronisation_that_is_needed_is_missed(
@@ -119,10 +58,11 @@ def test_every_synchronisation_that_is_needed_is_missed(
     drawn = random_network(network, movers=in_place)
     chosen = random_schedule(drawn, schedule)
     plan = lower_schedule(chosen, drawn, engine, in_place=in_place, choices=workspaces)
+    races = Races(plan)
     assert accepted(plan)
-    assert not has_race(plan)
-    for mutilated in mutilations(plan):
-        assert accepted(mutilated) == (not has_race(mutilated))
+    assert not races.exist()
+    for mutilated, is_race in races.mutations():
+        assert accepted(mutilated) == (not is_race)
 
 
 @settings(max_examples=60, deadline=None)
@@ -132,11 +72,10 @@ def test_and_so_is_one_that_only_shared_memory_needs(network: int, schedule: int
     drawn = random_network(network, movers=True)
     chosen = random_schedule(drawn, schedule)
     plan = plan_memory(lower_schedule(chosen, drawn, engine, in_place=True, choices=workspaces))
+    races = Races(plan)
     assert accepted(plan)
-    assert not has_race(plan)
-    for mutilated in mutilations(plan):
-        if has_race(mutilated):
-            assert not accepted(mutilated)
+    assert not races.exist()
+    assert not any(is_race and accepted(mutilated) for mutilated, is_race in races.mutations())
 
 
 def test_most_synchronisations_are_needed() -> None:

@@ -1,0 +1,113 @@
+"""Races of a plan by definition, without clocks: conflicting commands with no path between them.
+
+Memory is byte ranges, commands are nodes of a graph whose edges are queues, events and synchronises; what is reachable is
+kept as bits of whole numbers. Commands that only order others have no accesses, so that pairs of accesses that conflict
+are found once, and each mutation of a plan only asks for paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from iossim.execution.plan import Plan, Record, Synchronize, Wait, accesses
+
+Ranges = list[tuple[int, int]]
+
+
+class Races:
+    """The conflicting pairs of a plan, by the numbers of its commands; the host's last read is one more."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._begins = _begins(plan)
+        touched = [self._touched(number) for number in range(len(plan.commands) + 1)]
+        by_storage: dict[str, list[tuple[int, Ranges, bool]]] = {}
+        for number, parts in enumerate(touched):
+            for storage, ranges, writes in parts:
+                by_storage.setdefault(storage, []).append((number, ranges, writes))
+        groups = (
+            [by_storage] if plan.offsets is None else [{"": [one for all_ in by_storage.values() for one in all_]}]
+        )
+        self.pairs = sorted(
+            {
+                (min(left, right), max(left, right))
+                for group in groups
+                for found in group.values()
+                for left, ranges, writes in found
+                for right, others, writes_too in found
+                if left < right and (writes or writes_too) and _meet(ranges, others)
+            }
+        )
+
+    def exist(self, without: int | None = None) -> bool:
+        """Whether some pair has no path between them, one command left out (a wait or a synchronise)."""
+        before = self._before(without)
+        return any(not before[right] >> left & 1 for left, right in self.pairs)
+
+    def mutations(self) -> Iterator[tuple[Plan, bool]]:
+        """The plan without each of its waits and synchronises, and whether that is a race."""
+        commands = self.plan.commands
+        for number, command in enumerate(commands):
+            if isinstance(command, Synchronize | Wait):
+                mutilated = replace(self.plan, commands=commands[:number] + commands[number + 1 :])
+                yield mutilated, self.exist(number)
+
+    def _before(self, without: int | None) -> list[int]:
+        """For each command the set of those with a path to it."""
+        commands = [*self.plan.commands, None]
+        last_of: dict[object, int] = {}  # the last command of each queue, and of each event its record
+        everything = synchronised = 0
+        before: list[int] = []
+        for number, command in enumerate(commands):
+            found = synchronised
+            if command is None or number == without:
+                pass
+            elif isinstance(command, Synchronize):
+                found = synchronised = everything
+            else:
+                if command.queue in last_of:
+                    found |= before[last_of[command.queue]] | 1 << last_of[command.queue]
+                if isinstance(command, Wait) and command.event in last_of:
+                    found |= before[last_of[command.event]] | 1 << last_of[command.event]
+                last_of[command.queue] = number
+                if isinstance(command, Record):
+                    last_of[command.event] = number
+            before.append(found)
+            everything |= 1 << number
+        return before
+
+    def _touched(self, number: int) -> list[tuple[str, Ranges, bool]]:
+        if number == len(self.plan.commands):
+            return [(*self._ranges(name), False) for name in self.plan.outputs]
+        reads, writes = accesses(self.plan.commands[number])
+        return [(*self._ranges(name), False) for name in reads] + [(*self._ranges(name), True) for name in writes]
+
+    def _ranges(self, name: str) -> tuple[str, Ranges]:
+        """The storage of a buffer, and its byte ranges: one an image."""
+        region = self.plan.region(name)
+        storage = self.plan.buffers[region.storage].type
+        begin = self._begins[region.storage]
+        if len(storage.shape) < 2:
+            return region.storage, [(begin, begin + storage.bytes)]
+        image = storage.bytes // storage.shape[0]
+        plane = image // storage.shape[1]
+        return region.storage, [
+            (begin + n * image + region.begin * plane, begin + n * image + region.end * plane)
+            for n in range(storage.shape[0])
+        ]
+
+
+def _begins(plan: Plan) -> dict[str, int]:
+    """Where each storage begins: one after another, unless the plan says where."""
+    if plan.offsets is not None:
+        return dict(plan.offsets)
+    begins, end = {}, 0
+    for storage in plan.storages:
+        begins[storage.name] = end
+        end += storage.bytes
+    return begins
+
+
+def _meet(left: Ranges, right: Ranges) -> bool:
+    return any(a < d and c < b for a, b in left for c, d in right)
