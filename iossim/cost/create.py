@@ -30,6 +30,7 @@ _NOT_MODELS = (
     "measurement_store",
     "memo",
     "model",
+    "profile_parts",
     "profiling",
     "stage_plans",
     "stage_signature",

@@ -11,7 +11,7 @@ Under the graph engine stages fork and join by themselves: that is in their pric
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from iossim.cost.stage_plans import (
 from iossim.cost.stage_signature import FREE, IMPOSSIBLE, StageSignatures, network_of
 from iossim.cost.stage_subject import stage_subject
 from iossim.errors import OptionError
-from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, create_backend
+from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, backend_from
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 CHUNK = 32
 #: Rounds that tell how many copies a stage needs.
 QUICK_ROUNDS = 3
+QUICK_WARM_UP = 1
 
 Progress = Callable[[int, int], None]
 
@@ -65,8 +66,10 @@ class MeasuredCostModel:
     target_us: float = TARGET_US
     again: bool = False
     progress: Progress = lambda done, total: None
-    #: How many stages this model has had measured.
+    #: How many stages this model has had measured, and the rounds of all plans that were accepted and rejected.
     measured: int = 0
+    accepted_rounds: int = 0
+    rejected_rounds: int = 0
     _signatures: StageSignatures = field(default_factory=StageSignatures)
     _choices: dict[Network, Choices] = field(default_factory=dict)
     _records: dict[str, Record] = field(default_factory=dict)
@@ -99,23 +102,25 @@ class MeasuredCostModel:
         """A measurement says nothing about what was not measured."""
         return None
 
-    def measure(self, batch: StageBatch) -> dict[str, Record]:
+    def measure(self, *batches: StageBatch) -> dict[str, Record]:
         """The record of each stage by signature, measured where there is none; free and impossible stages have none."""
-        self.recall(batch)
-        missing = self._missing(batch)
+        self.recall(*batches)
+        missing = self._missing(*batches)
         done = 0
-        for begin in range(0, len(missing), CHUNK):
-            chunk = missing[begin : begin + CHUNK]
+        for chunk in _chunks(missing):
             self._measure_chunk(chunk)
             done += len(chunk)
             self.progress(done, len(missing))
-        return {
-            signature: self._records[signature] for signature in self.signatures(batch) if signature in self._records
-        }
+        return self.known(*batches)
 
-    def recall(self, batch: StageBatch) -> int:
+    def known(self, *batches: StageBatch) -> dict[str, Record]:
+        """The records that are at hand, by signature: measured, or recalled from the store."""
+        signatures = [signature for batch in batches for signature in self._signatures.of_batch(batch)]
+        return {signature: self._records[signature] for signature in signatures if signature in self._records}
+
+    def recall(self, *batches: StageBatch) -> int:
         """Look the stages up in the store without measuring; returns how many distinct ones are still to be measured."""
-        stages = self._missing(batch)
+        stages = self._missing(*batches)
         if not self.again:
             found = self.store.newest(self.context, [stage.signature for stage in stages], self.timing.cold)
             for stage in stages:
@@ -123,10 +128,11 @@ class MeasuredCostModel:
                     self._records[stage.signature] = record
         return sum(stage.signature not in self._records for stage in stages)
 
-    def quick_us(self, batch: StageBatch) -> dict[str, float]:
+    def quick_us(self, *batches: StageBatch) -> dict[str, float]:
         """What one copy of each distinct stage takes that is still to be measured, by a few rounds; nothing is kept."""
-        missing = self._missing(batch)
-        self._time_once(missing)
+        missing = self._missing(*batches)
+        for chunk in _chunks(missing):
+            self._time_once(chunk)
         boundary = self.boundary_us()
         singles = {stage.signature: self._single_us[stage.signature, stage.algorithm] for stage in missing}
         return {signature: max(us - boundary, 0.1 * us) for signature, us in singles.items()}
@@ -142,21 +148,22 @@ class MeasuredCostModel:
             self._boundary_us = self._measure_boundary() if known is None else known
         return self._boundary_us
 
-    def _missing(self, batch: StageBatch) -> list[MeasuredStage]:
-        """The distinct stages without a record, in a seeded random order that the batch's own does not touch."""
-        first: dict[str, int] = {}
-        for index, signature in enumerate(self._signatures.of_batch(batch)):
-            if signature not in self._records and signature not in (FREE, IMPOSSIBLE):
-                first.setdefault(signature, index)
+    def _missing(self, *batches: StageBatch) -> list[MeasuredStage]:
+        """The distinct stages without a record, in a seeded random order that the batches' own does not touch."""
+        first: dict[str, tuple[StageBatch, int]] = {}
+        for batch in batches:
+            for index, signature in enumerate(self._signatures.of_batch(batch)):
+                if signature not in self._records and signature not in (FREE, IMPOSSIBLE):
+                    first.setdefault(signature, (batch, index))
         stages = [
             measured_stage(
                 self._signatures,
                 self._choices_of(network_of(batch.problem)),
                 batch.problem,
-                int(batch.masks[first[signature]]),
-                Strategy(batch.strategies[first[signature]]),
+                int(batch.masks[index]),
+                Strategy(batch.strategies[index]),
             )
-            for signature in sorted(first)
+            for _, (batch, index) in sorted(first.items(), key=lambda item: item[0])
         ]
         random.Random(self.timing.seed).shuffle(stages)
         return stages
@@ -200,15 +207,15 @@ class MeasuredCostModel:
         self.measured += len(records)
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
-        """A few rounds of one copy each, of those that were not timed so before."""
+        """A few rounds of one copy of each stage of one network, of those that were not timed so before."""
         new = [stage for stage in stages if (stage.signature, stage.algorithm) not in self._single_us]
-        for begin in range(0, len(new), CHUNK):
-            chunk = new[begin : begin + CHUNK]
-            network = chunk[0].network
-            plans = [stage.plan(self.context.engine, self._choices_of(network), 1) for stage in chunk]
-            quick = Timing(QUICK_ROUNDS, 1, self.timing.seed, self.timing.cold)
-            for stage, samples in zip(chunk, self._run(network, plans, quick, chunk), strict=True):
-                self._single_us[stage.signature, stage.algorithm] = samples.median_us
+        if not new:
+            return
+        network = new[0].network
+        plans = [stage.plan(self.context.engine, self._choices_of(network), 1) for stage in new]
+        quick = Timing(QUICK_ROUNDS, QUICK_WARM_UP, self.timing.seed, self.timing.cold)
+        for stage, samples in zip(new, self._run(network, plans, quick, new), strict=True):
+            self._single_us[stage.signature, stage.algorithm] = samples.median_us
 
     def _run(
         self, network: Network, plans: Sequence[Plan], timing: Timing, stages: Sequence[MeasuredStage]
@@ -221,6 +228,8 @@ class MeasuredCostModel:
                     f"{self.context.backend} accepted no round of {names}: {samples.rejected} were disturbed; "
                     "measure when the machine is idle"
                 )
+            self.accepted_rounds += len(samples.times_us)
+            self.rejected_rounds += samples.rejected
         return taken
 
     def _measure_boundary(self) -> float:
@@ -259,6 +268,16 @@ class MeasuredCostModel:
         return found
 
 
+def _chunks(stages: Sequence[MeasuredStage]) -> Iterator[list[MeasuredStage]]:
+    """Stages in parts that are measured together: of one network, and not too many."""
+    by_network: dict[Network, list[MeasuredStage]] = {}
+    for stage in stages:
+        by_network.setdefault(stage.network, []).append(stage)
+    for of_one in by_network.values():
+        for begin in range(0, len(of_one), CHUNK):
+            yield of_one[begin : begin + CHUNK]
+
+
 def price_signatures(signatures: Sequence[str], records: Mapping[str, Record], between_us: float) -> Prices:
     """The price of each signature from its record, microseconds; inf for those without."""
     known = {signature: record.copy_us(between_us) for signature, record in records.items()}
@@ -290,19 +309,8 @@ def create(
     A ``device`` must be the backend's own. Raises OptionError where it is not, or for an option that is none;
     BackendError where the backend cannot run here.
     """
-    backend = create_backend(name, precision, Engine.named(engine), backend_options(name, argument))
+    backend = backend_from(f"{name}:{argument}", precision, Engine.named(engine))
     own = backend.context.device
     if device is not None and device.name != own:
         raise OptionError(f"--cost-model {name} measures {own!r}, not {device.name!r}; leave out --device")
     return MeasuredCostModel(backend, MeasurementStore(store))
-
-
-def backend_options(name: str, text: str) -> dict[str, str]:
-    """``threads=2,pin=no`` as a mapping; raises OptionError for what is not NAME=VALUE."""
-    options: dict[str, str] = {}
-    for part in filter(None, text.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip():
-            raise OptionError(f"{name}:{text}: {part!r} is not NAME=VALUE; write {name}:threads=2, say")
-        options[key.strip()] = value.strip()
-    return options

@@ -1,0 +1,117 @@
+"""From the measurement store to a measurement set: what ``calibrate`` reads, of what a backend measured.
+
+A unit of one operator is a measurement of that operator, merged units one of the stacked convolution; what runs several
+operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; those that were
+taken cold are of a single call, and include what the host adds. A stage of several groups includes what its engine puts
+around it: its fork and join (graph), or one synchronise (paper).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from iossim._version import __version__
+from iossim.calibration.measurement import Header, Measurement, MeasurementSet, StageMeasurement
+from iossim.calibration.operator import Operator
+from iossim.calibration.operator_kinds import RecordError, read_record
+from iossim.cost.measurement_record import Kind, Record, boundary_us
+from iossim.execution.engine import Engine
+from iossim.ir.types import Precision
+
+
+def measurement_set(records: Sequence[Record], is_cold: bool = False) -> MeasurementSet:
+    """The newest of each stage among the records of one context, warm or cold, as a measurement set.
+
+    Its notes tell what could not be expressed, and why, a line for each reason.
+    """
+    newest: dict[tuple[str, str], Record] = {}
+    for record in sorted(records, key=lambda record: record.date):
+        if record.is_cold == is_cold:
+            newest[record.signature, record.algorithm] = record
+    kept = list(newest.values())
+    context = records[0].context
+    between_us = (boundary_us(kept) or 0.0) if context.engine == Engine.PAPER else 0.0
+    alone_us = {
+        record.subject["groups"][0][0]["signature"]: record.copy_us(between_us)
+        for record in kept
+        if record.kind is Kind.UNIT
+    }
+    measurements: list[Measurement] = []
+    stages: list[StageMeasurement] = []
+    left_out: Counter[str] = Counter()
+    for row, record in enumerate(kept):
+        found = _expressed(record, between_us, alone_us)
+        if isinstance(found, Measurement):
+            measurements.append(replace(found, row=row))
+        elif isinstance(found, StageMeasurement):
+            stages.append(replace(found, row=row))
+        elif found:
+            left_out[found] += 1
+    notes = tuple(f"{count:,} left out: {reason}" for reason, count in sorted(left_out.items()))
+    return MeasurementSet(_header(kept, is_cold), tuple(measurements), tuple(stages), notes)
+
+
+def _header(records: Sequence[Record], is_cold: bool) -> Header:
+    context = records[0].context
+    settings = "".join(f", {name}={value}" for name, value in context.options)
+    hosts = sorted({record.host for record in records})
+    driver = {"driver": context.driver} if context.driver else {}
+    return Header(
+        device=context.device,
+        data_set=f"{context.backend} {context.engine}{' cold' if is_cold else ''} {', '.join(hosts)}",
+        libraries=dict(context.libraries) | driver,
+        host=", ".join(hosts),
+        precision=Precision(context.precision),
+        includes_host_overhead=is_cold,
+        date=max(record.date for record in records)[:10],
+        source=f"iossim {__version__}, backend {context.backend}, {context.engine} engine{settings}",
+    )
+
+
+def _expressed(
+    record: Record, between_us: float, alone_us: dict[str, float]
+) -> Measurement | StageMeasurement | str | None:
+    """A record as the format has it, the reason why it cannot be, or None for what is no stage."""
+    if record.kind not in (Kind.UNIT, Kind.STAGE, Kind.MERGE):
+        return None
+    several = len(record.subject["groups"]) > 1
+    # One synchronise a copy belongs to a stage of several groups; one at the end of many copies is nobody's.
+    latency_us = record.copy_us(0.0 if several else between_us)
+    if not latency_us > 0:
+        return "no longer than what stands around them"
+    units: list[dict[str, Any]] = [unit for group in record.subject["groups"] for unit in group]
+    unknown = next((unit["kind"] for unit in units if unit["operators"] is None), None)
+    if unknown is not None:
+        return f"the format has no columns for units of kind {unknown}"
+    precision = Precision(record.context.precision)
+    try:
+        groups = [
+            tuple(read_record(operator, precision) for unit in group for operator in unit["operators"])
+            for group in record.subject["groups"]
+        ]
+    except RecordError as error:
+        return f"the format cannot say them: {error}"
+    samples = len(record.samples.times_us)
+    if len(groups) == 1 and len(groups[0]) == 1:
+        return _measurement(record, groups[0][0], latency_us, samples)
+    if record.is_cold:
+        return "stages of several operators that were taken cold"
+    serial = [alone_us.get(unit["signature"]) for unit in units]
+    serial_us = sum(us for us in serial if us is not None) if several and None not in serial else None
+    return StageMeasurement(
+        tuple(groups), latency_us, spread_us=record.spread_us, samples=samples, serial_us=serial_us
+    )
+
+
+def _measurement(record: Record, operator: Operator, latency_us: float, samples: int) -> Measurement:
+    return Measurement(
+        operator,
+        latency_us,
+        spread_us=record.spread_us,
+        samples=samples,
+        algorithm=record.algorithm,
+        is_cold=record.is_cold,
+    )

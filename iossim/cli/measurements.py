@@ -1,0 +1,286 @@
+"""``iossim measurements``: what the store holds, out of it, into it, and what goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from iossim.cli import options
+from iossim.errors import OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from iossim.cost.measurement_record import Record
+    from iossim.cost.measurement_store import Filter, StoredContext
+
+ContextNumber = Annotated[
+    int | None,
+    typer.Option(
+        "--context", metavar="NUMBER", parser=options.whole_number, help="One context, by its number in the list."
+    ),
+]
+BackendName = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Measured by this backend.")]
+DeviceName = Annotated[str | None, typer.Option("--device", "-d", metavar="NAME", help="Measured on this device.")]
+EngineName = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="Measured under this engine.")]
+KindName = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="unit, stage, merge, boundary or schedule."),
+]
+Records = Annotated[
+    bool, typer.Option("--records", help="Every measurement, not only what there is of each context.")
+]
+ExportFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Where to: .jsonl, or .csv; 'iossim calibrate' reads both.")
+]
+Cold = Annotated[bool, typer.Option("--cold", help="What was measured cold, instead of what was measured warm.")]
+Stores = Annotated[list[Path], typer.Argument(metavar="STORES...", help="Stores of other machines or projects.")]
+OlderThan = Annotated[
+    int | None,
+    typer.Option(
+        "--older-than", metavar="DAYS", parser=options.whole_number, help="Measured more than DAYS days ago."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Delete them; without it, only say how many they are.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="The measurement store: what was measured, where, and when.")
+    group.callback(invoke_without_command=True)(options.help_without_command)
+    group.command("list", help="What the store holds.")(list_measurements)
+    group.command("export", help="Write a measurement set that calibrate reads.")(export_measurements)
+    group.command("import", help="Take over the measurements of other stores.")(import_measurements)
+    group.command("prune", help="Delete measurements.")(prune_measurements)
+    app.add_typer(group, name="measurements")
+
+
+def list_measurements(
+    store: options.Store = None,
+    context: ContextNumber = None,
+    backend: BackendName = None,
+    device: DeviceName = None,
+    engine: EngineName = None,
+    kind: KindName = None,
+    records: Records = False,
+    as_json: options.Json = False,
+) -> None:
+    """The contexts of the store, and how many measurements each has; with --records, those."""
+    from iossim.cost.measurement_store import MeasurementStore
+
+    chosen = _filter(context, backend, device, engine, kind)
+    with MeasurementStore(store, read_only=True) as opened:
+        held = opened.contexts(chosen)
+        rows = (
+            [_record_row(record) for record in opened.records(chosen)]
+            if records
+            else [_context_row(one) for one in held]
+        )
+        path = opened.path
+    if as_json:
+        typer.echo(json.dumps({"store": str(path), "records" if records else "contexts": rows}, indent=1))
+        return
+    total = sum(one.records for one in held)
+    typer.echo(f"{path}: {total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}")
+    if records and rows:
+        from rich.console import Console
+
+        from iossim.reporting.console import Column, records_table
+
+        shown = ("kind", "measured", "copy_us", "spread_percent", "rounds", "date")
+        Console().print(
+            records_table(
+                "",
+                [{name: row[name] for name in shown} for row in rows],
+                [Column(name, wraps=name == "measured") for name in shown],
+            )
+        )
+    elif rows:
+        for row in rows:
+            where = f"{row['backend']} on {row['device']}, {row['dtype']}, {row['engine']} engine"
+            typer.echo(f"{row['context']:3}  {where}: {row['kinds']}; {row['first']} to {row['last']}")
+            typer.echo(f"     {row['libraries']}")
+
+
+def export_measurements(
+    file: ExportFile,
+    store: options.Store = None,
+    context: ContextNumber = None,
+    backend: BackendName = None,
+    device: DeviceName = None,
+    engine: EngineName = None,
+    kind: KindName = None,
+    cold: Cold = False,
+    as_json: options.Json = False,
+) -> None:
+    """Write the newest measurement of each stage of one context as a measurement set; say what cannot be expressed."""
+    from iossim.calibration.measurement_set import write_measurements
+    from iossim.calibration.rows import FEWEST_ROWS
+    from iossim.calibration.stored_measurements import measurement_set
+    from iossim.cost.measurement_store import Filter, MeasurementStore
+    from iossim.cost.replay import described
+    from iossim.cost.store_file import StoreError
+
+    chosen = _filter(context, backend, device, engine, kind)
+    with MeasurementStore(store, read_only=True) as opened:
+        held = opened.contexts(chosen)
+        if not held:
+            raise StoreError(
+                f"measurement store {opened.path} holds nothing of that kind; see 'iossim measurements list'"
+            )
+        if len(held) > 1:
+            raise StoreError(
+                f"measurement store {opened.path} has {len(held)} such contexts, a measurement set is of one: "
+                f"{described(held)}; say which with --context NUMBER"
+            )
+        # Boundaries are needed to take them off, whatever kind is asked for.
+        records = [
+            record
+            for record in opened.records(Filter(context=held[0].number))
+            if record.is_cold == cold and (kind is None or record.kind in (kind, "boundary"))
+        ]
+        path = opened.path
+    if not records:
+        raise StoreError(
+            f"measurement store {path} holds nothing that was measured {'cold' if cold else 'warm'} there"
+        )
+    found = measurement_set(records, cold)
+    write_measurements(found, file)
+    facts = {
+        "file": str(file),
+        "device": found.device,
+        "operators": len(found.measurements),
+        "stages": len(found.stages),
+        "left_out": list(found.notes),
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    typer.echo(f"wrote {file}: {facts['operators']} operators and {facts['stages']} stages on {found.device}")
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+    if len(found.measurements) + len(found.stages) < FEWEST_ROWS:
+        typer.echo(f"note: calibrate needs at least {FEWEST_ROWS} measurements; measure more with profile")
+
+
+def import_measurements(stores: Stores, store: options.Store = None, as_json: options.Json = False) -> None:
+    """Add the measurements of other stores to this one; those that it has already are left as they are."""
+    from iossim.cost.measurement_store import MeasurementStore
+
+    given = []
+    for path in stores:
+        with MeasurementStore(path, read_only=True) as other:
+            given.append((path, other.records()))
+    rows = []
+    with MeasurementStore(store) as opened:
+        for path, records in given:
+            rows.append({"from": str(path), "measurements": len(records), "new": opened.add(records)})
+        to = opened.path
+    if as_json:
+        typer.echo(json.dumps({"store": str(to), "imported": rows}, indent=1))
+        return
+    for row in rows:
+        typer.echo(f"{row['from']}: {row['measurements']:,} measurements, {row['new']:,} of them new to {to}")
+
+
+def prune_measurements(
+    store: options.Store = None,
+    older_than: OlderThan = None,
+    context: ContextNumber = None,
+    backend: BackendName = None,
+    device: DeviceName = None,
+    engine: EngineName = None,
+    kind: KindName = None,
+    yes: Yes = False,
+    as_json: options.Json = False,
+) -> None:
+    """Say how many measurements the filters mean, and with --yes delete them."""
+    from datetime import UTC, datetime, timedelta
+
+    from iossim.cost.measurement_store import Filter, MeasurementStore
+
+    before = None
+    if older_than is not None:
+        if older_than < 0:
+            raise OptionError(f"--older-than {older_than} is no number of days; give 0 or more")
+        before = (datetime.now(UTC) - timedelta(days=older_than)).isoformat(timespec="microseconds")
+    chosen = _filter(context, backend, device, engine, kind, before)
+    if chosen == Filter():
+        raise OptionError(
+            "prune needs to know what may go; give --older-than, --backend, --device, --kind or --context"
+        )
+    with MeasurementStore(store, read_only=not yes) as opened:
+        held = opened.contexts(chosen)
+        count = sum(one.records for one in held)
+        gone = opened.remove(chosen) if yes else 0
+        path = opened.path
+    if as_json:
+        typer.echo(json.dumps({"store": str(path), "chosen": count, "deleted": gone}, indent=1))
+    elif yes:
+        typer.echo(f"{path}: {gone:,} measurements deleted")
+    else:
+        typer.echo(
+            f"{path}: {count:,} measurements in {len(held)} context{'s' * (len(held) != 1)} would go; add --yes to delete them"
+        )
+
+
+def _filter(
+    context: int | None,
+    backend: str | None,
+    device: str | None,
+    engine: str | None,
+    kind: str | None,
+    before: str | None = None,
+) -> Filter:
+    """The records that the options mean; raises OptionError for a kind that there is none of."""
+    from iossim.cost.measurement_record import Kind
+    from iossim.cost.measurement_store import Filter
+
+    known = [one.value for one in Kind]
+    if kind is not None and kind not in known:
+        raise OptionError(f"--kind {kind!r} is no kind of measurement; {did_you_mean(kind, known)}")
+    return Filter(
+        context=context,
+        backend=backend,
+        device=device,
+        engine=engine,
+        kind=None if kind is None else Kind(kind),
+        before=before,
+    )
+
+
+def _context_row(stored: StoredContext) -> dict[str, Any]:
+    context = stored.context
+    named = [f"{name} {version}" for name, version in context.libraries]
+    named += [f"{name}={value}" for name, value in context.options]
+    if context.driver:
+        named.append(f"driver {context.driver}")
+    return {
+        "context": stored.number,
+        "backend": context.backend,
+        "device": context.device,
+        "dtype": context.precision,
+        "engine": context.engine,
+        "libraries": ", ".join(named),
+        "kinds": ", ".join(f"{count} {kind}" for kind, count in stored.counts.items()),
+        "measurements": stored.records,
+        "first": stored.first[:10],
+        "last": stored.last[:10],
+        "hosts": list(stored.hosts),
+    }
+
+
+def _record_row(record: Record) -> dict[str, Any]:
+    return {
+        "kind": str(record.kind),
+        "measured": record.words,
+        "copy_us": record.copy_us(),
+        "spread_percent": 100 * record.relative_spread,
+        "copies": record.copies,
+        "rounds": len(record.samples.times_us),
+        "rejected": record.samples.rejected,
+        "cold": record.is_cold,
+        "date": record.date[:10],
+        "device": record.context.device,
+        "backend": record.context.backend,
+    }
