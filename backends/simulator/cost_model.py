@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.parallel_pricing import price_concurrent
 from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice, price_unit
 from iossim.backends.simulator.stage_model import (
     ALONE,
     DEVICE_DEMAND,
     HOST,
     ISSUE_DEMAND,
-    price_masks,
     stage_spans,
 )
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
@@ -76,16 +76,11 @@ class SimulatorCostModel:
         problem = batch.problem
         prepared = self.prepare(problem)
         prices = np.empty(len(batch), dtype=np.float64)
-        merges = np.flatnonzero(batch.strategies == Strategy.MERGE)
-        if len(merges) < len(batch):
-            price_masks(
-                np.ascontiguousarray(batch.masks, dtype=np.uint64),
-                problem.predecessors,
-                *prepared.kernels,
-                self.profile.parameters.crowding,
-                prices,
-            )
-        for index in merges.tolist():
+        concurrent = batch.strategies == Strategy.CONCURRENT
+        prices[concurrent] = price_concurrent(
+            batch.masks[concurrent], problem.predecessors, prepared.kernels, self.profile.parameters.crowding
+        )
+        for index in np.flatnonzero(~concurrent).tolist():
             merged = self._merged_unit(problem, int(batch.masks[index]))
             prices[index] = np.inf if merged is None else merged.single_us
         return prices
