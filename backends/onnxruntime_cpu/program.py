@@ -165,7 +165,8 @@ class _Binder:
             if operand is not view:
                 after.append(partial(np.copyto, view, operand))
             binding.bind_output(slot.name, "cpu", 0, operand.dtype, operand.shape, operand.ctypes.data)
-        steps = (*before, partial(session.run_with_iobinding, binding), *after)
+        run: Step = partial(session.run_with_iobinding, binding)
+        steps = (*before, run, *after)
         self.labels.update(dict.fromkeys(steps, str(launch)))
         self.launches[launch] = steps
         return steps
