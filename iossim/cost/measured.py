@@ -1,6 +1,8 @@
 """Prices by measurement: stages run on a backend, several times in a row, and every measurement is kept.
 
 Equal work is measured once: in this process, and, through the store, ever (on the same device with the same libraries).
+Which algorithm a unit ran by is recorded and not asked for: a backend chooses by timing what is nearly equal, and may choose
+otherwise in the next process; settings that restrict its choice are options of its context.
 What is not known yet is measured in a seeded random order, a chunk at a time; a chunk is committed to the store before its
 prices are told, so that an interrupt, or a kill, costs one chunk.
 
@@ -24,12 +26,13 @@ from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.stage_plans import (
     TARGET_US,
     MeasuredStage,
+    algorithm_of,
     boundary_network,
     boundary_unit,
     copies_for,
     measured_stage,
 )
-from iossim.cost.stage_signature import FREE, IMPOSSIBLE, StageSignatures, network_of
+from iossim.cost.stage_signature import FREE, IMPOSSIBLE, StageSignatures
 from iossim.cost.stage_subject import stage_subject
 from iossim.errors import OptionError
 from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, backend_from
@@ -73,7 +76,7 @@ class MeasuredCostModel:
     _signatures: StageSignatures = field(default_factory=StageSignatures)
     _choices: dict[Network, Choices] = field(default_factory=dict)
     _records: dict[str, Record] = field(default_factory=dict)
-    _single_us: dict[tuple[str, str], float] = field(default_factory=dict)
+    _single_us: dict[str, float] = field(default_factory=dict)
     _boundary_us: float | None = None
 
     @property
@@ -122,10 +125,7 @@ class MeasuredCostModel:
         """Look the stages up in the store without measuring; returns how many distinct ones are still to be measured."""
         stages = self._missing(*batches)
         if not self.again:
-            found = self.store.newest(self.context, [stage.signature for stage in stages], self.timing.cold)
-            for stage in stages:
-                if (record := found.get((stage.signature, stage.algorithm))) is not None:
-                    self._records[stage.signature] = record
+            self._records |= self.store.newest(self.context, [stage.signature for stage in stages], self.timing.cold)
         return sum(stage.signature not in self._records for stage in stages)
 
     def quick_us(self, *batches: StageBatch) -> dict[str, float]:
@@ -134,7 +134,7 @@ class MeasuredCostModel:
         for chunk in _chunks(missing):
             self._time_once(chunk)
         boundary = self.boundary_us()
-        singles = {stage.signature: self._single_us[stage.signature, stage.algorithm] for stage in missing}
+        singles = {stage.signature: self._single_us[stage.signature] for stage in missing}
         return {signature: max(us - boundary, 0.1 * us) for signature, us in singles.items()}
 
     def boundary_us(self) -> float:
@@ -158,7 +158,6 @@ class MeasuredCostModel:
         stages = [
             measured_stage(
                 self._signatures,
-                self._choices_of(network_of(batch.problem)),
                 batch.problem,
                 int(batch.masks[index]),
                 Strategy(batch.strategies[index]),
@@ -179,7 +178,7 @@ class MeasuredCostModel:
         copies = [1] * len(stages)
         if not self.timing.cold:  # a second copy would find everything in the caches
             self._time_once(stages)
-            singles = [self._single_us[stage.signature, stage.algorithm] for stage in stages]
+            singles = [self._single_us[stage.signature] for stage in stages]
             copies = [copies_for(us, boundary, self.target_us) for us in singles]
         engine = self.context.engine
         network = stages[0].network
@@ -196,11 +195,11 @@ class MeasuredCostModel:
                 count,
                 stage.synchronises(engine, count),
                 samples,
-                stage.algorithm,
+                algorithm_of(plan, count),
                 self.timing.cold,
                 stage_subject(network, placement, stage.groups, stage.strategy),
             )
-            for stage, count, samples in zip(stages, copies, taken, strict=True)
+            for stage, count, plan, samples in zip(stages, copies, plans, taken, strict=True)
         ]
         self.store.add(records)
         self._records.update((record.signature, record) for record in records)
@@ -208,14 +207,14 @@ class MeasuredCostModel:
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
         """A few rounds of one copy of each stage of one network, of those that were not timed so before."""
-        new = [stage for stage in stages if (stage.signature, stage.algorithm) not in self._single_us]
+        new = [stage for stage in stages if stage.signature not in self._single_us]
         if not new:
             return
         network = new[0].network
         plans = [stage.plan(self.context.engine, self._choices_of(network), 1) for stage in new]
         quick = Timing(QUICK_ROUNDS, QUICK_WARM_UP, self.timing.seed, self.timing.cold)
         for stage, samples in zip(new, self._run(network, plans, quick, new), strict=True):
-            self._single_us[stage.signature, stage.algorithm] = samples.median_us
+            self._single_us[stage.signature] = samples.median_us
 
     def _run(
         self, network: Network, plans: Sequence[Plan], timing: Timing, stages: Sequence[MeasuredStage]
@@ -239,9 +238,9 @@ class MeasuredCostModel:
         choices = self.backend.choices(network)
         self._choices[network] = choices
         masks = [1 << unit for unit in range(len(problem))]
-        stages = [measured_stage(self._signatures, choices, problem, mask, Strategy.CONCURRENT) for mask in masks]
+        stages = [measured_stage(self._signatures, problem, mask, Strategy.CONCURRENT) for mask in masks]
         self._time_once(stages)
-        singles = [self._single_us[stage.signature, stage.algorithm] for stage in stages]
+        singles = [self._single_us[stage.signature] for stage in stages]
         unit = boundary_unit(singles)
         stage = stages[unit]
         copies = max(8, copies_for(singles[unit], 0.0, 2 * self.target_us))
@@ -256,11 +255,11 @@ class MeasuredCostModel:
                 copies,
                 count,
                 samples,
-                stage.algorithm,
+                algorithm_of(plan, copies),
                 self.timing.cold,
                 subject,
             )
-            for count, samples in zip((1, copies), taken, strict=True)
+            for count, plan, samples in zip((1, copies), plans, taken, strict=True)
         ]
         self.store.add(records)
         found = boundary_us(records)

@@ -118,11 +118,9 @@ class MeasurementStore:
             connection.executemany(f"INSERT OR IGNORE INTO measurement ({_COLUMNS}) VALUES ({marks})", rows)
             return connection.total_changes - before
 
-    def newest(
-        self, context: Context, signatures: Iterable[str], is_cold: bool = False
-    ) -> dict[tuple[str, str], Record]:
-        """The newest record of each signature and algorithm that was measured in exactly this context."""
-        found: dict[tuple[str, str], Record] = {}
+    def newest(self, context: Context, signatures: Iterable[str], is_cold: bool = False) -> dict[str, Record]:
+        """The newest record of each signature that was measured in exactly this context, by whatever algorithm."""
+        found: dict[str, Record] = {}
         with told(self.path):
             number = self._number(context)
         if number is None:
@@ -131,8 +129,8 @@ class MeasurementStore:
         for begin in range(0, len(asked), _AT_ONCE):
             part = asked[begin : begin + _AT_ONCE]
             condition = f"context.id = ? AND is_cold = ? AND signature IN ({', '.join('?' * len(part))})"
-            for record in self._select(condition, [number, is_cold, *part]):
-                found[record.signature, record.algorithm] = record  # in order of date: the last one stays
+            # In order of date: the last one stays.
+            found |= {record.signature: record for record in self._select(condition, [number, is_cold, *part])}
         return found
 
     def of_kind(self, context: Context, kind: Kind, is_cold: bool = False) -> list[Record]:

@@ -16,7 +16,7 @@ from iossim.cost.stage_signature import StageSignatures, network_of
 from iossim.execution.backend import Choices
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
-from iossim.execution.plan import Plan
+from iossim.execution.plan import Plan, Queue
 from iossim.execution.repeat import repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -32,13 +32,12 @@ MAX_COPIES = 512
 @dataclass(frozen=True, eq=False)
 class MeasuredStage:
     """One stage that is to be measured: indices of its network's units, group by group, groups that launch nothing left
-    out. ``algorithm`` names what the backend chose for each unit, in the order of the signature; empty without choices."""
+    out."""
 
     network: Network
     groups: tuple[tuple[int, ...], ...]
     strategy: Strategy
     signature: str
-    algorithm: str
 
     @property
     def kind(self) -> Kind:
@@ -58,32 +57,26 @@ class MeasuredStage:
 
 
 def measured_stage(
-    signatures: StageSignatures,
-    choices: Choices,
-    problem: ScheduleProblem,
-    mask: int,
-    strategy: Strategy,
+    signatures: StageSignatures, problem: ScheduleProblem, mask: int, strategy: Strategy
 ) -> MeasuredStage:
     """The stage of a problem that launches something, ready to be measured."""
     network = network_of(problem)
     signature = signatures.of_stage(problem, mask, strategy)
-    if strategy is Strategy.MERGE:
-        units = tuple(problem.units[unit] for unit in bits(mask))
-        names = tuple(network.units[unit].name for unit in units)
-        return MeasuredStage(network, (units,), strategy, signature, choices(names, strategy).algorithm)
-    moves = signatures.placement(network).moves
-    found: list[tuple[tuple[int, ...], str, str]] = []
-    for group in problem.groups(mask):
-        members = tuple(problem.units[unit] for unit in bits(group))
-        text = signatures.group_text(network, members)
-        if text:
-            chosen = [
-                choices((network.units[unit].name,), strategy).algorithm for unit in members if unit not in moves
-            ]
-            found.append((members, text, ">".join(chosen)))
-    algorithms = [algorithm for _, _, algorithm in sorted(found, key=lambda one: one[1:])]
-    named = "|".join(algorithms) if any(algorithm.strip(">") for algorithm in algorithms) else ""
-    return MeasuredStage(network, tuple(members for members, _, _ in found), strategy, signature, named)
+    groups = problem.groups(mask) if strategy is Strategy.CONCURRENT else [mask]
+    members = [tuple(problem.units[unit] for unit in bits(group)) for group in groups]
+    if strategy is Strategy.CONCURRENT:
+        members = [units for units in members if signatures.group_text(network, units)]
+    return MeasuredStage(network, tuple(members), strategy, signature)
+
+
+def algorithm_of(plan: Plan, copies: int) -> str:
+    """What the backend chose for each launch of a stage that stands in the plan so often, streams apart and sorted; empty
+    where it had no choice."""
+    streams: dict[Queue, list[str]] = {}
+    for launch in plan.launches[: len(plan.launches) // copies]:
+        streams.setdefault(launch.queue, []).append(launch.algorithm)
+    chosen = sorted(">".join(algorithms) for algorithms in streams.values())
+    return "|".join(chosen) if any(launch.algorithm for launch in plan.launches) else ""
 
 
 def copies_for(single_us: float, boundary_us: float, target_us: float = TARGET_US) -> int:

@@ -197,7 +197,6 @@ def test_the_store_is_asked_first(tmp_path: Path) -> None:
         FakeBackend(engine="graph"),
         FakeBackend(driver="2"),
         FakeBackend(options=(("threads", "2"),)),
-        FakeBackend(algorithm="winograd"),
     ],
 )
 def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path, other: FakeBackend) -> None:
@@ -206,6 +205,21 @@ def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path, other: Fa
     model = model_of(tmp_path, other)
     model.price_stages(batch)
     assert model.measured == 1
+
+
+def test_the_algorithm_is_recorded_and_not_asked_for(tmp_path: Path) -> None:
+    """A backend chooses among near equals by timing them, and may choose otherwise in the next process."""
+    problem = problem_of(inception_module())
+    batch = stages(problem, (0b101, Strategy.CONCURRENT), (0b11000, Strategy.CONCURRENT), (0b111, Strategy.MERGE))
+    first = model_of(tmp_path, FakeBackend(algorithm="winograd"))
+    records = first.measure(batch)
+    assert [record.algorithm for record in records.values()] == ["winograd|winograd", "winograd", "winograd"]
+    second = model_of(tmp_path, FakeBackend(algorithm="fft"))
+    second.price_stages(batch)
+    assert second.measured == 0
+    assert [record.algorithm for record in model_of(tmp_path, FakeBackend(), again=True).measure(batch).values()] == [
+        ""
+    ] * 3
 
 
 def test_an_interrupt_costs_one_chunk(tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""``iossim profile``: measure a network's units, pairs and stages on a backend, and keep what was measured."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.exit_codes import ExitCode
+from iossim.cli.loading import load_network
+from iossim.cli.progress import progress_bars
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iossim.cost.profiling import Profile
+    from iossim.execution.backend import Context
+
+Pairs = Annotated[
+    int,
+    typer.Option(
+        "--pairs", metavar="N", parser=options.whole_number, help="Pairs of units that may run at the same time."
+    ),
+]
+SampledStages = Annotated[
+    int, typer.Option("--stages", metavar="N", parser=options.whole_number, help="Stages of random schedules.")
+]
+Again = Annotated[bool, typer.Option("--again", help="Measure anew what the store holds already.")]
+
+#: Noisy measurements that are named.
+_NAMED = 3
+
+
+def register(app: typer.Typer) -> None:
+    app.command("profile", help="Measure a model's units, pairs and stages on a backend.")(profile)
+
+
+def profile(
+    model: options.Model,
+    backend: options.BackendName,
+    store: options.Store = None,
+    pairs: Pairs = 40,
+    stages: SampledStages = 40,
+    seed: options.Seed = 0,
+    engine: options.Engine = "paper",
+    batch: options.Batch = None,
+    dtype: options.DataType = "fp32",
+    max_group_size: options.MaxGroupSize = 3,
+    max_groups: options.MaxGroups = 8,
+    rounds: options.Rounds = 30,
+    warm_up: options.WarmUp = 3,
+    cold: options.Cold = False,
+    again: Again = False,
+    shape: options.Shape = None,
+    graphs: options.Graphs = None,
+    units: options.Units = "model",
+    max_block: options.MaxBlock = 64,
+    as_json: options.Json = False,
+) -> None:
+    """Measure every distinct unit of MODEL, pairs and stages, and keep the measurements; what is kept already is not
+    measured again, so that an interrupted profile goes on where it stopped.
+    """
+    from iossim.cost.measured import MeasuredCostModel
+    from iossim.cost.measurement_store import MeasurementStore
+    from iossim.cost.profile_parts import ProfileOptions, profile_parts
+    from iossim.cost.profiling import estimate
+    from iossim.cost.profiling import profile as measure
+    from iossim.execution.backend import backend_from
+    from iossim.execution.engine import Engine
+    from iossim.ir.types import Precision
+
+    sampled = ProfileOptions(pairs, stages, seed, max_group_size, max_groups)
+    timing = options.timing(rounds, warm_up, seed, cold)
+    runner = backend_from(backend, Precision.named(dtype), Engine.named(engine))
+    network = load_network(model, batch, dtype, shape, graphs, units, max_block)
+    with MeasurementStore(store) as kept:
+        prices = MeasuredCostModel(runner, kept, timing, again=again)
+        parts = profile_parts(network, prices, sampled)
+        expected = estimate(prices, parts)
+        held = f"; {expected.kept:,} are in {kept.path} already" if expected.kept else ""
+        typer.echo(
+            f"{expected.measurements:,} stages to measure, about {duration(expected.duration_s)}{held}", err=True
+        )
+        with progress_bars(quiet=as_json, unit="stages") as start:
+            found = measure(network, prices, parts, start("profile"))
+        path = kept.path
+    if as_json:
+        facts = {
+            "model": network.name,
+            "batch": network.source.batch,
+            **prices.identity.to_json(),
+            "store": str(path),
+            "estimate_s": expected.duration_s,
+            **found.to_json(),
+        }
+        typer.echo(json.dumps(facts, indent=1))
+    else:
+        _print(network.name, runner.context, found, path)
+    if not found.complete:
+        raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def duration(seconds: float) -> str:
+    """A time to wait for, in words."""
+    return f"{max(1.0, seconds):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _print(name: str, context: Context, found: Profile, path: Path) -> None:
+    from rich.console import Console
+
+    from iossim.cost.profiling import NOISY
+    from iossim.reporting.console import Column, records_table
+
+    console = Console()
+    where = f"{context.backend} on {context.device}, {context.precision}, {context.engine} engine"
+    console.print(f"{name} by {where}", style="bold", highlight=False, markup=False)
+    rows = [
+        {
+            "part": row["part"],
+            "stages": row["stages"],
+            "measured": row["measured"],
+            "kept": row["kept"],
+            "median_us": row["median_us"],
+            "spread_percent": None if row["median_spread"] is None else 100 * row["median_spread"],
+            "rejected": row["rejected_rounds"],
+            "noisy": row["noisy"],
+        }
+        for row in (part.to_json() for part in found.parts)
+    ]
+    console.print(records_table("", rows, [Column(key) for key in rows[0]]))
+    lines = [
+        f"unit after unit: {found.sequential_us / 1e3:.3f} ms, {100 * found.noisy_fraction:.0f}% of it from noisy "
+        f"measurements (10th to 90th percentile wider than {100 * NOISY:.0f}% of the median)",
+        f"a boundary between stages takes {found.boundary_us:.2f} us",
+    ]
+    noisy = sorted((one for part in found.parts for one in part.noisy), key=lambda one: -one.relative_spread)
+    lines += [f"noisy: {one.words} ({100 * one.relative_spread:.0f}%)" for one in noisy[:_NAMED]]
+    if len(noisy) > _NAMED:
+        lines.append(f"and {len(noisy) - _NAMED} more noisy ones, see 'iossim measurements list --records'")
+    lines.append(f"took {duration(found.duration_s)}; all is kept in {path}")
+    if not found.complete:
+        lines.append("interrupted: the same command goes on where this one stopped")
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
