@@ -1,0 +1,1 @@
+"""Runs plans on an NVIDIA GPU: CuPy for memory, streams, graphs and own kernels, cuDNN for convolutions."""

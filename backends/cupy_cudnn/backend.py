@@ -1,0 +1,262 @@
+"""The backend itself: plans executed and measured on the first NVIDIA GPU, in fp32 (TF32 where it is allowed).
+
+Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what is not there, :func:`create` needs all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from iossim.backends.cupy_cudnn import element_kernels
+from iossim.backends.cupy_cudnn.algorithms import Algorithms, randomise
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
+from iossim.backends.cupy_cudnn.engines import Run, ready_to_run
+from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
+from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
+from iossim.backends.cupy_cudnn.prepared_plan import Machine, PreparedPlan, launch_program
+from iossim.backends.cupy_cudnn.timing import Stopwatch
+from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
+from iossim.backends.cupy_cudnn.weights import Weights
+from iossim.calibration.device_names import device_of_product
+from iossim.errors import GraphError, OptionError
+from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
+from iossim.execution.engine import Engine
+from iossim.execution.lower import MAIN, lower_stage
+from iossim.execution.memory import plan_memory
+from iossim.execution.plan import Plan, Queue
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import Precision
+from iossim.schedule.batch import Strategy
+
+INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"
+#: Of the free memory, what the arenas of plans measured together may take.
+ARENA_SHARE = 0.5
+
+
+def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
+    """Raises OptionError for an option or a precision that it does not know, BackendError where it cannot run here."""
+    if precision not in (Precision.FP32, Precision.TF32):
+        raise OptionError(f"backend cupy_cudnn computes in fp32 and tf32, not in {precision}; give --dtype fp32")
+    settings = parsed_options(precision, options)
+    reason = missing()
+    if reason:
+        raise BackendError(f"backend cupy_cudnn cannot run here: {reason}")
+    from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+    from iossim.backends.cupy_cudnn.cupy_driver import CupyDriver
+
+    driver = CupyDriver()
+    library = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic))
+    return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions)
+
+
+def missing() -> str:
+    """What is not there of CuPy, the GPU with its driver, cuDNN and its front end, with the remedy; empty if all is."""
+    if find_spec("cupy") is None:
+        return f"CuPy is not installed; {INSTALL}"
+    try:
+        from iossim.backends.cupy_cudnn.cupy_driver import device_count
+
+        devices = device_count()
+    except ImportError as error:
+        return f"CuPy cannot be imported ({_first_line(error)}); {INSTALL}"
+    if not devices:
+        return "no NVIDIA GPU with a driver is visible; install its driver, or check CUDA_VISIBLE_DEVICES"
+    if find_spec("cudnn") is None:
+        return f"nvidia-cudnn-frontend is not installed; {INSTALL}"
+    try:
+        import cudnn
+
+        cudnn.backend_version()
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"cuDNN cannot be loaded ({_first_line(error)}); {INSTALL}"
+    return ""
+
+
+class CupyCudnnBackend:
+    """See :class:`iossim.execution.backend.Backend`. The driver and the library are the boundary to the device."""
+
+    def __init__(
+        self,
+        precision: Precision,
+        engine: Engine,
+        options: CudnnOptions,
+        driver: Driver,
+        library: ConvolutionLibrary,
+        versions: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self._engine, self._driver, self._library = engine, driver, library
+        self._lanes: dict[Queue, Lane] = {}
+        self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
+        self._algorithms = Algorithms(driver, library, self._lane(MAIN), options.workspace_limit_bytes)
+        self._machine = Machine(driver, library, self._algorithms, self._lane)
+        self._stopwatch: Stopwatch | None = None
+        facts = driver.facts
+        self._context = Context(
+            "cupy_cudnn",
+            device_of_product(facts.name),
+            str(precision),
+            str(engine),
+            driver=facts.driver,
+            libraries=tuple(sorted((*facts.libraries, *versions))),
+            options=options.pairs,
+        )
+
+    @property
+    def context(self) -> Context:
+        return self._context
+
+    def choices(self, network: Network) -> Choices:
+        """For each unit, or merged stage, the plans of cuDNN that are fastest for its convolutions alone.
+
+        An algorithm is one word a convolution, ``fused:PLAN`` or ``apart:PLAN`` (bias and activation in a kernel of their
+        own); the workspace is all that the launch works in. Timed when first asked for.
+        """
+        found: dict[tuple[tuple[str, ...], Strategy], Choice] = {}
+
+        def choose(names: tuple[str, ...], strategy: Strategy) -> Choice:
+            key = (names, strategy)
+            if key not in found:
+                found[key] = self._choice(network, names, strategy)
+            return found[key]
+
+        return choose
+
+    def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self._check(network, plan)
+        arrays = {name: _checked(plan, name, inputs) for name in plan.inputs}
+        prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
+        for name, array in arrays.items():
+            self._upload(prepared, prepared.view(name), array)
+        self._driver.synchronize()
+        self._ready(prepared).run()
+        return {name: self._download(prepared, prepared.view(name)) for name in plan.outputs}
+
+    def measure(
+        self,
+        network: Network,
+        plans: Sequence[Plan],
+        timing: Timing,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Samples]:
+        """Graphs of one launch are timed by events and end with their last kernel; all else by the host's clock.
+
+        Plans whose memory does not fit the device together are measured in turns.
+        """
+        if self._stopwatch is None:
+            self._stopwatch = Stopwatch(self._driver, self._lane(MAIN).stream)
+        planned = [plan if plan.offsets is not None else plan_memory(plan) for plan in plans]
+        samples: list[Samples] = []
+        rounds = timing.warm_up + timing.rounds
+        for together in _fitting(planned, ARENA_SHARE * self._driver.free_bytes()):
+            before = len(samples)
+            runs = [self._made_ready(network, plan, seed) for seed, plan in enumerate(together, before)]
+
+            def tell(done: int, total: int, before: int = before) -> None:
+                progress(before * rounds + done, len(plans) * rounds)
+
+            samples += self._stopwatch.measure(runs, timing, tell)
+        return samples
+
+    def _choice(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> Choice:
+        indices = [network.unit_index[name] for name in names]
+        stage = lower_stage(network, [indices], strategy, self._engine, in_place=True)
+        if not stage.launches:
+            return Choice()
+        (launch,) = stage.launches
+        return self._algorithms.choice(launch_program(network, stage, launch, self._weights_of(network)))
+
+    def _made_ready(self, network: Network, plan: Plan, seed: int) -> Run:
+        """A plan ready to run on inputs made of noise."""
+        self._check(network, plan)
+        prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
+        for number, name in enumerate(plan.inputs):
+            storage = plan.buffers[plan.region(name).storage]
+            view = dense(Memory("storage", storage.name), storage.type.shape)
+            issue_kernel(self._driver, randomise(view, seed * 31 + number), prepared.address, self._lane(MAIN))()
+        self._driver.synchronize()
+        return self._ready(prepared)
+
+    def _ready(self, prepared: PreparedPlan) -> Run:
+        return ready_to_run(self._engine, self._driver, prepared, self._lane(MAIN).stream)
+
+    def _lane(self, queue: Queue) -> Lane:
+        if queue not in self._lanes:
+            stream = self._driver.stream()
+            self._lanes[queue] = Lane(stream, self._library.handle(stream))
+        return self._lanes[queue]
+
+    def _weights_of(self, network: Network) -> Weights:
+        if network not in self._weights:
+            self._weights[network] = Weights(network.graph, self._driver)
+        return self._weights[network]
+
+    def _check(self, network: Network, plan: Plan) -> None:
+        if plan.graph_hash != network.graph.hash:
+            raise BackendError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
+
+    def _upload(self, prepared: PreparedPlan, view: View, array: Array) -> None:
+        self._across(prepared, view, lambda address: self._driver.write(address, array), into=True)
+
+    def _download(self, prepared: PreparedPlan, view: View) -> Array:
+        array = np.empty(view.shape, np.float32)
+        self._across(prepared, view, lambda address: self._driver.read(address, array), into=False)
+        return array
+
+    def _across(self, prepared: PreparedPlan, view: View, move: Callable[[int], None], *, into: bool) -> None:
+        """Move a view to or from the host, by way of a dense copy where it is not dense itself."""
+        if view.is_dense:
+            self._driver.synchronize()
+            move(prepared.address(view))
+            return
+        landing = dense(Memory("landing"), view.shape)
+        memory = self._driver.allocate(landing.elements * ELEMENT_BYTES)
+
+        def address(asked: View) -> int:
+            return memory.address if asked.memory == landing.memory else prepared.address(asked)
+
+        copy = element_kernels.copy(landing, view) if into else element_kernels.copy(view, landing)
+        issue = issue_kernel(self._driver, copy, address, self._lane(MAIN))
+        if into:
+            move(memory.address)
+            issue()
+            self._driver.synchronize()
+        else:
+            issue()
+            self._driver.synchronize()
+            move(memory.address)
+
+
+def _checked(plan: Plan, name: str, inputs: Mapping[str, Array]) -> Array:
+    """The array for an input of a plan; raises GraphError where there is none, or one of another type."""
+    expected = plan.buffers[name].type
+    if name not in inputs:
+        raise GraphError(f"no array for input {name!r}; give one of {expected}")
+    array = inputs[name]
+    if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
+        raise GraphError(
+            f"input {name!r} is {array.dtype}[{'x'.join(map(str, array.shape))}]; give an array of {expected}"
+        )
+    return array
+
+
+def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
+    """Runs of plans whose arenas fit together; one that does not fit alone is alone."""
+    runs: list[list[Plan]] = []
+    taken = 0
+    for plan in plans:
+        if not runs or taken + plan.arena_bytes > limit_bytes:
+            runs.append([])
+            taken = 0
+        runs[-1].append(plan)
+        taken += plan.arena_bytes
+    return runs
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,101 @@
+"""What cuDNN is asked for: a convolution of views, alone or with bias and ReLU in the same call.
+
+A fully connected layer is asked for as a convolution of 1x1 images: cuDNN's graphs have no matrix product in fp32 with a
+bias behind it (and cuBLAS refuses stream capture in CuPy), but they have that convolution in every form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+
+from iossim.backends.cupy_cudnn.kernel_call import KernelCall
+from iossim.backends.cupy_cudnn.views import View
+from iossim.execution.backend import BackendError
+from iossim.ir.ops.conv import Conv
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLayout:
+    """Sizes, and strides in elements, of a tensor that cuDNN reads or writes."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """``y = act(conv(x, w) + bias)``: all that cuDNN's choice of an algorithm depends on. Equal ones run alike.
+
+    Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x`` and
+    ``w``. The bias has one value a filter.
+    """
+
+    x: TensorLayout
+    w: TensorLayout
+    y: TensorLayout
+    pad_before: tuple[int, ...]
+    pad_after: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    bias: bool = False
+    relu: bool = False
+
+    @property
+    def plain(self) -> Convolution:
+        """Without bias and ReLU."""
+        return replace(self, bias=False, relu=False)
+
+    def __str__(self) -> str:
+        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
+        return "a convolution of {} by {}".format(*shapes)
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionCall:
+    """A convolution on views (``x``, ``w``, ``y`` and, with bias, ``b``), to be run *fused* or *apart*.
+
+    Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the plain
+    convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused`` is false where cuDNN knows no
+    such epilogue.
+    """
+
+    convolution: Convolution
+    views: Mapping[str, View]
+    epilogue: KernelCall | None = None
+    after: KernelCall | None = None
+    fused: bool = True
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """Equal for calls that do equal work, wherever their operands lie."""
+        kernels = (None if kernel is None else kernel.key for kernel in (self.epilogue, self.after))
+        return self.convolution, self.fused, *kernels
+
+
+def convolution_of(op: Conv, x: View, w: View, y: View, *, bias: bool, relu: bool) -> Convolution:
+    """The description of an op on views that suit cuDNN; raises BackendError for other than one to three dimensions."""
+    rank = len(op.strides)
+    if rank > 3:
+        raise BackendError(f"cuDNN convolves over up to 3 spatial dimensions, not {rank}; replace the op")
+    wide = rank == 1  # cuDNN's images have two spatial dimensions at least
+    one: tuple[int, ...] = (1,) if wide else ()
+    none: tuple[int, ...] = (0,) if wide else ()
+    return Convolution(
+        _layout(x, wide),
+        _layout(w, wide),
+        _layout(y, wide),
+        none + op.pads[:rank],
+        none + op.pads[rank:],
+        one + op.strides,
+        one + op.dilations,
+        bias,
+        relu,
+    )
+
+
+def _layout(view: View, wide: bool) -> TensorLayout:
+    shape, strides = view.shape, view.image_strides
+    if wide:
+        shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], shape[2], strides[2])
+    return TensorLayout(shape, strides)

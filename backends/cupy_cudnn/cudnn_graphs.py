@@ -1,0 +1,164 @@
+"""cuDNN through its graph front end: which execution plans there are for a convolution, and how one is executed.
+
+Plans are enumerated by cuDNN's heuristics, filtered by numerical notes, and named by cuDNN's own tags (engine and knobs).
+Pointers are raw addresses: the front end's other way in, DLPack, synchronises with the legacy stream. Without a GPU the
+same plans are enumerated from a description of one (``properties``), though nothing can be executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.execution.backend import BackendError
+
+#: What each operand is called in the variant pack.
+UIDS = {"x": 1, "w": 2, "b": 3, "y": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a plan may do: multiply in TF32 on tensor cores, give other bits from run to run."""
+
+    tf32: bool = False
+    nondeterministic: bool = False
+
+
+class CudnnGraphs:
+    """Convolutions of one device.
+
+    ``properties`` is the JSON text of a device that is not there; without it, plans are for the current one.
+    """
+
+    def __init__(self, allowed: Allowed, properties: str | None = None) -> None:
+        import cudnn
+
+        self._cudnn: ModuleType = cudnn
+        self._allowed = allowed
+        self.refusals: tuple[type[Exception], ...] = (cudnn.cudnnGraphNotSupportedError, RuntimeError)
+        self._device: dict[str, Any] = (
+            {"handle": cudnn.create_handle()}
+            if properties is None
+            else {"device_property": cudnn.create_device_properties(properties)}
+        )
+        self.plans = cache(self._plans)
+
+    @property
+    def versions(self) -> tuple[tuple[str, str], ...]:
+        return (("cudnn", _version(self._cudnn.backend_version())), ("cudnn-frontend", self._cudnn.__version__))
+
+    def handle(self, stream: Any) -> Any:
+        handle = self._cudnn.create_handle()
+        self._cudnn.set_stream(handle, stream.ptr)
+        return handle
+
+    def bind(self, convolution: Convolution, plan: str) -> Any:
+        graph = self._planned(convolution)
+        for index in range(graph.get_execution_plan_count()):
+            if self._built(graph, index) and graph.get_plan_name_at_index(index) == plan:
+                return graph  # building a plan selects it
+        raise KeyError(plan)
+
+    def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
+        executable.execute({UIDS[name]: address for name, address in addresses.items()}, workspace, handle=handle)
+
+    def _plans(self, convolution: Convolution) -> tuple[EnginePlan, ...]:
+        graph = self._planned(convolution)
+        found: dict[str, EnginePlan] = {}
+        for index in range(graph.get_execution_plan_count()):
+            if self._built(graph, index):
+                name = graph.get_plan_name_at_index(index)
+                found.setdefault(name, EnginePlan(name, int(graph.get_workspace_size_plan_at_index(index))))
+        return tuple(found.values())
+
+    def _built(self, graph: Any, index: int) -> bool:
+        """Build a plan; False where a note excludes it, or cuDNN finds that it cannot be run after all."""
+        try:
+            graph.build_plan_at_index(index)
+        except self.refusals:
+            return False
+        except ValueError:  # how the front end says from 1.28 on that a plan is excluded
+            return False
+        return True
+
+    def _planned(self, convolution: Convolution) -> Any:
+        """The graph with its plans enumerated, none built; one without plans where cuDNN refuses the convolution."""
+        cudnn = self._cudnn
+        graph = self._graph(convolution)
+        modes = cudnn.heur_mode
+        try:
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
+        except cudnn.cudnnGraphNotSupportedError:
+            return _NO_PLANS
+        except RuntimeError as error:
+            raise BackendError(
+                f"cuDNN cannot plan {convolution}: {_first_line(error)}; see CUDNN_LOGLEVEL_DBG"
+            ) from None
+        notes = cudnn.numerical_note
+        unwanted = []
+        if not self._allowed.tf32:
+            unwanted += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+        if not self._allowed.nondeterministic:
+            unwanted.append(notes.NONDETERMINISTIC)
+        if unwanted:
+            graph.deselect_numeric_notes(unwanted)
+        return graph
+
+    def _graph(self, convolution: Convolution) -> Any:
+        cudnn = self._cudnn
+        fp32 = cudnn.data_type.FLOAT
+        graph = cudnn.pygraph(io_data_type=fp32, intermediate_data_type=fp32, compute_data_type=fp32, **self._device)
+
+        def tensor(name: str, layout: TensorLayout) -> Any:
+            return graph.tensor(
+                name=name, dim=list(layout.shape), stride=list(layout.strides), data_type=fp32, uid=UIDS[name]
+            )
+
+        def shaped(result: Any) -> Any:
+            # Said of every step, since the front end would take intermediate results to be channels-last.
+            return result.set_dim(list(convolution.y.shape)).set_stride(list(convolution.y.strides))
+
+        y = graph.conv_fprop(
+            image=tensor("x", convolution.x),
+            weight=tensor("w", convolution.w),
+            pre_padding=list(convolution.pad_before),
+            post_padding=list(convolution.pad_after),
+            stride=list(convolution.strides),
+            dilation=list(convolution.dilations),
+            compute_data_type=fp32,
+        )
+        if convolution.bias:
+            filters, rank = convolution.y.shape[1], len(convolution.y.shape)
+            ones = (1,) * (rank - 2)
+            layout = TensorLayout((1, filters, *ones), (filters, 1, *ones))
+            y = graph.add(a=shaped(y), b=tensor("b", layout))
+        if convolution.relu:
+            y = graph.relu(input=shaped(y))
+        shaped(y).set_output(True).set_data_type(fp32).set_uid(UIDS["y"])
+        return graph
+
+
+class _NoPlans:
+    """The graph of a convolution that cuDNN refuses."""
+
+    def get_execution_plan_count(self) -> int:
+        return 0
+
+
+_NO_PLANS = _NoPlans()
+
+
+def _version(number: int) -> str:
+    """``91900`` as ``9.19.0``."""
+    return f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,129 @@
+"""The driver on a GPU: CuPy. Importing this module imports CuPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+
+from iossim.backends.cupy_cudnn.driver import DeviceFacts
+from iossim.backends.cupy_cudnn.kernel_call import Scalar
+from iossim.ir.op import Array
+
+
+class _PoolMemory:
+    """A block of CuPy's memory pool: freed blocks are used again without a call to the device."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._pointer = cupy.cuda.alloc(max(1, size_bytes))
+        self.address = int(self._pointer.ptr)
+
+
+class CupyDriver:
+    """The first device that is visible."""
+
+    def __init__(self) -> None:
+        runtime.setDevice(0)
+        runtime.deviceSynchronize()  # makes the context now, not while something is timed
+        self._kernels: dict[tuple[str, str], Any] = {}
+        properties = runtime.getDeviceProperties(0)
+        name = properties["name"]
+        self._facts = DeviceFacts(
+            name.decode() if isinstance(name, bytes) else str(name),
+            _driver_version(),
+            int(runtime.deviceGetAttribute(runtime.cudaDevAttrL2CacheSize, 0)),
+            int(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, 0)),
+            (("cuda", _dotted(runtime.runtimeGetVersion())), ("cupy", cupy.__version__)),
+        )
+
+    @property
+    def facts(self) -> DeviceFacts:
+        return self._facts
+
+    def allocate(self, size_bytes: int) -> _PoolMemory:
+        return _PoolMemory(size_bytes)
+
+    def free_bytes(self) -> int:
+        free, _ = runtime.memGetInfo()
+        return int(free) + int(cupy.get_default_memory_pool().free_bytes())
+
+    def write(self, address: int, array: Array) -> None:
+        source = np.ascontiguousarray(array)
+        if source.nbytes:
+            runtime.memcpy(address, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice)
+
+    def read(self, address: int, array: Array) -> None:
+        assert array.flags.c_contiguous, "only dense arrays are filled"
+        if array.nbytes:
+            runtime.memcpy(array.ctypes.data, address, array.nbytes, runtime.memcpyDeviceToHost)
+
+    def clear(self, address: int, size_bytes: int, stream: Any) -> None:
+        runtime.memsetAsync(address, 0, size_bytes, stream.ptr)
+
+    def stream(self) -> Any:
+        return cupy.cuda.Stream(non_blocking=True)
+
+    def event(self, timing: bool = False) -> Any:
+        return cupy.cuda.Event(disable_timing=not timing)
+
+    def record(self, event: Any, stream: Any) -> None:
+        event.record(stream)
+
+    def wait(self, event: Any, stream: Any) -> None:
+        stream.wait_event(event)
+
+    def synchronize(self) -> None:
+        runtime.deviceSynchronize()
+
+    def elapsed_us(self, start: Any, end: Any) -> float:
+        return 1e3 * float(cupy.cuda.get_elapsed_time(start, end))
+
+    def begin_capture(self, stream: Any) -> None:
+        # Relaxed: cuDNN may load a module at a first use, which the stricter modes forbid.
+        stream.begin_capture(runtime.streamCaptureModeRelaxed)
+
+    def end_capture(self, stream: Any) -> Any:
+        graph = stream.end_capture()
+        graph.upload(stream)
+        return graph
+
+    def launch_graph(self, graph: Any, stream: Any) -> None:
+        graph.launch(stream)
+
+    def kernel(self, source: str, name: str) -> Any:
+        key = (source, name)
+        if key not in self._kernels:
+            # The function itself, since the wrapper around it looks its device up at each launch.
+            self._kernels[key] = cupy.RawModule(code=source).get_function(name).kernel
+        return self._kernels[key]
+
+    def launch(self, kernel: Any, blocks: int, threads: int, arguments: tuple[Scalar, ...], stream: Any) -> None:
+        kernel((blocks,), (threads,), arguments, stream=stream)
+
+
+def device_count() -> int:
+    """How many devices are visible; 0 where there is no driver."""
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError:
+        return 0
+
+
+def _driver_version() -> str:
+    """That of the installed driver, from NVML where it is at hand; else the newest CUDA that the driver runs."""
+    try:
+        import pynvml
+    except ImportError:
+        return f"CUDA {_dotted(runtime.driverGetVersion())}"
+    try:
+        pynvml.nvmlInit()
+        version = pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError:
+        return f"CUDA {_dotted(runtime.driverGetVersion())}"
+    return version.decode() if isinstance(version, bytes) else str(version)
+
+
+def _dotted(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"

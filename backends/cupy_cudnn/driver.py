@@ -1,0 +1,129 @@
+"""What the backend asks of a GPU, and nothing else: the boundary behind which CuPy and cuDNN stand.
+
+Addresses and sizes are plain integers, so that nothing above this boundary imports either. :mod:`.cupy_driver` and
+:mod:`.cudnn_graphs` answer on a GPU; the tests answer on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from iossim.backends.cupy_cudnn.convolution import Convolution
+from iossim.backends.cupy_cudnn.kernel_call import Scalar
+from iossim.ir.op import Array
+
+#: Opaque to everything above the driver.
+Stream = Any
+Event = Any
+Graph = Any
+Kernel = Any
+Handle = Any
+Executable = Any
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """What the driver says of the device: the product's name, the driver's version, and sizes that timing needs."""
+
+    name: str
+    driver: str
+    l2_bytes: int
+    clock_khz: int
+    libraries: tuple[tuple[str, str], ...]
+
+
+class Allocation(Protocol):
+    """Device memory that lives as long as this object."""
+
+    @property
+    def address(self) -> int: ...
+
+
+class Driver(Protocol):
+    """Memory, streams, events, graphs and kernels of one device."""
+
+    @property
+    def facts(self) -> DeviceFacts: ...
+
+    def allocate(self, size_bytes: int) -> Allocation:
+        """Memory at a multiple of 256 bytes."""
+        ...
+
+    def free_bytes(self) -> int: ...
+
+    def write(self, address: int, array: Array) -> None:
+        """Copy a dense host array to the device; returns when it is there."""
+        ...
+
+    def read(self, address: int, array: Array) -> None:
+        """Fill a dense host array from the device; what was issued before must be synchronised with."""
+        ...
+
+    def clear(self, address: int, size_bytes: int, stream: Stream) -> None:
+        """Fill memory with zeros, in the stream's order."""
+        ...
+
+    def stream(self) -> Stream:
+        """A new stream that does not synchronise with the default one."""
+        ...
+
+    def event(self, timing: bool = False) -> Event: ...
+
+    def record(self, event: Event, stream: Stream) -> None: ...
+
+    def wait(self, event: Event, stream: Stream) -> None: ...
+
+    def synchronize(self) -> None:
+        """Wait until the whole device is idle."""
+        ...
+
+    def elapsed_us(self, start: Event, end: Event) -> float: ...
+
+    def begin_capture(self, stream: Stream) -> None: ...
+
+    def end_capture(self, stream: Stream) -> Graph:
+        """What was issued to the stream, and to those that it forked to, as a graph ready to launch."""
+        ...
+
+    def launch_graph(self, graph: Graph, stream: Stream) -> None: ...
+
+    def kernel(self, source: str, name: str) -> Kernel:
+        """Compile and load kernel ``name``; the same again for the same source."""
+        ...
+
+    def launch(
+        self, kernel: Kernel, blocks: int, threads: int, arguments: tuple[Scalar, ...], stream: Stream
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """One way in which cuDNN runs a convolution: its name for it, and the workspace."""
+
+    name: str
+    workspace_bytes: int
+
+
+class ConvolutionLibrary(Protocol):
+    """cuDNN: the plans of convolutions, and their execution."""
+
+    #: Exceptions by which it refuses a plan that it offered.
+    refusals: tuple[type[Exception], ...]
+
+    def handle(self, stream: Stream) -> Handle:
+        """A handle whose calls go to the stream."""
+        ...
+
+    def plans(self, convolution: Convolution) -> tuple[EnginePlan, ...]:
+        """All plans that the options allow, each name once, in the order of cuDNN's own heuristics."""
+        ...
+
+    def bind(self, convolution: Convolution, plan: str) -> Executable:
+        """The plan of that name, ready to execute; raises KeyError where it is not among :meth:`plans`."""
+        ...
+
+    def execute(self, executable: Executable, addresses: Mapping[str, int], workspace: int, handle: Handle) -> None:
+        """Issue the convolution to the handle's stream; ``addresses`` of ``x``, ``w``, ``y`` and, with bias, ``b``."""
+        ...

@@ -1,0 +1,117 @@
+"""Element-wise kernels: chains of element-wise ops, and copies of all kinds, written for each chain.
+
+A chain is an expression in its operands, ``fmaxf(a0 + a1, 0.0f)`` say, computed for every element of one output. Operands
+are views of any strides, so that one generator serves sums, activations, batch normalisation, terms of a concat written to
+their place, slices, transpositions and broadcasts. Axes that all operands step through alike are merged, so that what is
+dense is walked by a single index. The text depends on the expression and the number of axes alone, so a network needs few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from iossim.backends.cupy_cudnn.kernel_call import KernelCall, int32s, over_elements
+from iossim.backends.cupy_cudnn.views import View, coalesced
+from iossim.execution.backend import BackendError
+from iossim.ir.op import Op
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.sigmoid import Sigmoid
+
+NAME = "chain"
+#: The only operand of a copy.
+COPY = "a0"
+
+
+def chain(expression: str, operands: Sequence[View], output: View) -> KernelCall:
+    """``expression`` in ``a0``, ``a1``, ... (the operands, broadcast to the output's shape) for each element of ``output``."""
+    views = [output, *(operand.broadcast(output.shape) for operand in operands)]
+    sizes, strides = coalesced(output.shape, [view.strides for view in views])
+    arguments = (
+        np.uint32(output.elements),
+        *(np.uint32(size) for size in sizes[1:]),
+        *(item for view, steps in zip(views, strides, strict=True) for item in (view, *int32s(steps))),
+    )
+    return over_elements(_source(expression, len(operands), len(sizes)), NAME, output.elements, arguments)
+
+
+def copy(source: View, target: View) -> KernelCall:
+    """Each element of ``source`` to the same place of ``target``, which has its shape."""
+    return chain(COPY, [source], target)
+
+
+def op_expression(op: Op, operands: Sequence[str]) -> str | None:
+    """The value of an element-wise op from those of its operands; None for an op of another kind.
+
+    Batch normalisation takes its multiplier and shift as operands, not its four vectors.
+    """
+    match op:
+        case Add():
+            return "(" + " + ".join(operands) + ")"
+        case Mul():
+            return "(" + " * ".join(operands) + ")"
+        case BatchNorm():
+            value, multiplier, shift = operands
+            return f"({value} * {multiplier} + {shift})"
+        case Relu() | Clip() | Sigmoid():
+            return activation(op, operands[0])
+        case _:
+            return None
+
+
+def activation(op: Op, value: str) -> str:
+    """The value of an op of one operand; raises BackendError for one that is no activation known here."""
+    match op:
+        case Relu():
+            return f"fmaxf({value}, 0.0f)"
+        case Clip():
+            if op.minimum is not None:
+                value = f"fmaxf({value}, {literal(op.minimum)})"
+            return value if op.maximum is None else f"fminf({value}, {literal(op.maximum)})"
+        case Sigmoid():
+            return f"(1.0f / (1.0f + expf(-{value})))"
+        case _:
+            raise BackendError(f"no kernel computes {op.kind}; fold or replace it")
+
+
+def literal(value: float) -> str:
+    """A number as C++ spells an fp32 constant."""
+    number = np.float32(value)
+    if not np.isfinite(number):
+        return f"({'-' if number < 0 else ''}__int_as_float(0x7f800000))"
+    text = np.format_float_scientific(number, unique=True, trim="0")
+    return f"({text}f)"
+
+
+@cache
+def _source(expression: str, operands: int, axes: int) -> str:
+    """The kernel's text. Arguments: elements; sizes of all axes but the first; for the output, then each operand, its
+    address and strides.
+    """
+    # An epilogue works in place, so the output may be an operand: nothing is declared __restrict__.
+    pointers = ["float* p0", *(f"const float* p{index + 1}" for index in range(operands))]
+    parameters = ["unsigned int elements", *(f"unsigned int n{axis}" for axis in range(1, axes))]
+    for index, pointer in enumerate(pointers):
+        parameters += [pointer, *(f"int s{index}_{axis}" for axis in range(axes))]
+    body = []
+    for axis in range(axes - 1, 0, -1):
+        body += [f"const long long i{axis} = rest % n{axis};", f"rest /= n{axis};"]
+    body.append("const long long i0 = rest;")
+    for index in range(1, operands + 1):
+        steps = " + ".join(f"i{axis} * s{index}_{axis}" for axis in range(axes))
+        body.append(f"const float a{index - 1} = p{index}[{steps}];")
+    steps = " + ".join(f"i{axis} * s0_{axis}" for axis in range(axes))
+    body.append(f"p0[{steps}] = {expression};")
+    lines = "\n    ".join(body)
+    return f"""extern "C" __global__ void {NAME}({", ".join(parameters)}) {{
+    unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
+    if (rest >= elements) return;
+    {lines}
+}}
+"""

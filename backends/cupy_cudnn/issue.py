@@ -1,0 +1,71 @@
+"""From calls to what the host really does: one prepared call of the driver or of cuDNN each, ready to be issued again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from iossim.backends.cupy_cudnn.convolution import Convolution, ConvolutionCall
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Handle, Stream
+from iossim.backends.cupy_cudnn.kernel_call import KernelCall
+from iossim.backends.cupy_cudnn.views import View
+
+#: Issues one thing to the device, and returns before it has run.
+Issue = Callable[[], None]
+Address = Callable[[View], int]
+
+
+class How(NamedTuple):
+    """How a convolution runs: with its epilogue in one call of cuDNN or apart, and by which plan."""
+
+    fused: bool
+    plan: str
+
+    def __str__(self) -> str:
+        return f"{'fused' if self.fused else 'apart'}:{self.plan}"
+
+    @staticmethod
+    def parsed(text: str) -> How:
+        kind, _, plan = text.partition(":")
+        return How(kind == "fused", plan)
+
+    def part_of(self, call: ConvolutionCall) -> Convolution:
+        """What cuDNN computes of the call."""
+        return call.convolution if self.fused else call.convolution.plain
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A stream with a cuDNN handle of its own, for the launches of one queue."""
+
+    stream: Stream
+    handle: Handle
+
+
+def issue_kernel(driver: Driver, call: KernelCall, address: Address, lane: Lane) -> Issue:
+    """Compiles the kernel if it is new."""
+    kernel = driver.kernel(call.source, call.name)
+    return partial(driver.launch, kernel, call.blocks, call.threads, call.bound(address), lane.stream)
+
+
+def issue_convolution(
+    driver: Driver,
+    library: ConvolutionLibrary,
+    call: ConvolutionCall,
+    how: How,
+    address: Address,
+    workspace: int,
+    lane: Lane,
+) -> list[Issue]:
+    """The convolution, then the kernel behind it; raises KeyError where cuDNN has no plan ``how.plan``."""
+    convolution = how.part_of(call)
+    executable = library.bind(convolution, how.plan)
+    operands = ("x", "w", "b", "y") if convolution.bias else ("x", "w", "y")
+    addresses = {name: address(call.views[name]) for name in operands}
+    issues: list[Issue] = [partial(library.execute, executable, addresses, workspace, lane.handle)]
+    behind = call.after if how.fused else call.epilogue
+    if behind is not None:
+        issues.append(issue_kernel(driver, behind, address, lane))
+    return issues

@@ -1,0 +1,183 @@
+"""A plan made ready to run: memory, addresses and algorithms settled, each command one call that the host makes.
+
+What depends on the plan alone happens here, before anything runs or is captured: its arena is allocated, weights are
+uploaded, kernels compiled, convolutions planned. A launch that needs more scratch than the plan gives it works in memory
+of its queue's own, which is allocated here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from iossim.backends.cupy_cudnn import element_kernels
+from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
+from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Event
+from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, issue_convolution, issue_kernel
+from iossim.backends.cupy_cudnn.unit_program import Program, merged_program, unit_program
+from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, row_major
+from iossim.backends.cupy_cudnn.weights import Weights
+from iossim.execution.backend import BackendError
+from iossim.execution.memory import plan_memory
+from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.ir.network import Network
+from iossim.ir.types import DType
+from iossim.schedule.batch import Strategy
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What plans are prepared on."""
+
+    driver: Driver
+    library: ConvolutionLibrary
+    algorithms: Algorithms
+    lane: Callable[[Queue], Lane]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A launch with its calls and how its convolutions run."""
+
+    program: Program
+    timed: Sequence[Timed]
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.program.scratch_bytes + max((found.workspace_bytes for found in self.timed), default=0)
+
+
+class PreparedPlan:
+    """A plan with memory of its own; :meth:`issues` turns commands into calls, as often as they are needed."""
+
+    def __init__(self, machine: Machine, network: Network, weights: Weights, plan: Plan) -> None:
+        self.plan = plan if plan.offsets is not None else plan_memory(plan)
+        self._machine, self._network, self._weights = machine, network, weights
+        for queue in self.plan.queues:
+            if queue.device != 0:
+                raise BackendError(
+                    f"the plan runs on {queue}, and this backend on one device; lower it for one device"
+                )
+        self._work = {
+            command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)
+        }
+        self._arena = machine.driver.allocate(self.plan.arena_bytes)
+        self._extra = self._extra_scratch()
+        self._issued: dict[Command, list[Issue]] = {}
+
+    def issues(self, commands: Sequence[Command]) -> list[Issue]:
+        """The host's calls for commands in which no Synchronize is; each event that they name is made anew."""
+        events: dict[int, Event] = {}
+        found: list[Issue] = []
+        for command in commands:
+            match command:
+                case Launch() | Copy():
+                    if command not in self._issued:
+                        self._issued[command] = self._issues(command)
+                    found += self._issued[command]
+                case Record():
+                    events[command.event] = self._machine.driver.event()
+                    stream = self._machine.lane(command.queue).stream
+                    found.append(partial(self._machine.driver.record, events[command.event], stream))
+                case Wait():
+                    stream = self._machine.lane(command.queue).stream
+                    found.append(partial(self._machine.driver.wait, events[command.event], stream))
+                case Synchronize():
+                    raise AssertionError("segments end in front of a synchronise")
+        return found
+
+    def view(self, name: str) -> View:
+        """Where a buffer of the plan lies."""
+        return buffer_view(self.plan, name)
+
+    def address(self, view: View) -> int:
+        """Of a view of a buffer of the plan, or of a weight."""
+        kind, name = view.memory
+        if kind == "weight":
+            begin = self._weights.address(view.memory)
+        else:
+            assert kind == "storage", f"{kind} has no address of its own"
+            assert self.plan.offsets is not None
+            begin = self._arena.address + self.plan.offsets[name]
+        return begin + view.offset * ELEMENT_BYTES
+
+    def _prepared(self, launch: Launch) -> _Work:
+        program = launch_program(self._network, self.plan, launch, self._weights)
+        return _Work(program, self._machine.algorithms.chosen(program, launch.algorithm))
+
+    def _extra_scratch(self) -> Mapping[Queue, Allocation]:
+        """Memory of queues of which a launch needs more than its workspace in the plan."""
+        sizes: dict[Queue, int] = {}
+        for launch, work in self._work.items():
+            if work.scratch_bytes > self._given_bytes(launch):
+                sizes[launch.queue] = max(sizes.get(launch.queue, 0), work.scratch_bytes)
+        return {queue: self._machine.driver.allocate(size) for queue, size in sorted(sizes.items())}
+
+    def _given_bytes(self, launch: Launch) -> int:
+        return 0 if launch.workspace is None else self.plan.buffers[launch.workspace].bytes
+
+    def _scratch(self, launch: Launch, needed_bytes: int) -> int:
+        if needed_bytes == 0:
+            return 0
+        if needed_bytes > self._given_bytes(launch):
+            return self._extra[launch.queue].address
+        assert launch.workspace is not None
+        assert self.plan.offsets is not None
+        return self._arena.address + self.plan.offsets[launch.workspace]
+
+    def _issues(self, command: Launch | Copy) -> list[Issue]:
+        machine, lane = self._machine, self._machine.lane(command.queue)
+        if isinstance(command, Copy):
+            copied = element_kernels.copy(self.view(command.source), self.view(command.target))
+            return [issue_kernel(machine.driver, copied, self.address, lane)]
+        work = self._work[command]
+        scratch = self._scratch(command, work.scratch_bytes)
+        address = self._with_scratch(scratch)
+        issues: list[Issue] = []
+        timed = iter(work.timed)
+        for call in work.program.calls:
+            if isinstance(call, ConvolutionCall):
+                found = next(timed)
+                workspace = scratch + work.program.scratch_bytes if found.workspace_bytes else 0
+                issues += issue_convolution(
+                    machine.driver, machine.library, call, found.how, address, workspace, lane
+                )
+            else:
+                issues.append(issue_kernel(machine.driver, call, address, lane))
+        return issues
+
+    def _with_scratch(self, scratch: int) -> Address:
+        def address(view: View) -> int:
+            return scratch + view.offset * ELEMENT_BYTES if view.memory.kind == "scratch" else self.address(view)
+
+        return address
+
+
+def launch_program(network: Network, plan: Plan, launch: Launch, weights: Weights) -> Program:
+    """The calls of a launch on the plan's buffers."""
+    for name in launch.units:
+        if name not in network.unit_index:
+            raise BackendError(
+                f"the plan launches {name!r}, which is no unit of {network.name!r}; lower its schedule again"
+            )
+    units = [network.unit_index[name] for name in launch.units]
+    reads = [buffer_view(plan, name) for name in launch.reads]
+    writes = [buffer_view(plan, name) for name in launch.writes]
+    if launch.strategy is Strategy.MERGE:
+        return merged_program(network, units, reads[0], writes[0], weights)
+    return unit_program(network, units[0], reads, writes, weights)
+
+
+def buffer_view(plan: Plan, name: str) -> View:
+    """Where a buffer of a plan lies: channels of its storage. Raises BackendError for other than fp32."""
+    buffer = plan.buffers[name]
+    if buffer.type.dtype is not DType.FLOAT32:
+        raise BackendError(
+            f"value {name!r} is {buffer.type.dtype}, and only fp32 is computed; load the model with --dtype fp32"
+        )
+    storage = buffer.view_of or name
+    strides = row_major(plan.buffers[storage].type.shape)
+    offset = buffer.channel_begin * strides[1] if len(strides) > 1 else 0
+    return View(Memory("storage", storage), buffer.type.shape, strides, offset)

@@ -1,0 +1,107 @@
+"""Kernels in which a block works on one row together: global pooling and softmax.
+
+A row is a run of equally spaced elements; rows are numbered by up to three axes. Threads of a block take every so manieth
+element of the row and then halve their number as they combine what they found, always in the same order, so that results
+do not change from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from iossim.backends.cupy_cudnn.kernel_call import MOST_ELEMENTS, KernelCall, int32s
+from iossim.backends.cupy_cudnn.views import View, coalesced
+from iossim.execution.backend import BackendError
+
+ROW_AXES = 3
+
+#: Arguments: elements of a row; sizes of the last two of the three axes of rows; then input and output, each with the step
+#: inside a row and the strides of the three axes. A block has a power of two of threads, at most 256.
+_HEAD = """extern "C" __global__ void {name}(int length, unsigned int rows1, unsigned int rows2,
+    const float* x, int xi, int x0, int x1, int x2, float* y, int yi, int y0, int y1, int y2) {{
+    __shared__ float shared[256];
+    unsigned int rest = blockIdx.x;
+    const long long r2 = rest % rows2; rest /= rows2;
+    const long long r1 = rest % rows1;
+    const long long r0 = rest / rows1;
+    const float* from = x + r0 * x0 + r1 * x1 + r2 * x2;
+    float* to = y + r0 * y0 + r1 * y1 + r2 * y2;
+    const int thread = threadIdx.x;
+"""
+_COMBINE = """    shared[thread] = part;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {{
+        if (thread < half) {{ const float other = shared[thread + half]; part = shared[thread]; shared[thread] = {combine}; }}
+        __syncthreads();
+    }}
+"""
+_WALK = "for (int i = thread; i < length; i += blockDim.x)"
+_LOWEST = "-__int_as_float(0x7f800000)"
+
+_SUM = _COMBINE.format(combine="part + other")
+_MAX = _COMBINE.format(combine="fmaxf(part, other)")
+
+GLOBAL_AVERAGE = (
+    _HEAD.format(name="global_average_pool")
+    + f"    float part = 0.0f;\n    {_WALK} part += from[(long long)i * xi];\n"
+    + _SUM
+    + "    if (thread == 0) *to = shared[0] / (float)length;\n}\n"
+)
+GLOBAL_MAX = (
+    _HEAD.format(name="global_max_pool")
+    + f"    float part = {_LOWEST};\n    {_WALK} part = fmaxf(part, from[(long long)i * xi]);\n"
+    + _MAX
+    + "    if (thread == 0) *to = shared[0];\n}\n"
+)
+SOFTMAX = (
+    _HEAD.format(name="softmax")
+    + f"    float part = {_LOWEST};\n    {_WALK} part = fmaxf(part, from[(long long)i * xi]);\n"
+    + _MAX
+    + "    const float largest = shared[0];\n    __syncthreads();\n"
+    + f"    part = 0.0f;\n    {_WALK} part += expf(from[(long long)i * xi] - largest);\n"
+    + _SUM
+    + "    const float total = shared[0];\n"
+    + f"    {_WALK} to[(long long)i * yi] = expf(from[(long long)i * xi] - largest) / total;\n"
+    + "}\n"
+)
+
+
+def global_pool(source: str, name: str, x: View, y: View) -> KernelCall:
+    """``x [N, C, ...]`` to ``y [N, C, 1, ...]``."""
+    return _over_rows(source, name, x, y, list(range(2, len(x.shape))))
+
+
+def softmax(x: View, y: View, axes: Sequence[int]) -> KernelCall:
+    """Softmax over ``axes``, which are neighbours, of views of one shape."""
+    return _over_rows(SOFTMAX, "softmax", x, y, list(axes))
+
+
+def _over_rows(source: str, name: str, x: View, y: View, axes: list[int]) -> KernelCall:
+    """A block for each place of the axes that are not ``axes``; raises BackendError for strides that do not allow it."""
+    reduced = y.shape != x.shape
+    inside = [x.strides] if reduced else [x.strides, y.strides]
+    lengths, steps = coalesced([x.shape[a] for a in axes], [[own[a] for a in axes] for own in inside])
+    others = [axis for axis in range(len(x.shape)) if axis not in axes]
+    sizes, strides = coalesced([x.shape[a] for a in others], [[v.strides[a] for a in others] for v in (x, y)])
+    if len(lengths) > 1 or len(sizes) > ROW_AXES:
+        raise BackendError(f"{name} takes tensors whose rows are equally spaced; copy them first")
+    missing = ROW_AXES - len(sizes)
+    rows = int(np.prod(sizes))
+    if rows * lengths[0] > MOST_ELEMENTS:
+        raise BackendError(f"{name} takes at most {MOST_ELEMENTS} elements; take a smaller batch")
+    sizes = [1] * missing + sizes
+    padded = [[0] * missing + own for own in strides]
+    threads = 32
+    while threads < min(256, lengths[0]):
+        threads *= 2
+    arguments = (
+        np.int32(lengths[0]),
+        *(np.uint32(size) for size in sizes[1:]),
+        x,
+        *int32s([steps[0][0], *padded[0]]),
+        y,
+        *int32s([0 if reduced else steps[1][0], *padded[1]]),
+    )
+    return KernelCall(source, name, rows, threads, arguments)

@@ -1,0 +1,154 @@
+"""Where a tensor lies: a place in a named memory, a shape, and strides. Everything that runs on the device reads views.
+
+Strides and offsets count elements of four bytes, since the backend computes in fp32. What a name of memory means (a
+storage of a plan, a weight, the scratch of a launch) is resolved to an address when a plan is prepared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+ELEMENT_BYTES = 4
+#: What cuDNN assumes of every pointer; storages, weights and scratch begin at multiples of 256 bytes.
+CUDNN_ALIGNMENT_BYTES = 16
+
+
+class Memory(NamedTuple):
+    """A name of memory: its ``kind`` (``storage``, ``weight`` or ``scratch``) and its name among those."""
+
+    kind: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor of ``shape`` that begins ``offset`` elements into ``memory``, with ``strides`` in elements."""
+
+    memory: Memory
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements lie in row-major order without gaps."""
+        return _packed_from(self, 0)
+
+    @property
+    def suits_cudnn(self) -> bool:
+        """Whether cuDNN takes it as an image: dense but for the step between images, and aligned."""
+        return (
+            _packed_from(self, 1)
+            and (self.shape[0] == 1 or self.strides[0] >= math.prod(self.shape[1:]))
+            and self.offset * ELEMENT_BYTES % CUDNN_ALIGNMENT_BYTES == 0
+        )
+
+    def channels(self, begin: int, count: int) -> View:
+        """``count`` elements of axis 1 from ``begin`` on."""
+        return self.part(1, begin, count)
+
+    def part(self, axis: int, begin: int, count: int, step: int = 1) -> View:
+        """Elements ``begin``, ``begin + step``, ... of an axis."""
+        shape, strides = list(self.shape), list(self.strides)
+        offset = self.offset + begin * strides[axis]
+        shape[axis], strides[axis] = count, strides[axis] * step
+        return View(self.memory, tuple(shape), tuple(strides), offset)
+
+    def permuted(self, axes: Sequence[int]) -> View:
+        """Axis ``i`` is axis ``axes[i]`` of this one."""
+        return replace(
+            self, shape=tuple(self.shape[axis] for axis in axes), strides=tuple(self.strides[axis] for axis in axes)
+        )
+
+    def broadcast(self, shape: Sequence[int]) -> View:
+        """The view repeated to ``shape`` by NumPy's rules: a repeated axis has stride 0."""
+        missing = len(shape) - len(self.shape)
+        own = zip(self.shape, self.strides, strict=True)
+        strides = tuple(0 if size == 1 else stride for size, stride in own)
+        return replace(self, shape=tuple(shape), strides=(0,) * missing + strides)
+
+    def reshaped(self, shape: Sequence[int]) -> View | None:
+        """The same elements in row-major order under another shape; None where these strides cannot say that.
+
+        Ones can always come and go; otherwise the view must be dense, or dense behind an axis that stays.
+        """
+        if [size for size in shape if size > 1] == [size for size in self.shape if size > 1]:
+            left = iter([stride for size, stride in zip(self.shape, self.strides, strict=True) if size > 1])
+            ones = row_major(shape)
+            return replace(
+                self,
+                shape=tuple(shape),
+                strides=tuple(next(left) if size > 1 else one for size, one in zip(shape, ones, strict=True)),
+            )
+        if self.is_dense:
+            return replace(self, shape=tuple(shape), strides=row_major(shape))
+        if shape and self.shape[0] == shape[0] and _packed_from(self, 1):
+            return replace(self, shape=tuple(shape), strides=(self.strides[0], *row_major(shape[1:])))
+        return None
+
+    @property
+    def image_strides(self) -> tuple[int, ...]:
+        """Strides as cuDNN is told them: those of axes of one element are what they would be if it were dense.
+
+        So that views that differ only in steps that are never taken have one description.
+        """
+        dense = row_major(self.shape)
+        return tuple(
+            packed if size == 1 else stride
+            for size, stride, packed in zip(self.shape, self.strides, dense, strict=True)
+        )
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense tensor."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+def dense(memory: Memory, shape: Sequence[int], offset: int = 0) -> View:
+    """A dense tensor."""
+    return View(memory, tuple(shape), row_major(shape), offset)
+
+
+def coalesced(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """The same walk over several operands with as few axes as their strides allow: sizes, and strides of each operand.
+
+    Axes of one element go, and neighbours that all operands step through as one become one. At least one axis is left.
+    """
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        steps = [operand[axis] for operand in strides]
+        joins = bool(sizes) and all(own[-1] == step * size for own, step in zip(merged, steps, strict=True))
+        if joins:
+            sizes[-1] *= size
+            for own, step in zip(merged, steps, strict=True):
+                own[-1] = step
+        else:
+            sizes.append(size)
+            for own, step in zip(merged, steps, strict=True):
+                own.append(step)
+    if not sizes:
+        return [1], [[0] for _ in strides]
+    return sizes, merged
+
+
+def _packed_from(view: View, first: int) -> bool:
+    step = 1
+    for axis in range(len(view.shape) - 1, first - 1, -1):
+        if view.shape[axis] != 1:
+            if view.strides[axis] != step:
+                return False
+            step *= view.shape[axis]
+    return True

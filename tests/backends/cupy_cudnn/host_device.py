@@ -1,0 +1,339 @@
+"""A device on the host, behind the backend's driver boundary: it records what it is asked, and really computes it.
+
+Streams, events and captures order work as CUDA does; between those orders, work runs at random, so that what the backend
+fails to order shows as a wrong result. New memory holds NaNs. Kernels are the backend's own, compiled for the host; the
+convolutions are NumPy's. Time is virtual: what runs has a duration, and independent work runs at once.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from host_kernels import host_kernel
+from numpy.lib.stride_tricks import as_strided
+
+from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.driver import DeviceFacts, EnginePlan
+from iossim.ir.op import Array
+from iossim.ir.ops.conv import Conv
+
+KERNEL_US = 2.0
+
+
+class Call(NamedTuple):
+    """What the device was asked: the verb, the number of the stream (-1 for none), and what else there is to say."""
+
+    verb: str
+    stream: int
+    about: object = None
+    captured: bool = False
+
+
+@dataclass(eq=False)
+class Node:
+    """A piece of work, and what it comes after."""
+
+    run: Callable[[], None]
+    duration_us: float
+    after: set[Node]
+    end_us: float = 0.0
+    done: bool = False
+
+
+@dataclass(eq=False)
+class HostGraph:
+    nodes: list[Node]
+
+
+@dataclass(eq=False)
+class HostStream:
+    ptr: int
+    front: set[Node] = field(default_factory=set)
+    capture: HostGraph | None = None
+
+
+@dataclass(eq=False)
+class HostEvent:
+    timing: bool
+    number: int
+    front: set[Node] | None = None
+    capture: HostGraph | None = None
+
+
+class HostMemory:
+    """Bytes at a multiple of 256, all ones: NaNs."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._bytes = np.full(size_bytes + 512, 0xFF, np.uint8)
+        begin = self._bytes.ctypes.data
+        self.address = begin + -begin % 256
+        self.size_bytes = size_bytes
+
+    def part(self, address: int, size_bytes: int) -> Array:
+        begin = address - self._bytes.ctypes.data
+        return self._bytes[begin : begin + size_bytes]
+
+
+class HostDriver:
+    """See :class:`iossim.backends.cupy_cudnn.driver.Driver`; ``seed`` draws the order of what nothing orders."""
+
+    def __init__(self, seed: int = 0, free_bytes: int = 2**34) -> None:
+        self.calls: list[Call] = []
+        self._random = random.Random(seed)
+        self._memory: weakref.WeakSet[HostMemory] = weakref.WeakSet()
+        self._pending: list[Node] = []
+        self._streams: list[HostStream] = []
+        self._events = 0
+        self._free_bytes = free_bytes
+        self.kernels: dict[tuple[str, str], int] = {}
+
+    @property
+    def facts(self) -> DeviceFacts:
+        return DeviceFacts("NVIDIA H100 80GB HBM3", "580.1", 4096, 1_000_000, (("cuda", "13.0"), ("cupy", "14.2.0")))
+
+    @property
+    def is_capturing(self) -> bool:
+        return any(stream.capture is not None for stream in self._streams)
+
+    def allocate(self, size_bytes: int) -> HostMemory:
+        assert not self.is_capturing, "memory is allocated during a capture"
+        self._say("allocate", None, size_bytes)
+        memory = HostMemory(size_bytes)
+        self._memory.add(memory)
+        return memory
+
+    def free_bytes(self) -> int:
+        return self._free_bytes
+
+    def write(self, address: int, array: Array) -> None:
+        assert not self.is_capturing, "memory is copied to the device during a capture"
+        self.bytes(address, array.nbytes)[:] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+
+    def read(self, address: int, array: Array) -> None:
+        assert not self._pending, "memory is read before the device was synchronised with"
+        array.reshape(-1).view(np.uint8)[:] = self.bytes(address, array.nbytes)
+
+    def bytes(self, address: int, size_bytes: int) -> Array:
+        """Device memory, which must lie in one allocation that is still alive."""
+        for memory in self._memory:
+            if memory.address <= address and address + size_bytes <= memory.address + memory.size_bytes:
+                return memory.part(address, size_bytes)
+        raise AssertionError(f"{size_bytes} bytes at {address} are no memory of the device")
+
+    def clear(self, address: int, size_bytes: int, stream: HostStream) -> None:
+        target = self.bytes(address, size_bytes)
+        self._say("clear", stream, size_bytes)
+        self.enqueue(stream, lambda: target.fill(0), KERNEL_US)
+
+    def stream(self) -> HostStream:
+        self._streams.append(HostStream(len(self._streams)))
+        return self._streams[-1]
+
+    def event(self, timing: bool = False) -> HostEvent:
+        self._events += 1
+        return HostEvent(timing, self._events)
+
+    def record(self, event: HostEvent, stream: HostStream) -> None:
+        assert not (event.timing and stream.capture), "a timing event is recorded in a capture"
+        self._say("record", stream, event.number)
+        event.front, event.capture = set(stream.front), stream.capture
+
+    def wait(self, event: HostEvent, stream: HostStream) -> None:
+        assert event.front is not None, "a stream waits for an event that is not recorded"
+        self._say("wait", stream, event.number)
+        if event.capture is not None and stream.capture is None:
+            assert not stream.front, "a stream joins a capture with work of its own before it"
+            stream.capture = event.capture
+        assert stream.capture is event.capture, "a capture waits for an event from outside, or the other way round"
+        stream.front |= event.front
+
+    def synchronize(self) -> None:
+        assert not self.is_capturing, "the device is synchronised with during a capture"
+        self._say("synchronize", None)
+        self._execute(self._pending)
+        self._pending = []
+        for stream in self._streams:
+            stream.front = set()
+
+    def elapsed_us(self, start: HostEvent, end: HostEvent) -> float:
+        assert start.timing, "the event keeps no time"
+        assert end.timing, "the event keeps no time"
+        assert not self._pending, "events are read before the device was synchronised with"
+        return _end(end.front or set()) - _end(start.front or set())
+
+    def begin_capture(self, stream: HostStream) -> None:
+        assert not self.is_capturing, "two captures at a time"
+        assert not self._pending, "a capture begins while work is pending"
+        self._say("begin_capture", stream)
+        stream.capture, stream.front = HostGraph([]), set()
+
+    def end_capture(self, stream: HostStream) -> HostGraph:
+        graph = stream.capture
+        assert graph is not None, "the stream does not capture"
+        seen, left = set(stream.front), list(stream.front)
+        while left:
+            fresh = left.pop().after - seen
+            seen |= fresh
+            left += fresh
+        assert seen == set(graph.nodes), "the capture holds work that never joins its first stream"
+        for other in self._streams:
+            if other.capture is graph:
+                other.capture, other.front = None, set()
+        self._say("end_capture", stream, len(graph.nodes))
+        return graph
+
+    def launch_graph(self, graph: HostGraph, stream: HostStream) -> None:
+        self._say("launch_graph", stream, len(graph.nodes))
+
+        def run() -> None:
+            for node in graph.nodes:
+                node.done = False
+            self._execute(graph.nodes)
+
+        def duration() -> float:
+            return _end(set(graph.nodes))
+
+        # The longest path is the same in whatever order it is walked.
+        for node in graph.nodes:
+            node.end_us = _end(node.after) + node.duration_us
+        self.enqueue(stream, run, duration())
+
+    def kernel(self, source: str, name: str) -> tuple[str, str]:
+        self.kernels[source, name] = self.kernels.get((source, name), 0) + 1
+        return source, name
+
+    def launch(
+        self,
+        kernel: tuple[str, str],
+        blocks: int,
+        threads: int,
+        arguments: tuple[np.generic, ...],
+        stream: HostStream,
+    ) -> None:
+        self._say("launch", stream, kernel[1])
+        function = host_kernel(*kernel) if kernel[1] not in ("spin", "sentinel") else None
+        self.enqueue(stream, lambda: None if function is None else function(blocks, threads, arguments), KERNEL_US)
+
+    def enqueue(self, stream: HostStream, run: Callable[[], None], duration_us: float) -> None:
+        node = Node(run, duration_us, set(stream.front))
+        stream.front = {node}
+        (self._pending if stream.capture is None else stream.capture.nodes).append(node)
+
+    def say(self, verb: str, stream: HostStream, about: object) -> None:
+        self._say(verb, stream, about)
+
+    def _say(self, verb: str, stream: HostStream | None, about: object = None) -> None:
+        number = -1 if stream is None else stream.ptr
+        self.calls.append(Call(verb, number, about, stream is not None and stream.capture is not None))
+
+    def _execute(self, nodes: list[Node]) -> None:
+        """Run all in a random order that what each comes after allows."""
+        inside = set(nodes)
+        waiting = {node: sum(other in inside and not other.done for other in node.after) for node in nodes}
+        behind: dict[Node, list[Node]] = {}
+        for node in nodes:
+            for other in node.after & inside:
+                behind.setdefault(other, []).append(node)
+        ready = [node for node in nodes if not waiting[node]]
+        ran = 0
+        while ready:
+            node = ready.pop(self._random.randrange(len(ready)))
+            node.run()
+            node.end_us = _end(node.after) + node.duration_us
+            node.done = True
+            ran += 1
+            for other in behind.get(node, []):
+                waiting[other] -= 1
+                if not waiting[other]:
+                    ready.append(other)
+        assert ran == len(nodes), "work waits for itself"
+
+
+class Refusal(Exception):
+    """How the host's library refuses a plan that it offers."""
+
+
+class HostLibrary:
+    """Convolutions by NumPy; ``plans_of`` says which plans there are, and how long each takes in virtual microseconds."""
+
+    refusals: tuple[type[Exception], ...] = (Refusal,)
+
+    def __init__(
+        self, driver: HostDriver, plans_of: Callable[[Convolution], Mapping[EnginePlan, float]] | None = None
+    ) -> None:
+        self._driver = driver
+        self._plans_of = plans_of or default_plans
+        self.asked: list[Convolution] = []
+        self.workspaces: list[tuple[int, int, int]] = []  #: stream, address and size of those that were used
+
+    def handle(self, stream: HostStream) -> HostStream:
+        return stream
+
+    def plans(self, convolution: Convolution) -> tuple[EnginePlan, ...]:
+        self.asked.append(convolution)
+        return tuple(self._plans_of(convolution))
+
+    def bind(self, convolution: Convolution, plan: str) -> tuple[Convolution, EnginePlan, float]:
+        for found, duration_us in self._plans_of(convolution).items():
+            if found.name == plan:
+                return convolution, found, duration_us
+        raise KeyError(plan)
+
+    def execute(
+        self,
+        executable: tuple[Convolution, EnginePlan, float],
+        addresses: Mapping[str, int],
+        workspace: int,
+        handle: HostStream,
+    ) -> None:
+        convolution, plan, duration_us = executable
+        if plan.name == "refused":
+            raise Refusal
+        assert set(addresses) == ({"x", "w", "b", "y"} if convolution.bias else {"x", "w", "y"})
+        assert all(address % 16 == 0 for address in addresses.values()), "cuDNN's pointers are aligned"
+        self._driver.say("convolution", handle, plan.name)
+        if plan.workspace_bytes:
+            self.workspaces.append((handle.ptr, workspace, plan.workspace_bytes))
+        self._driver.enqueue(handle, lambda: self._run(convolution, plan, addresses, workspace), duration_us)
+
+    def _run(self, convolution: Convolution, plan: EnginePlan, addresses: Mapping[str, int], workspace: int) -> None:
+        if plan.workspace_bytes:
+            self._driver.bytes(workspace, plan.workspace_bytes)[:] = 0xFF
+        x, w, y = (
+            self._tensor(addresses[name], layout)
+            for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
+        )
+        groups = x.shape[1] // w.shape[1]
+        op = Conv(
+            convolution.strides, (*convolution.pad_before, *convolution.pad_after), convolution.dilations, groups
+        )
+        operands = [x, w]
+        if convolution.bias:
+            filters = y.shape[1]
+            operands.append(self._tensor(addresses["b"], TensorLayout((filters,), (1,))))
+        (result,) = op.evaluate(operands)
+        y[...] = np.maximum(result, 0) if convolution.relu else result
+
+    def _tensor(self, address: int, layout: TensorLayout) -> Array:
+        reach = 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, layout.strides, strict=True))
+        flat = self._driver.bytes(address, 4 * reach).view(np.float32)
+        return as_strided(flat, layout.shape, [4 * stride for stride in layout.strides])
+
+
+def default_plans(convolution: Convolution) -> dict[EnginePlan, float]:
+    """Three plans, of which which is fastest depends on the convolution; fused ones save the kernel behind."""
+    mixed = sum(convolution.x.shape) + sum(convolution.w.shape)
+    return {
+        EnginePlan("eng0", 0): 6.0 + mixed % 3,
+        EnginePlan("eng7", 4 * sum(convolution.y.shape)): 6.0 + mixed % 2,
+        EnginePlan("refused", 0): 1.0,
+    }
+
+
+def _end(nodes: set[Node]) -> float:
+    return max((node.end_us for node in nodes), default=0.0)

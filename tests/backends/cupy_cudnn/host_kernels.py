@@ -1,0 +1,100 @@
+"""Compiles CUDA kernels for the host, so that their text is tested where there is no GPU.
+
+A header of a few lines stands for CUDA: blocks run one after another, and the threads of a block too, unless the kernel
+synchronises them; then each is a thread of the host.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SHIM = """
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+#define __global__
+#define __shared__ static
+struct Dim { unsigned int x; };
+static thread_local Dim threadIdx, blockIdx;
+static Dim blockDim;
+static pthread_barrier_t barrier;
+static inline void __syncthreads() { pthread_barrier_wait(&barrier); }
+static inline float __int_as_float(int bits) { float value; memcpy(&value, &bits, 4); return value; }
+static inline long long clock64() { static long long cycles; return cycles += 1000; }
+"""
+ONE_BY_ONE = """
+extern "C" void run(unsigned int blocks, unsigned int threads, void** a) {{
+    blockDim.x = threads;
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
+        for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) {call};
+}}
+"""
+TOGETHER = """
+struct Share {{ unsigned int blocks, thread; void** a; }};
+static void* work(void* given) {{
+    Share* share = (Share*)given; void** a = share->a;
+    threadIdx.x = share->thread;
+    for (unsigned int block = 0; block < share->blocks; ++block) {{ blockIdx.x = block; {call}; __syncthreads(); }}
+    return 0;
+}}
+extern "C" void run(unsigned int blocks, unsigned int threads, void** a) {{
+    blockDim.x = threads;
+    pthread_barrier_init(&barrier, 0, threads);
+    pthread_t all[1024]; Share shares[1024];
+    for (unsigned int t = 0; t < threads; ++t) {{
+        shares[t] = Share{{blocks, t, a}}; pthread_create(&all[t], 0, work, &shares[t]);
+    }}
+    for (unsigned int t = 0; t < threads; ++t) pthread_join(all[t], 0);
+    pthread_barrier_destroy(&barrier);
+}}
+"""
+
+HostKernel = Callable[[int, int, tuple[np.generic, ...]], None]
+
+
+@cache
+def host_kernel(source: str, name: str) -> HostKernel:
+    """Kernel ``name`` as a function of blocks, threads of a block, and arguments of the types that it declares."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed: kernels cannot be compiled for the host")
+    parameters = re.search(rf"{name}\((.*?)\)\s*{{", source, re.DOTALL)
+    assert parameters is not None, f"{name} is not in its source"
+    types = [re.sub(r"\w+\s*$", "", parameter).strip() for parameter in parameters[1].split(",")]
+    arguments = ", ".join(f"*({kind}*)a[{index}]" for index, kind in enumerate(types))
+    runner = TOGETHER if "__syncthreads" in source else ONE_BY_ONE
+    text = SHIM + source + runner.format(call=f"{name}({arguments})")
+    stem = folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
+    stem.with_suffix(".cpp").write_text(text)
+    command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-o", f"{stem}.so", f"{stem}.cpp", "-lpthread"]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, f"{built.stderr}\n{text}"
+    function = ctypes.CDLL(f"{stem}.so").run
+    sizes = [8 if "*" in kind or "long long" in kind else 4 for kind in types]
+
+    def run(blocks: int, threads: int, given: tuple[np.generic, ...]) -> None:
+        assert [item.itemsize for item in given] == sizes, f"{name} takes {types}, not {given}"
+        cells = [np.array(item) for item in given]
+        pointers = (ctypes.c_void_p * len(cells))(*(cell.ctypes.data for cell in cells))
+        function(ctypes.c_uint(blocks), ctypes.c_uint(threads), pointers)
+
+    return run
+
+
+@cache
+def folder() -> Path:
+    path = Path(tempfile.mkdtemp(prefix="iossim-host-kernels-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
