@@ -26,6 +26,8 @@ from iossim.errors import IossimError
 
 #: "ioss" in ASCII.
 APPLICATION_ID = 0x696F7373
+#: What a SQLite file begins with.
+_HEADER = b"SQLite format 3\0"
 #: How long a process waits for another's write.
 BUSY_S = 60.0
 
@@ -69,6 +71,7 @@ def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
             raise StoreError(
                 f"cannot make the folder of the measurement store {path}: {error.strerror}; choose another --store"
             ) from None
+    _check_header(path)
     mode = "mode=ro" if read_only else "mode=rwc"
     if read_only and not os.access(path.parent, os.W_OK):
         mode += "&immutable=1"  # no log can stand beside it, so nobody is writing
@@ -126,6 +129,19 @@ def told(path: Path) -> Iterator[None]:
             f"measurement store {path}: {error}: it is no SQLite file or is damaged; choose another --store, or move "
             "this one away"
         ) from None
+
+
+def _check_header(path: Path) -> None:
+    """Raise StoreError for a file that SQLite did not write; SQLite itself takes a very short one for an empty one."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(len(_HEADER))
+    except OSError:
+        return  # missing, or SQLite will say why it cannot be opened
+    if head and head != _HEADER:
+        raise StoreError(
+            f"measurement store {path}: file is not a database; choose another --store, or move this file away"
+        )
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

@@ -1,0 +1,318 @@
+"""The measurement store: what goes in comes out, from whatever process, and stays in whatever happens."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_writers import kill_writers
+
+import iossim
+from iossim.cost.measured import MeasuredCostModel
+from iossim.cost.measurement_record import Kind, Record, boundary_us
+from iossim.cost.measurement_store import Filter, MeasurementStore, default_store
+from iossim.cost.profile_parts import ProfileOptions, profile_parts
+from iossim.cost.profiling import profile
+from iossim.cost.store_file import APPLICATION_ID, MIGRATIONS, StoreError
+from iossim.execution.backend import Context, Samples, Timing
+
+HERE = Context("fake", "here", "fp32", "paper", "nchw", "driver 1", (("a", "1"), ("b", "2")), (("threads", "2"),))
+
+
+def made(signature: str = "s", times_us: tuple[float, ...] = (3.0, 1.0, 2.0), **fields: object) -> Record:
+    values: dict[str, object] = {
+        "context": HERE,
+        "kind": Kind.UNIT,
+        "copies": 1,
+        "synchronises": 1,
+        "samples": Samples(times_us, 2, {"load": 0.1 + 0.2, "governor": "performance"}),
+        "subject": {"words": "a unit", "groups": [[{"signature": "u", "kind": "Conv", "operators": None}]]},
+    }
+    return Record(signature=signature, **{**values, **fields})  # type: ignore[arg-type]
+
+
+def store_in(folder: Path, read_only: bool = False) -> MeasurementStore:
+    return MeasurementStore(folder / "store.sqlite", read_only)
+
+
+@settings(max_examples=25)
+@given(
+    times_us=st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=40).map(tuple),
+    words=st.text(),
+    algorithm=st.text(max_size=10),
+    kind=st.sampled_from(Kind),
+    cold=st.booleans(),
+)
+def test_a_record_comes_back_as_it_went_in(
+    tmp_path_factory: pytest.TempPathFactory,
+    times_us: tuple[float, ...],
+    words: str,
+    algorithm: str,
+    kind: Kind,
+    cold: bool,
+) -> None:
+    """Every sample, exactly, and every word."""
+    folder = tmp_path_factory.mktemp("store")
+    record = made(times_us=times_us, subject={"words": words}, algorithm=algorithm, kind=kind, is_cold=cold, copies=7)
+    with store_in(folder) as store:
+        assert store.add([record]) == 1
+    with store_in(folder, read_only=True) as store:
+        (found,) = store.records()
+    assert vars(found) == vars(record)
+    assert found.digest == record.digest
+
+
+def test_the_same_measurement_is_kept_once(tmp_path: Path) -> None:
+    with store_in(tmp_path) as store:
+        record, other = made(), made()
+        assert record.digest != other.digest  # another moment
+        assert store.add([record, other]) == 2
+        assert store.add([record]) == 0
+        assert len(store.records()) == 2
+
+
+def test_the_newest_counts_whatever_the_order(tmp_path: Path) -> None:
+    dates = [f"2026-11-{day:02}T00:00:00+00:00" for day in (3, 5, 4)]
+    with store_in(tmp_path) as store:
+        for day, algorithm in zip(dates, ("", "x", "y"), strict=True):
+            store.add([made(date=day, algorithm=algorithm)])
+        store.add([made("other", date=dates[0]), made("cold", date=dates[0], is_cold=True)])
+        found = store.newest(HERE, ["s", "other", "cold", "none"])
+        assert {signature: record.date for signature, record in found.items()} == {"s": dates[1], "other": dates[0]}
+        assert set(store.newest(HERE, ["s", "cold"], is_cold=True)) == {"cold"}
+        assert [record.date for record in store.records()] == sorted([*dates, dates[0], dates[0]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"backend": "x"},
+        {"device": "x"},
+        {"precision": "fp16"},
+        {"engine": "graph"},
+        {"layout": "nhwc"},
+        {"driver": "2"},
+        {"libraries": (("a", "1"),)},
+        {"options": (("threads", "1"),)},
+    ],
+)
+def test_all_of_the_context_counts(tmp_path: Path, change: dict[str, object]) -> None:
+    other = replace(HERE, **change)  # type: ignore[arg-type]
+    with store_in(tmp_path) as store:
+        store.add([made()])
+        assert store.newest(other, ["s"]) == {}
+        store.add([made(context=other, times_us=(9.0,))])
+        assert store.newest(other, ["s"])["s"].samples.median_us == 9.0
+        assert store.newest(HERE, ["s"])["s"].samples.median_us == 2.0
+        assert {one.context for one in store.contexts()} == {HERE, other}
+
+
+def test_more_signatures_than_a_query_takes(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(1203)]
+    with store_in(tmp_path) as store:
+        store.add([made(name) for name in names])
+        assert set(store.newest(HERE, names)) == set(names)
+
+
+def test_filters_and_removal(tmp_path: Path) -> None:
+    there = replace(HERE, device="there", engine="graph")
+    with store_in(tmp_path) as store:
+        store.add([made(f"s{number}", host="one") for number in range(3)])
+        store.add([made("b", kind=Kind.BOUNDARY, context=there, date="2020-01-01", host="two")])
+        here, second = store.contexts()
+        assert (here.counts, here.hosts) == ({"unit": 3}, ("one",))
+        assert (second.counts, second.hosts, second.first) == ({"boundary": 1}, ("two",), "2020-01-01")
+        for chosen, count in (
+            (Filter(), 4),
+            (Filter(context=here.number), 3),
+            (Filter(context=99), 0),
+            (Filter(device="there"), 1),
+            (Filter(kind=Kind.UNIT, engine="paper"), 3),
+            (Filter(kind=Kind.UNIT, engine="graph"), 0),
+            (Filter(before="2021"), 1),
+            (Filter(backend="fake", precision="fp32"), 4),
+        ):
+            assert len(store.records(chosen)) == count
+            assert sum(one.records for one in store.contexts(chosen)) == count
+        assert store.remove(Filter(before="2021")) == 1
+        assert [one.context for one in store.contexts()] == [HERE]
+        store.add([made("b", context=there)])  # a context that was removed is made again
+        assert len(store.records(Filter(device="there"))) == 1
+
+
+def test_what_a_boundary_takes() -> None:
+    def pair(date: str, with_us: float, without_us: float, copies: int = 5, signature: str = "b") -> list[Record]:
+        return [
+            made(signature, (us,), kind=Kind.BOUNDARY, copies=copies, synchronises=count, date=date)
+            for us, count in ((with_us, copies), (without_us, 1))
+        ]
+
+    assert boundary_us([]) is None
+    assert boundary_us([made()]) is None
+    assert boundary_us(pair("1", 120.0, 100.0)) == 5.0
+    assert boundary_us(pair("1", 90.0, 100.0)) == 0.0
+    assert boundary_us(pair("1", 120.0, 100.0)[:1]) is None
+    assert boundary_us([*pair("2", 140.0, 100.0), *pair("1", 120.0, 100.0)]) == 10.0
+    assert boundary_us([*pair("1", 120.0, 100.0), *pair("2", 110.0, 100.0, 11, "c")]) == 1.0
+
+
+def test_all_or_none_of_what_is_added_together(tmp_path: Path) -> None:
+    with store_in(tmp_path) as store:
+        bad = made("bad", subject={"words": object()})
+        with pytest.raises(TypeError):
+            store.add([made("good"), bad])
+        assert store.records() == []
+        assert store.add([made("good")]) == 1
+
+
+def test_where_the_default_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "deep" / "data"))
+    assert default_store() == tmp_path / "deep" / "data" / "measurements.sqlite"
+    with MeasurementStore() as store:
+        store.add([made()])
+    assert default_store().is_file()
+
+
+def test_schema_is_versioned(tmp_path: Path) -> None:
+    store_in(tmp_path).close()
+    connection = sqlite3.connect(tmp_path / "store.sqlite")
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    versions = connection.execute("SELECT version, program FROM schema_version").fetchall()
+    assert versions == [(number + 1, iossim.__version__) for number in range(len(MIGRATIONS))]
+    connection.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
+    with store_in(tmp_path) as store:
+        store.add([made()])
+    connection = sqlite3.connect(tmp_path / "store.sqlite")
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    connection.close()
+    before = (tmp_path / "store.sqlite").read_bytes()
+    with pytest.raises(StoreError, match=rf"has schema {len(MIGRATIONS) + 1}, .* update iossim") as caught:
+        store_in(tmp_path, read_only)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "store.sqlite").read_bytes() == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("contents", [b"not a database, but long enough to look like one" * 100, b"x"])
+def test_a_file_that_is_no_store(tmp_path: Path, contents: bytes, read_only: bool) -> None:
+    (tmp_path / "store.sqlite").write_bytes(contents)
+    with pytest.raises(StoreError, match=r"store.sqlite: file is not a database") as caught:
+        store_in(tmp_path, read_only)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "store.sqlite").read_bytes() == contents
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_database_of_another_program(tmp_path: Path, read_only: bool) -> None:
+    connection = sqlite3.connect(tmp_path / "store.sqlite")
+    connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.close()
+    before = (tmp_path / "store.sqlite").read_bytes()
+    with pytest.raises(StoreError, match="of another program"):
+        store_in(tmp_path, read_only)
+    assert (tmp_path / "store.sqlite").read_bytes() == before
+
+
+def test_a_damaged_store(tmp_path: Path) -> None:
+    with store_in(tmp_path) as store:
+        store.add([made(f"s{number}") for number in range(200)])
+    path = tmp_path / "store.sqlite"
+    contents = bytearray(path.read_bytes())
+    contents[4096:] = b"\xff" * (len(contents) - 4096)
+    path.write_bytes(contents)
+    with pytest.raises(StoreError, match="no SQLite file or is damaged") as caught, store_in(tmp_path) as store:
+        store.records()
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no measurement store"):
+        store_in(tmp_path, read_only=True)
+    (tmp_path / "store.sqlite").touch()
+    with pytest.raises(StoreError, match="is empty; fill it with profile"):
+        store_in(tmp_path, read_only=True)
+    with pytest.raises(StoreError, match="unable to open"):
+        MeasurementStore(tmp_path)
+    with pytest.raises(StoreError, match="cannot make the folder"):
+        MeasurementStore(tmp_path / "store.sqlite" / "below.sqlite")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_store_in_a_folder_that_nobody_may_write(tmp_path: Path) -> None:
+    with store_in(tmp_path) as store:
+        store.add([made()])
+    tmp_path.chmod(0o500)
+    try:
+        with store_in(tmp_path, read_only=True) as store:
+            assert len(store.records()) == 1
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def _add_many(path: Path, number: int, count: int) -> None:
+    with MeasurementStore(path) as store:
+        for index in range(count):
+            store.add([made(f"{number} {index}", process=number)])
+
+
+def test_writers_at_the_same_time(tmp_path: Path) -> None:
+    """Four processes make the store together, and write into it one record a transaction."""
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_add_many, args=(tmp_path / "store.sqlite", number, 25)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    with store_in(tmp_path) as store:
+        assert {record.signature for record in store.records()} == {f"{n} {i}" for n in range(4) for i in range(25)}
+        assert len(store.contexts()) == 1
+
+
+def _check_killed(folder: Path, kills: int) -> None:
+    found = kill_writers(folder, kills)
+    print(
+        f"{found.kills} kills: {len(found.reported):,} reported, {len(found.found):,} found, {len(found.lost)} lost"
+    )
+    assert found.kills == kills
+    assert len(found.reported) > kills
+    assert found.lost == frozenset()
+    connection = sqlite3.connect(folder / "store.sqlite")
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+    # Resume: whatever is kept is not measured again, and all is measured in the end.
+    network = iossim.load("squeezenet")
+    backend = FakeBackend()
+    with store_in(folder) as store:
+        model = MeasuredCostModel(backend, store, Timing(rounds=5, warm_up=0))
+        parts = profile_parts(network, model, ProfileOptions())
+        batches = [batch for part in parts for batch in part.batches]
+        held = {signature for batch in batches for signature in model.signatures(batch)}
+        kept = len(store.newest(backend.context, [str(signature) for signature in held]))
+        resumed = profile(network, model, parts)
+        assert resumed.complete
+        assert model.measured == len(held) - kept
+        assert sum(part.kept for part in resumed.parts) == kept
+        assert sum(len(part.records) for part in resumed.parts) == len(held)
+
+
+def test_killed_writers_lose_nothing_that_was_reported(tmp_path: Path) -> None:
+    _check_killed(tmp_path, kills=6)
+
+
+@pytest.mark.slow
+def test_a_hundred_kills(tmp_path: Path) -> None:
+    _check_killed(tmp_path, kills=100)
