@@ -70,6 +70,7 @@ def measure_baselines(
 ) -> dict[str, Samples]:
     """Prepare each baseline, then time all in interleaved rounds; by default every one that runs on the device.
 
+    What is captured is timed by events and ends with its last kernel; all else by the host's clock, until it has waited.
     ``conditions`` of each say how many seconds its preparation took (``prepare_s``: compiling, cuDNN's search, capture).
     Raises OptionError for an unknown name, BackendError for one that the device cannot run, for an op that torch does
     not cover, and where compiling fails.

@@ -35,14 +35,14 @@ def prepared(name: str, module: Callable[..., object], inputs: Sequence[torch.Te
 
     try:
         run()
-        return _captured(run) if captured else run
+        return Run(_captured(run), replay=True) if captured else Run(run)
     except RuntimeError as error:
         # What torch.compile raises holds the whole log of a compiler.
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise BackendError(f"{name} cannot run here: {reason[0]}; leave it out") from error
 
 
-def _captured(run: Run) -> Run:
+def _captured(run: Callable[[], object]) -> Callable[[], object]:
     """A replay of one CUDA graph of all that ``run`` issues."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -54,5 +54,5 @@ def _captured(run: Run) -> Run:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
-    replay: Run = graph.replay
+    replay: Callable[[], object] = graph.replay
     return replay

@@ -15,6 +15,7 @@ from torch import fx
 
 from iossim.backends.torch_cuda.module import torch_module
 from iossim.backends.torch_cuda.tensors import DTYPES
+from iossim.backends.torch_cuda.timing import Run
 from iossim.errors import ScheduleError
 from iossim.execution.memory import arena_of, plan_memory
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
@@ -117,6 +118,11 @@ class Program:
                 step()
             if self.on_cuda:
                 torch.cuda.synchronize()
+
+    @property
+    def timed(self) -> Run:
+        """How it is timed: where it is one CUDA graph as a replay, without the host."""
+        return Run(self._graphs[0].replay, replay=True) if len(self._graphs) == 1 else Run(self.run)
 
     def capture(self) -> None:
         """From now on :meth:`run` replays a CUDA graph of what stands between two synchronises."""

@@ -1,7 +1,9 @@
 """Timed rounds: every run once a round, in an order drawn from a seed, so that drift meets all alike.
 
-On CUDA a run is timed by two events of the stream that it is issued to, with the device idle before; the host's own time,
-until it has waited for the end, is kept beside it. On the CPU it is the host's clock.
+A replay of one CUDA graph is timed by two events around it, behind a kernel that sleeps until the host has issued all of it,
+so that the host does not count: it ends when its last kernel does. Any other run is timed by the host's clock, from its
+first call until the host has waited for the last. *Warm*: the run ran once just before, untimed. *Cold*: more than the
+caches hold was written just before. Backend ``cupy_cudnn`` times in the same way, so that both may be compared.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from iossim.execution.backend import Samples, Timing
@@ -19,7 +21,19 @@ from iossim.execution.backend import Samples, Timing
 #: What is written before a cold run on the CPU: more than its caches hold.
 _CPU_CACHES_BYTES = 256 * 2**20
 
-Run = Callable[[], None]
+#: How long the device sleeps while the host issues a graph: its issue time so far, and more, since host times scatter.
+_LEAST_SLEEP_US, _SLEEP_MARGIN, _MOST_SLEEP_US = 20.0, 2.0, 20_000.0
+#: Cycles of the device in a microsecond, at least as many as its fastest clock has.
+_CYCLES_PER_US = 2_500
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Something to time. ``call`` issues it to the current stream and, unless it is a ``replay`` of one CUDA graph, waits for
+    nothing or for itself."""
+
+    call: Callable[[], object]
+    replay: bool = False
 
 
 def time_rounds(
@@ -28,53 +42,50 @@ def time_rounds(
     device: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Samples]:
-    """The times of each run, microseconds; ``device`` is ``cpu`` or ``cuda``.
-
-    On CUDA each run must leave the current stream behind all of its work. No round is rejected.
-    """
-    once = _once_on_cuda if device == "cuda" else _once_on_cpu
+    """The times of each run, microseconds; ``device`` is ``cpu`` or ``cuda``. No round is rejected."""
+    synchronise: Callable[[], object] = torch.cuda.synchronize if device == "cuda" else lambda: None
     flush = _flush(device) if timing.cold else None
     generator = random.Random(timing.seed)
     times_us: list[list[float]] = [[] for _ in runs]
-    host_us: list[list[float]] = [[] for _ in runs]
+    issue_us = [0.0] * len(runs)
     total = timing.warm_up + timing.rounds
     for done in range(total):
-        order = list(range(len(runs)))
-        generator.shuffle(order)
-        for index in order:
-            if flush is not None:
-                flush()
-            device_time_us, host_time_us = once(runs[index])
+        for index in generator.sample(range(len(runs)), len(runs)):
+            run = runs[index]
+            (run.call if flush is None else flush)()
+            synchronise()
+            if run.replay:
+                time_us, issue_us[index] = _replay_us(run, issue_us[index])
+            else:
+                start_s = time.perf_counter()
+                run.call()
+                synchronise()
+                time_us = 1e6 * (time.perf_counter() - start_s)
             if done >= timing.warm_up:
-                times_us[index].append(device_time_us)
-                host_us[index].append(host_time_us)
+                times_us[index].append(time_us)
         progress(done + 1, total)
+    state: dict[str, float | str] = {"load": os.getloadavg()[0]} if hasattr(os, "getloadavg") else {}
     return [
-        Samples(tuple(times), conditions=_conditions(device, host))
-        for times, host in zip(times_us, host_us, strict=True)
+        Samples(tuple(times), conditions={"clock": "cuda events" if run.replay else "host", **state})
+        for run, times in zip(runs, times_us, strict=True)
     ]
 
 
-def _once_on_cuda(run: Run) -> tuple[float, float]:
+def _replay_us(run: Run, issue_us: float) -> tuple[float, float]:
+    """What the device takes for a graph, and the most that the host has needed to issue it."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    start_s = time.perf_counter()
+    sleep_us = min(_MOST_SLEEP_US, _LEAST_SLEEP_US + _SLEEP_MARGIN * issue_us)
+    torch.cuda._sleep(int(_CYCLES_PER_US * sleep_us))
     begin.record()
-    run()
+    start_s = time.perf_counter()
+    run.call()
+    issued_us = 1e6 * (time.perf_counter() - start_s)
     end.record()
     torch.cuda.synchronize()
-    host_us = 1e6 * (time.perf_counter() - start_s)
-    return 1e3 * float(begin.elapsed_time(end)), host_us
+    return 1e3 * float(begin.elapsed_time(end)), max(issue_us, issued_us)
 
 
-def _once_on_cpu(run: Run) -> tuple[float, float]:
-    start_s = time.perf_counter()
-    run()
-    host_us = 1e6 * (time.perf_counter() - start_s)
-    return host_us, host_us
-
-
-def _flush(device: str) -> Run:
+def _flush(device: str) -> Callable[[], object]:
     """Writes more than the caches hold."""
     size_bytes = _CPU_CACHES_BYTES
     if device == "cuda":
@@ -82,11 +93,4 @@ def _flush(device: str) -> Run:
         # torch before 2.4 does not tell the size of the L2; no GPU's is larger than this.
         size_bytes = 2 * int(getattr(properties, "L2_cache_size", 128 * 2**20))
     memory = torch.empty(size_bytes, dtype=torch.uint8, device=device)
-    return lambda: memory.fill_(1) and None
-
-
-def _conditions(device: str, host_us: Sequence[float]) -> dict[str, float | str]:
-    load: dict[str, float | str] = {"load": os.getloadavg()[0]} if hasattr(os, "getloadavg") else {}
-    if device == "cpu":
-        return {"clock": "host", **load}
-    return {"clock": "cuda events", "host_median_us": float(np.median(host_us)) if host_us else 0.0, **load}
+    return lambda: memory.fill_(1)
