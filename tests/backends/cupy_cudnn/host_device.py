@@ -254,14 +254,14 @@ class HostDriver:
         assert ran == len(nodes), "work waits for itself"
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """How the host's library refuses a plan that it offers."""
 
 
 class HostLibrary:
     """Convolutions by NumPy; ``plans_of`` says which plans there are, and how long each takes in virtual microseconds."""
 
-    refusals: tuple[type[Exception], ...] = (Refusal,)
+    refusals: tuple[type[Exception], ...] = (RefusalError,)
 
     def __init__(
         self, driver: HostDriver, plans_of: Callable[[Convolution], Mapping[EnginePlan, float]] | None = None
@@ -293,7 +293,7 @@ class HostLibrary:
     ) -> None:
         convolution, plan, duration_us = executable
         if plan.name == "refused":
-            raise Refusal
+            raise RefusalError
         assert set(addresses) == ({"x", "w", "b", "y"} if convolution.bias else {"x", "w", "y"})
         assert all(address % 16 == 0 for address in addresses.values()), "cuDNN's pointers are aligned"
         self._driver.say("convolution", handle, plan.name)

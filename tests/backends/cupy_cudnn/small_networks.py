@@ -1,0 +1,189 @@
+"""A small network for each op, and for each way in which ops meet in a unit or lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.op import Op
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.local_response_norm import LocalResponseNorm
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.split import Split
+from iossim.ir.ops.transpose import Transpose
+
+Shape = tuple[int, ...]
+IMAGE: Shape = (2, 6, 9, 7)
+
+
+def of_op(op: Op, *shapes: Shape, weights: tuple[Shape, ...] = ()) -> Network:
+    """One op of inputs of these shapes, then of weights."""
+    b = GraphBuilder(op.kind)
+    operands = [b.input(f"x{index}", shape) for index, shape in enumerate(shapes)]
+    operands += [b.constant(f"w{index}", shape) for index, shape in enumerate(weights)]
+    return b.network(b.add_all(op, *operands, name="op"))
+
+
+OPS: dict[str, Callable[[], Network]] = {
+    "add of three": lambda: of_op(Add(), IMAGE, IMAGE, IMAGE),
+    "add to itself": lambda: _add_to_itself(),
+    "add, broadcast": lambda: of_op(Add(), IMAGE, (6, 1, 1), (1, 1, 9, 7)),
+    "add of a weight": lambda: of_op(Add(), IMAGE, weights=((1, 6, 1, 1),)),
+    "mul, per channel": lambda: of_op(Mul(), IMAGE, (2, 6, 1, 1)),
+    "clip": lambda: of_op(Clip(-0.5, 0.6), IMAGE),
+    "clip from above": lambda: of_op(Clip(None, 0.25), IMAGE),
+    "sigmoid": lambda: of_op(Sigmoid(), IMAGE),
+    "relu of a vector": lambda: of_op(Relu(), (11,)),
+    "identity": lambda: of_op(Identity(), IMAGE),
+    "flatten": lambda: of_op(Flatten(2), IMAGE),
+    "reshape": lambda: of_op(Reshape((3, -1)), IMAGE),
+    "batch norm": lambda: _batch_norm(),
+    "concat of channels": lambda: of_op(Concat(), IMAGE, (2, 1, 9, 7), IMAGE),
+    "concat of rows": lambda: of_op(Concat(2), IMAGE, (2, 6, 2, 7)),
+    "split of columns": lambda: of_op(Split(3, (1, 4, 2)), IMAGE),
+    "slice backwards": lambda: of_op(Slice((8, 1), (-100, 5), (2, 1), (-2, 3)), IMAGE),
+    "transpose": lambda: of_op(Transpose((0, 2, 3, 1)), IMAGE),
+    "softmax of a matrix": lambda: of_op(Softmax(1), (3, 300)),
+    "softmax of channels": lambda: of_op(Softmax(1), IMAGE),
+    "softmax of columns": lambda: of_op(Softmax(-1), IMAGE),
+    "softmax, flattened": lambda: of_op(Softmax(1, flatten=True), IMAGE),
+    "lrn, even": lambda: of_op(LocalResponseNorm(4, 0.5, 0.75, 2.0), IMAGE),
+    "lrn, odd": lambda: of_op(LocalResponseNorm(3, 0.5, 0.5, 1.0), IMAGE),
+    "global average pool": lambda: of_op(GlobalAveragePool(), IMAGE),
+    "global max pool": lambda: of_op(GlobalMaxPool(), (1, 3, 20, 20)),
+    "global average pool of rows": lambda: of_op(GlobalAveragePool(), (2, 3, 20)),
+    "max pool": lambda: of_op(MaxPool((3, 2), (2, 1), (1, 0, 1, 1)), IMAGE),
+    "max pool, dilated": lambda: of_op(MaxPool((2, 2), (1, 1), (0, 1, 1, 0), (2, 3)), IMAGE),
+    "max pool, hanging over": lambda: of_op(MaxPool((3, 3), (2, 2), (0, 0, 0, 0), ceil_mode=True), (1, 2, 8, 6)),
+    "average pool": lambda: of_op(AveragePool((3, 3), (1, 1), (1, 1, 1, 1)), IMAGE),
+    "average pool with padding": lambda: of_op(AveragePool((3, 3), (2, 2), (1, 1, 1, 1), True, True), (1, 2, 8, 6)),
+    "average pool of rows": lambda: of_op(AveragePool((3,), (2,), (1, 0), dilations=(1,)), (2, 3, 9)),
+    "conv": lambda: of_op(Conv((1, 1), (1, 0, 2, 1)), IMAGE, weights=((5, 6, 3, 3),)),
+    "conv, strided and dilated": lambda: of_op(
+        Conv((2, 1), (1, 1, 0, 2), (1, 2)), IMAGE, weights=((4, 6, 3, 3), (4,))
+    ),
+    "conv, grouped": lambda: of_op(Conv((1, 1), (1, 1, 1, 1), (1, 1), 3), IMAGE, weights=((9, 2, 3, 3), (9,))),
+    "conv, depthwise": lambda: of_op(Conv((1, 1), (1, 1, 1, 1), (1, 1), 6), IMAGE, weights=((6, 1, 3, 3),)),
+    "conv of rows": lambda: of_op(Conv((2,), (1, 0), (1,)), (2, 6, 11), weights=((4, 6, 3), (4,))),
+    "conv of volumes": lambda: of_op(Conv((1,) * 3, (1,) * 6, (1,) * 3), (1, 2, 4, 5, 6), weights=((3, 2, 3, 3, 3),)),
+    "conv with weights from outside": lambda: of_op(Conv(), IMAGE, (4, 6, 1, 1), (4,)),
+    "gemm": lambda: of_op(Gemm(trans_b=True), (3, 10), weights=((8, 10), (8,))),
+    "gemm, all options": lambda: of_op(Gemm(0.5, 2.0, True, False), (10, 3), weights=((10, 8), (1, 8))),
+    "gemm with a matrix to add": lambda: of_op(Gemm(1.0, 0.5), (3, 10), (10, 8), (3, 8)),
+    "gemm with a number to add": lambda: of_op(Gemm(), (3, 10), weights=((10, 8), (1,))),
+    "matmul": lambda: of_op(MatMul(), (2, 3, 10), weights=((10, 8),)),
+}
+
+UNITS: dict[str, Callable[[], Network]] = {
+    "conv and relu without bias": lambda: _after_convolution(Relu(), bias=False),
+    "conv and sigmoid": lambda: _after_convolution(Sigmoid(), bias=True),
+    "conv and clip without bias": lambda: _after_convolution(Clip(0.0, 0.5), bias=False),
+    "gemm and relu": lambda: _fully_connected_relu(),
+    "separable conv of a sum": lambda: _separable(),
+    "concat of sums": lambda: _concat_of_sums(),
+    "chain with two ends": lambda: _chain_with_two_ends(),
+    "head": lambda: _head(),
+    "channels that cuDNN cannot be pointed at": lambda: _odd_channels(),
+    "pooled slices": lambda: _pooled_slices(),
+}
+
+
+def _add_to_itself() -> Network:
+    b = GraphBuilder("twice")
+    x = b.input("x", IMAGE)
+    return b.network([b.add(Add(), x, x)])
+
+
+def _batch_norm() -> Network:
+    return of_op(BatchNorm(0.9), IMAGE, weights=((6,), (6,), (6,), (6,)))
+
+
+def _after_convolution(op: Op, bias: bool) -> Network:
+    b = GraphBuilder("epilogue")
+    x = b.input("x", IMAGE)
+    with b.unit("u", "Conv"):
+        weights = [b.constant("w", (5, 6, 3, 3)), *([b.constant("b", (5,))] if bias else [])]
+        y = b.add(op, b.add(Conv((1, 1), (1, 1, 1, 1)), x, *weights))
+    return b.network([y])
+
+
+def _fully_connected_relu() -> Network:
+    b = GraphBuilder("classifier")
+    x = b.input("x", (4, 12))
+    with b.unit("u", "Gemm-Relu"):
+        y = b.add(Relu(), b.add(Gemm(trans_b=True), x, b.constant("w", (8, 12)), b.constant("b", (8,))))
+    return b.network([y])
+
+
+def _separable() -> Network:
+    b = GraphBuilder("separable")
+    x, z = b.input("x", IMAGE), b.input("z", IMAGE)
+    with b.unit("u", "Relu-SepConv"):
+        y = b.add(Relu(), b.add(Add(), x, z, b.add(Add(), x, x)))
+        y = b.conv(b.conv(y, 6, 3, padding=1, groups=6), 8)
+    return b.network([y])
+
+
+def _concat_of_sums() -> Network:
+    b = GraphBuilder("concat")
+    x, z = b.input("x", IMAGE), b.input("z", IMAGE)
+    with b.unit("u", "Concat"):
+        y = b.add(Concat(), b.add(Add(), x, z), z, b.add(Relu(), b.add(Add(), x, z, z)))
+    return b.network([y])
+
+
+def _chain_with_two_ends() -> Network:
+    """A value inside a chain that is read outside too must be written."""
+    b = GraphBuilder("ends")
+    x = b.input("x", IMAGE)
+    with b.unit("u", "Chain"):
+        inner = b.add(Sigmoid(), x)
+        y = b.add(Mul(), inner, b.add(Relu(), x))
+    return b.network([inner, y])
+
+
+def _head() -> Network:
+    b = GraphBuilder("head")
+    x = b.input("x", IMAGE)
+    with b.unit("u", "Head"):
+        y = b.add(Flatten(), b.add(GlobalAveragePool(), x))
+        y = b.add(Gemm(), y, b.constant("w", (6, 5)), b.constant("b", (5,)))
+        y = b.add(Softmax(), b.add(Identity(), y))
+    return b.network([y])
+
+
+def _odd_channels() -> Network:
+    """With 3x3 images, channel 1 begins 36 bytes behind an aligned address."""
+    b = GraphBuilder("odd")
+    x = b.input("x", (2, 3, 3, 3))
+    parts = [b.conv(x, channels, name=f"c{channels}") for channels in (1, 2, 3)]
+    joined = b.add(Concat(), *parts, name="joined")
+    cut = b.add_all(Split(1, (1, 2, 3)), joined, name="cut")
+    with b.unit("u", "Conv"):
+        y = b.add(Relu(), b.conv(cut[1], 4, name="last"))
+    return b.network([y, b.conv(cut[2], 4, name="other")])
+
+
+def _pooled_slices() -> Network:
+    b = GraphBuilder("slices")
+    x = b.conv(b.input("x", IMAGE), 8, name="before")
+    parts = b.add_all(Split(1, (3, 5)), x, name="parts")
+    pooled = b.add(AveragePool((2, 2), (1, 1), (0, 1, 1, 0)), parts[1], name="pooled")
+    means = [b.add(op, part) for op in (GlobalAveragePool(), GlobalMaxPool(), Softmax(1)) for part in parts]
+    normal = b.add(LocalResponseNorm(3), parts[0])
+    return b.network([pooled, normal, *means, b.add(Flatten(), parts[1]), b.add(Reshape((6, -1)), parts[0])])

@@ -1,0 +1,163 @@
+"""What the device is asked for, in which order and on which stream, as the recording device heard it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from host_device import Call, HostDriver, HostLibrary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import random_network, random_schedule
+
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.engines import GraphRun, PaperRun, capturable, segments
+from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
+from iossim.backends.cupy_cudnn.weights import Weights
+from iossim.execution.engine import Engine
+from iossim.execution.lower import MAIN, lower_schedule
+from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.repeat import repeat
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+
+Step = tuple[str, int, int]
+
+
+class Heard:
+    """A plan made ready on the recording device, which has heard nothing yet of running it."""
+
+    def __init__(self, network: Network, plan: Plan, engine: Engine) -> None:
+        self.driver = HostDriver()
+        self.library = HostLibrary(self.driver)
+        backend = CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(), self.driver, self.library)
+        self.machine = backend._machine
+        self.prepared = PreparedPlan(self.machine, network, Weights(network.graph, self.driver), plan)
+        self.driver.calls.clear()
+        self.library.workspaces.clear()
+
+    @property
+    def main(self) -> object:
+        return self.machine.lane(MAIN).stream
+
+    def wanted(self, commands: Iterable[Command]) -> list[Step]:
+        """What the device should hear: work counts once where it is followed by more on the same stream."""
+        steps: list[Step] = []
+        records: dict[int, int] = {}
+        for command in commands:
+            match command:
+                case Record():
+                    records[command.event] = len(records)
+                    steps.append(("record", self.stream(command.queue), records[command.event]))
+                case Wait():
+                    steps.append(("wait", self.stream(command.queue), records[command.event]))
+                case Synchronize():
+                    steps.append(("synchronize", -1, -1))
+                case _:
+                    steps.append(("work", self.stream(command.queue), -1))
+        return merged(steps)
+
+    def stream(self, queue: Queue) -> int:
+        number: int = self.machine.lane(queue).stream.ptr
+        return number
+
+
+def heard(calls: Sequence[Call]) -> list[Step]:
+    steps: list[Step] = []
+    records: dict[object, int] = {}
+    for call in calls:
+        if call.verb == "record":
+            records[call.about] = len(records)
+        number = records[call.about] if call.verb in ("record", "wait") else -1
+        verb = "work" if call.verb in ("launch", "convolution") else call.verb
+        steps.append((verb, call.stream, number))
+    return merged(steps)
+
+
+def merged(steps: Sequence[Step]) -> list[Step]:
+    found: list[Step] = []
+    for step in steps:
+        if step[0] != "work" or found[-1:] != [step]:
+            found.append(step)
+    return found
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6))
+def test_the_paper_engine_does_what_the_plan_says(seed: int) -> None:
+    network = random_network(seed, movers=True)
+    plan = lower_schedule(random_schedule(network, seed), network, Engine.PAPER, in_place=True)
+    device = Heard(network, plan, Engine.PAPER)
+    run = PaperRun(device.driver, device.prepared)
+    device.driver.calls.clear()
+    run.run()
+    assert heard(device.driver.calls) == device.wanted(plan.commands)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6))
+def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed: int) -> None:
+    network = random_network(seed, movers=True)
+    plan = lower_schedule(random_schedule(network, seed), network, Engine.GRAPH, in_place=True)
+    device = Heard(network, plan, Engine.GRAPH)
+    run = GraphRun(device.driver, device.prepared, device.main)
+    verbs = [call.verb for call in device.driver.calls]
+    begin, end = verbs.index("begin_capture"), verbs.index("end_capture")
+    assert verbs.count("begin_capture") == 1
+    assert heard(device.driver.calls[begin + 1 : end]) == device.wanted(plan.commands[:-1])
+    assert all(
+        call.captured for call in device.driver.calls[begin + 1 : end] if call.verb in ("launch", "convolution")
+    )
+    device.driver.calls.clear()
+    run.run()
+    assert [call.verb for call in device.driver.calls] == ["launch_graph", "synchronize"]
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6))
+def test_workspaces_of_queues_are_apart_and_inside_memory_of_the_plan(seed: int) -> None:
+    network = random_network(seed, units=8)
+    driver = HostDriver()
+    library = HostLibrary(driver)
+    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, library)
+    plan = lower_schedule(
+        random_schedule(network, seed), network, Engine.GRAPH, in_place=True, choices=backend.choices(network)
+    )
+    device = Heard(network, plan, Engine.GRAPH)
+    GraphRun(device.driver, device.prepared, device.main)
+    used = {(stream, address, address + size) for stream, address, size in device.library.workspaces}
+    for stream, begin, end in used:
+        for other, other_begin, other_end in used:
+            assert stream == other or end <= other_begin or other_end <= begin
+    assert not device.prepared._extra, "the plan gives every launch the workspace that its choice needs"
+
+
+def test_a_plan_of_the_graph_engine_is_captured_as_it_is() -> None:
+    for seed in range(20):
+        network = random_network(seed, movers=True)
+        plan = lower_schedule(random_schedule(network, seed), network, Engine.GRAPH, in_place=True)
+        (segment,) = segments(plan)
+        assert capturable(segment) == segment
+
+
+def test_a_plan_without_forks_and_joins_gets_them_for_a_capture() -> None:
+    captures = 0
+    for seed in range(20):
+        network = random_network(seed)
+        plan = lower_schedule(random_schedule(network, seed), network, Engine.PAPER, in_place=True)
+        device = Heard(network, plan, Engine.GRAPH)
+        run = GraphRun(device.driver, device.prepared, device.main)  # the device objects to work that does not join
+        captures += len(run.graphs)
+        assert len(run.graphs) == sum(bool(segment) for segment in segments(plan))
+    assert captures > 20
+
+
+def test_waits_for_what_the_host_has_waited_for_are_not_captured() -> None:
+    network = random_network(5)
+    plan = lower_schedule(random_schedule(network, 5), network, Engine.GRAPH, in_place=True)
+    side = Queue(0, 1)
+    first, second = [Record(0, MAIN)], [Wait(0, side), Record(1, side), Wait(1, MAIN)]
+    assert capturable(first) == first
+    assert Wait(0, side) not in capturable(second)
+    copies = list(segments(repeat(plan, 3, synchronise=True)))
+    assert len(copies) == 3
