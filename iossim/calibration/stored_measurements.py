@@ -23,21 +23,22 @@ from iossim.ir.types import Precision
 
 
 def measurement_set(records: Sequence[Record], is_cold: bool = False) -> MeasurementSet:
-    """The newest of each stage among the records of one context, warm or cold, as a measurement set.
+    """The newest of each stage (and algorithm) among the records of one context, warm or cold, as a measurement set.
 
-    Its notes tell what could not be expressed, and why, a line for each reason.
+    There must be one such record. Notes tell what could not be expressed, and why, a line for each reason.
     """
+    taken = [record for record in records if record.is_cold == is_cold]
+    context = taken[0].context
+    between_us = (boundary_us(taken) or 0.0) if context.engine == Engine.PAPER else 0.0
     newest: dict[tuple[str, str], Record] = {}
-    for record in sorted(records, key=lambda record: record.date):
-        if record.is_cold == is_cold:
+    for record in sorted(taken, key=lambda record: record.date):
+        if record.kind in (Kind.UNIT, Kind.STAGE, Kind.MERGE):
             newest[record.signature, record.algorithm] = record
     kept = list(newest.values())
-    context = records[0].context
-    between_us = (boundary_us(kept) or 0.0) if context.engine == Engine.PAPER else 0.0
     alone_us = {
         record.subject["groups"][0][0]["signature"]: record.copy_us(between_us)
         for record in kept
-        if record.kind is Kind.UNIT
+        if record.kind is Kind.UNIT and "groups" in record.subject
     }
     measurements: list[Measurement] = []
     stages: list[StageMeasurement] = []
@@ -48,10 +49,10 @@ def measurement_set(records: Sequence[Record], is_cold: bool = False) -> Measure
             measurements.append(replace(found, row=row))
         elif isinstance(found, StageMeasurement):
             stages.append(replace(found, row=row))
-        elif found:
+        else:
             left_out[found] += 1
     notes = tuple(f"{count:,} left out: {reason}" for reason, count in sorted(left_out.items()))
-    return MeasurementSet(_header(kept, is_cold), tuple(measurements), tuple(stages), notes)
+    return MeasurementSet(_header(taken, is_cold), tuple(measurements), tuple(stages), notes)
 
 
 def _header(records: Sequence[Record], is_cold: bool) -> Header:
@@ -71,12 +72,10 @@ def _header(records: Sequence[Record], is_cold: bool) -> Header:
     )
 
 
-def _expressed(
-    record: Record, between_us: float, alone_us: dict[str, float]
-) -> Measurement | StageMeasurement | str | None:
-    """A record as the format has it, the reason why it cannot be, or None for what is no stage."""
-    if record.kind not in (Kind.UNIT, Kind.STAGE, Kind.MERGE):
-        return None
+def _expressed(record: Record, between_us: float, alone_us: dict[str, float]) -> Measurement | StageMeasurement | str:
+    """A record as the format has it, or the reason why it cannot be."""
+    if "groups" not in record.subject:
+        return "they do not say of which operators they are"
     several = len(record.subject["groups"]) > 1
     # One synchronise a copy belongs to a stage of several groups; one at the end of many copies is nobody's.
     latency_us = record.copy_us(0.0 if several else between_us)

@@ -79,10 +79,13 @@ def profile(
         prices = MeasuredCostModel(runner, kept, timing, again=again)
         parts = profile_parts(network, prices, sampled)
         expected = estimate(prices, parts)
-        held = f"; {expected.kept:,} are in {kept.path} already" if expected.kept else ""
-        typer.echo(
-            f"{expected.measurements:,} stages to measure, about {duration(expected.duration_s)}{held}", err=True
+        to_do = (
+            f"{expected.measurements:,} stages to measure, about {duration(expected.duration_s)}"
+            if expected.measurements
+            else "nothing to measure"
         )
+        held = f"; {expected.kept:,} stages are in {kept.path} already" if expected.kept else ""
+        typer.echo(to_do + held, err=True)
         with progress_bars(quiet=as_json, unit="stages") as start:
             found = measure(network, prices, parts, start("profile"))
         path = kept.path

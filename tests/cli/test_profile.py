@@ -1,0 +1,217 @@
+"""``iossim profile``: what is measured, kept, told, and not measured again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import printed_json, refused
+from fake_backend import FakeBackend
+
+import iossim
+from iossim.cli.main import main
+from iossim.cost import measured
+from iossim.cost.measured import MeasuredCostModel
+from iossim.cost.measurement_record import Kind
+from iossim.cost.measurement_store import MeasurementStore
+from iossim.cost.profile_parts import ProfileOptions, profile_parts, random_stages
+from iossim.cost.profiling import estimate
+from iossim.execution.backend import Timing
+from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
+from iossim.schedule.problem import ScheduleProblem
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test has a folder and a store of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path
+
+
+def stored(path: str) -> MeasurementStore:
+    return MeasurementStore(Path(path), read_only=True)
+
+
+def distinct_units(network: Network) -> int:
+    """Units of distinct work that launch something: in these networks, all but the concats."""
+    return len({network.signatures[i] for i, unit in enumerate(network.units) if "concat" not in unit.name.lower()})
+
+
+def test_units_pairs_and_stages_are_kept(capsys: pytest.CaptureFixture[str], fake: str) -> None:
+    command = f"profile squeezenet --backend {fake} --store s.sqlite --pairs 5 --stages 7 --rounds 4"
+    found = printed_json(capsys, f"{command} --json")
+    parts = {part["part"]: part for part in found["parts"]}
+    units = distinct_units(iossim.load("squeezenet"))
+    assert {name: part["measured"] for name, part in parts.items()} == {"units": units, "pairs": 5, "stages": 7}
+    assert {part["kept"] for part in parts.values()} == {0}
+    assert (found["name"], found["device"], found["engine"]) == ("fake", "fake-device", "paper")
+    assert found["boundary_us"] == pytest.approx(7.0, abs=2.0)
+    with stored("s.sqlite") as store:
+        records = store.records()
+    assert sum(record.kind is Kind.UNIT for record in records) == units
+    assert sum(record.kind is Kind.BOUNDARY for record in records) == 2
+    assert len(records) == units + 5 + 7 + 2
+    assert {len(record.samples.times_us) for record in records} == {4}
+    again = printed_json(capsys, f"{command} --json")
+    assert {part["measured"] for part in again["parts"]} == {0}
+    assert again["sequential_us"] == found["sequential_us"]
+    more = printed_json(capsys, f"{command} --stages 20 --json")
+    assert {part["part"]: part["measured"] for part in more["parts"]}["units"] == 0
+    anew = printed_json(capsys, f"{command} --again --json")
+    assert sum(part["measured"] for part in anew["parts"]) == units + 5 + 7
+
+
+def test_what_people_read(capsys: pytest.CaptureFixture[str], fake: str, folder: Path) -> None:
+    assert main(["profile", "ios_sample", "--backend", fake]) == 0
+    output = capsys.readouterr()
+    assert "stages to measure, about 1 s" in output.err
+    for words in (
+        "ios_sample by fake on fake-device",
+        "units",
+        "pairs",
+        "stages",
+        "unit after unit:",
+        "measurements.sqlite",
+    ):
+        assert words in output.out
+    assert (folder / "data" / "measurements.sqlite").is_file()
+    assert main(["profile", "ios_sample", "--backend", fake]) == 0
+    assert "nothing to measure; " in capsys.readouterr().err
+
+
+def test_engines_options_and_dtypes_are_apart(capsys: pytest.CaptureFixture[str], fake: str) -> None:
+    command = f"profile ios_sample --store s.sqlite --pairs 0 --stages 0 --rounds 2 --json --backend {fake}"
+    # Of two images it counts that a unit writes into a concat.
+    for extra, units in (("", 2), (":seed=1", 2), (" --engine graph", 2), (" --batch 2", 3)):
+        found = printed_json(capsys, command + extra)
+        assert [part["measured"] for part in found["parts"]] == [units, 0, 0]
+    with stored("s.sqlite") as store:
+        assert [one.counts for one in store.contexts()] == [
+            {"boundary": 2, "unit": 5},
+            {"boundary": 2, "unit": 2},
+            {"unit": 2},
+        ]
+
+
+def test_an_interrupt_keeps_what_was_measured(
+    capsys: pytest.CaptureFixture[str], fake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "CHUNK", 8)
+    calls = 0
+    run = FakeBackend.measure
+
+    def interrupted(self: FakeBackend, *arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 12:
+            raise KeyboardInterrupt
+        return run(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FakeBackend, "measure", interrupted)
+    command = ["profile", "squeezenet", "--backend", fake, "--store", "s.sqlite"]
+    assert main(command) == 3
+    assert "interrupted: the same command goes on" in capsys.readouterr().out
+    with stored("s.sqlite") as store:
+        kept = len([record for record in store.records() if record.kind is not Kind.BOUNDARY])
+    assert kept > 0
+    assert kept % 8 == 0
+    assert main(command) == 0
+    assert f"{kept} stages are in s.sqlite already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("profile squeezenet", "Missing option '--backend'"),
+        ("profile squeezenet --backend fale", "did you mean"),
+        ("profile squeezenet --backend fake:threads=2", "no option 'threads'"),
+        ("profile squeezenet --backend fake --pairs -1", "--pairs -1 is too few"),
+        ("profile squeezenet --backend fake --stages many", "'many' is not a whole number"),
+        ("profile squeezenet --backend fake -r 0", "--max-group-size 0 is too few"),
+        ("profile squeezenet --backend fake --rounds 0", "--rounds 0 is too few"),
+        ("profile squeezenet --backend fake --engine cuda", "unknown engine"),
+        ("profile squeezenot --backend fake", "did you mean 'squeezenet'"),
+        ("profile squeezenet --backend fake --store .", "unable to open"),
+    ],
+)
+def test_mistakes(capsys: pytest.CaptureFixture[str], fake: str, arguments: str, words: str) -> None:
+    assert words in refused(capsys, arguments)
+
+
+def test_no_part_holds_what_another_holds(folder: Path) -> None:
+    network = iossim.load("inception_v3")
+    with MeasurementStore(folder / "s.sqlite") as store:
+        model = MeasuredCostModel(FakeBackend(), store, Timing(2, 0))
+        parts = profile_parts(network, model, ProfileOptions(pairs=30, stages=30, seed=1))
+        again = profile_parts(network, model, ProfileOptions(pairs=30, stages=30, seed=1))
+        signed = [[model.signatures(batch) for batch in part.batches] for part in parts]
+        assert signed == [[model.signatures(batch) for batch in part.batches] for part in again]
+        flat = [signature for part in signed for of_one in part for signature in of_one]
+        assert len(flat) == len(set(flat))
+        assert [sum(map(len, part)) for part in signed[1:]] == [30, 30]
+        other = profile_parts(network, model, ProfileOptions(pairs=30, stages=30, seed=2))
+        assert signed[1:] != [[model.signatures(batch) for batch in part.batches] for part in other[1:]]
+
+
+def test_pairs_are_of_units_that_may_run_together(folder: Path) -> None:
+    network = iossim.load("squeezenet")
+    with MeasurementStore(folder / "s.sqlite") as store:
+        model = MeasuredCostModel(FakeBackend(), store)
+        pairs = profile_parts(network, model, ProfileOptions(pairs=1000, stages=0))[1]
+        assert sum(len(batch) for batch in pairs.batches) > 10
+        for batch in pairs.batches:
+            assert all(len(batch.problem.groups(mask)) == 2 for mask in batch.masks.tolist())
+            assert np.all(batch.strategies == Strategy.CONCURRENT)
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "nasnet_a"])
+def test_random_stages_are_a_valid_schedule_within_the_pruning(name: str) -> None:
+    import random
+
+    network = iossim.load(name)
+    merged = 0
+    for index, block in enumerate(network.blocks[:12]):
+        problem = ScheduleProblem.of_block(network, block)
+        done = 0
+        for mask, strategy in random_stages(
+            problem, random.Random(index), ProfileOptions(max_group_size=2, max_groups=3)
+        ):
+            assert mask & done == 0
+            for unit in range(len(problem)):
+                if mask >> unit & 1:
+                    assert int(problem.predecessors[unit]) & ~(done | mask) == 0
+            if strategy is Strategy.MERGE:
+                merged += 1
+                assert len({int(problem.merge_class[unit]) for unit in range(len(problem)) if mask >> unit & 1}) == 1
+                assert mask.bit_count() <= 3
+            else:
+                groups = problem.groups(mask)
+                assert len(groups) <= 3
+                assert max(group.bit_count() for group in groups) <= 2
+            done |= mask
+        assert done == problem.full
+    assert merged > 0 or name == "nasnet_a"
+
+
+def test_the_estimate_knows_rounds_and_what_is_kept(folder: Path) -> None:
+    """The fake takes no time to prepare, so what it runs is what is expected."""
+    network = iossim.load("squeezenet")
+    with MeasurementStore(folder / "s.sqlite") as store:
+        expected = {}
+        for rounds in (10, 40):
+            model = MeasuredCostModel(FakeBackend(), store, Timing(rounds, 0))
+            parts = profile_parts(network, model, ProfileOptions(10, 10))
+            expected[rounds] = estimate(model, parts)
+            assert expected[rounds].kept == 0
+        longer_s = expected[40].duration_s - expected[10].duration_s
+        rejected = 1 / 9  # the fake rejects one round in ten, or one of few quick ones
+        least_s = 30 * expected[10].measurements * 1.5e-3
+        assert least_s < longer_s < 3 * least_s * (1 + rejected)
+        model.measure(*(batch for batch in parts[0].batches))
+        after = estimate(MeasuredCostModel(FakeBackend(), store, Timing(40, 0)), parts)
+        assert after.kept == sum(len(batch) for batch in parts[0].batches)
+        assert after.measurements == expected[40].measurements - after.kept
+        assert after.duration_s < expected[40].duration_s
