@@ -55,7 +55,7 @@ class NetworkHeader(Value):
 class NetworkRun(Value):
     """A network measured as a whole. ``name`` is the scheduler, or the baseline, which has no ``schedule``.
 
-    ``median_us``, ``p10_us`` and ``p90_us`` are over ``rounds``; ``host_median_us`` is until the host has waited for the end.
+    ``median_us``, ``p10_us`` and ``p90_us`` are over ``rounds``; ``conditions`` are those of the backend's samples.
     """
 
     model: str
@@ -69,7 +69,7 @@ class NetworkRun(Value):
     p90_us: float = Field(gt=0)
     rounds: int = Field(ge=1)
     rejected: int = Field(default=0, ge=0)
-    host_median_us: float | None = None
+    conditions: dict[str, float | str] = Field(default_factory=dict)
     #: The largest difference of an output from the reference's, over the largest value of that output.
     output_error: float | None = None
     #: What the search measured, and how long it took.
@@ -86,14 +86,13 @@ class NetworkRun(Value):
     def of(samples: Samples, **fields: Any) -> NetworkRun:
         """A run of these samples; ``fields`` are the others."""
         low, high = np.percentile(samples.times_us, (10, 90)).tolist()
-        host = samples.conditions.get("host_median_us")
         return NetworkRun(
             median_us=samples.median_us,
             p10_us=low,
             p90_us=high,
             rounds=len(samples.times_us),
             rejected=samples.rejected,
-            host_median_us=host if isinstance(host, float) else None,
+            conditions=dict(samples.conditions),
             **fields,
         )
 

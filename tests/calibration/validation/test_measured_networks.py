@@ -39,7 +39,7 @@ def made_run(name: str, engine: str = Engine.PAPER, **changed: Any) -> NetworkRu
     network = load("ios_sample")
     found = schedule(network, SimulatorCostModel(device(DEVICE), Precision.FP32, Engine.named(engine)), name)
     measured_us = SLOWER[name] * found.latency_us
-    samples = Samples((0.9 * measured_us, measured_us, 1.2 * measured_us), conditions={"host_median_us": 7.0})
+    samples = Samples((0.9 * measured_us, measured_us, 1.2 * measured_us), conditions={"clock": "host", "load": 0.5})
     fields = {"model": "ios_sample", "batch": 1, "dtype": "fp32", "engine": engine, "backend": "cupy_cudnn"}
     return NetworkRun.of(samples, **{**fields, "name": name, "schedule": found, **changed})
 
@@ -74,7 +74,7 @@ def test_errors_and_speedups_are_those_that_were_made(tmp_path: Path) -> None:
     assert found.accuracy.mean_error == pytest.approx(sum(map(abs, errors)) / 4)
     document = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert document["runs"][0]["error"] == pytest.approx(0.25)
-    assert document["runs"][0]["host_median_us"] == 7.0
+    assert document["runs"][0]["conditions"] == {"clock": "host", "load": 0.5}
     assert "schedule" not in document["runs"][0]
 
 

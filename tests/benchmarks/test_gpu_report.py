@@ -1,0 +1,212 @@
+"""``benchmarks/gpu_report.py``: its time is shared out, crashes cost one section, it goes on where it stopped; and a dry run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from iossim.calibration.measurement_set import read_measurements
+from iossim.calibration.validation.measured_networks import evaluate_measured_networks, read_measured_networks
+from iossim.devices.load import device
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def gpu_report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The script as a module."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import gpu_report
+
+    yield gpu_report
+    sys.modules.pop("gpu_report")
+    sys.modules.pop("gpu_report_sections", None)
+
+
+def outcomes(out: Path) -> dict[str, str]:
+    records = [json.loads(line) for line in (out / "report.jsonl").read_text().splitlines()]
+    return {row["section"]: row["outcome"] for row in records if row["record"] == "section"}
+
+
+def test_sections_by_name_and_by_kind(gpu_report: ModuleType) -> None:
+    models = ("a", "b")
+    every = gpu_report.chosen_sections("", models)
+    assert every == ["device", "tests", "profile", "networks/a", "networks/b", "compile/a", "compile/b", "prediction"]
+    assert gpu_report.chosen_sections("compile,tests,networks/b", models) == [
+        "tests",
+        "networks/b",
+        "compile/a",
+        "compile/b",
+    ]
+    with pytest.raises(ValueError, match="'network' is not known"):
+        gpu_report.chosen_sections("network", models)
+
+
+def test_shares_use_up_the_time_and_what_is_left_goes_on(gpu_report: ModuleType) -> None:
+    names = gpu_report.section_names(gpu_report.MODELS)
+    left_s = 540.0
+    for index, name in enumerate(names):
+        share_s = gpu_report.time_for(name, names[index + 1 :], left_s)
+        assert 0 < share_s <= left_s
+        left_s -= share_s
+    assert left_s == pytest.approx(0.0)
+    early = gpu_report.time_for("prediction", (), 100.0)
+    assert early == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome", "said"),
+    [
+        ("print('fine')", "done", ""),
+        ("raise SystemExit(3)", "partial", ""),
+        ("raise ValueError('what went wrong')", "failed", "exit code 1: ValueError: what went wrong"),
+        ("import os; os.abort()", "failed", "exit code -6"),
+        ("raise SystemExit(2)", "failed", "it said nothing"),
+        ("import time; time.sleep(60)", "killed", "not at its end"),
+    ],
+)
+def test_however_a_section_ends_it_is_told(
+    gpu_report: ModuleType, tmp_path: Path, script: str, outcome: str, said: str
+) -> None:
+    (tmp_path / "log.txt").write_text("of an earlier section\n")
+    kill_s = 1.0 if "sleep" in script else 30.0
+    found = gpu_report.run_section("tests", [sys.executable, "-c", script], 5.0, kill_s, tmp_path, os.environ)
+    assert (found.section, found.outcome) == ("tests", outcome)
+    assert said in found.error
+    assert found.record().get("error", "") == found.error
+    assert "of an earlier section" not in found.error
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see other processes")
+def test_what_a_section_started_ends_with_it(gpu_report: ModuleType, tmp_path: Path) -> None:
+    child = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print(p.pid)"
+    gpu_report.run_section("tests", [sys.executable, "-c", child], 5.0, 30.0, tmp_path, os.environ)
+    pid = int((tmp_path / "log.txt").read_text().split()[-1])
+    end_s = time.monotonic() + 30
+    while _runs(pid):
+        assert time.monotonic() < end_s  # it would sleep for a minute
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there and has not ended; one that nobody has waited for yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_it_goes_on_where_it_stopped(
+    gpu_report: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+    bad = {"tests"}
+
+    def run_section(section: str, *rest: object) -> object:
+        ran.append(section)
+        return gpu_report.Outcome(section, "failed" if section in bad else "done", 0.1, "")
+
+    monkeypatch.setattr(gpu_report, "run_section", run_section)
+    given = ["--out", str(tmp_path), "--models", "a", "--sections", "device,tests,prediction"]
+    assert gpu_report.report(gpu_report.parse(given)) == 1
+    assert ran == ["device", "tests", "prediction"]
+    bad.clear()
+    ran.clear()
+    # What was predicted before is out of date once anything is measured.
+    assert gpu_report.report(gpu_report.parse(given)) == 0
+    assert ran == ["tests", "prediction"]
+    ran.clear()
+    assert gpu_report.report(gpu_report.parse(given)) == 0
+    assert ran == []
+    assert gpu_report.report(gpu_report.parse([*given, "--again"])) == 0
+    assert ran == ["device", "tests", "prediction"]
+    assert "was done before" in capsys.readouterr().out
+
+
+def test_without_time_nothing_is_started(gpu_report: ModuleType, tmp_path: Path) -> None:
+    args = gpu_report.parse(["--out", str(tmp_path), "--sections", "device", "--budget", "1"])
+    assert gpu_report.report(args) == 1
+    assert outcomes(tmp_path) == {"device": "skipped"}
+
+
+def test_wheels_and_the_checkout_are_importable(gpu_report: ModuleType, tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    name = "tiny_wheel-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheels / name, "w") as wheel:
+        wheel.writestr("tiny_wheel.py", "ANSWER = 42\n")
+        wheel.writestr("tiny_wheel-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-wheel\nVersion: 1.0\n")
+        wheel.writestr(
+            "tiny_wheel-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("tiny_wheel-1.0.dist-info/RECORD", "")
+    environment = gpu_report.prepare(tmp_path / "work", wheels)
+    script = (
+        "import iossim, iossim.backends, iossim.hw_profiles, tiny_wheel; print(iossim.__file__, tiny_wheel.ANSWER)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(tmp_path / "work" / "site" / "iossim" / "__init__.py"), "42"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RuntimeError, match="it holds no wheel"):
+        gpu_report.prepare(tmp_path / "other", tmp_path / "empty")
+
+
+def test_results_of_pytest_are_counted(gpu_report: ModuleType, tmp_path: Path) -> None:
+    from gpu_report_sections import _test_results
+
+    (tmp_path / "test_made.py").write_text("def test_a(): pass\ndef test_b(): assert 1 == 2, 'why'\n")
+    xml = tmp_path / "results.xml"
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", str(xml), str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    found = _test_results(xml)
+    assert (found["tests"], found["failures"], found["errors"], found["skipped"]) == (2, 1, 0, 0)
+    (failure,) = found["failures_named"]
+    assert failure["test"].endswith("test_b")
+    assert "why" in failure["said"]
+    assert "error" in _test_results(tmp_path / "absent.xml")
+
+
+@pytest.mark.slow
+def test_a_dry_run_leaves_what_validate_reads(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the CPU backend takes the GPU's place")
+    command = [sys.executable, str(FOLDER / "gpu_report.py"), "--dry-run", "--out", str(tmp_path), "--budget", "400"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + (tmp_path / "log.txt").read_text()
+    assert set(outcomes(tmp_path).values()) == {"done"}
+    records = [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]
+    kinds = {row["record"] for row in records}
+    assert {"device", "tests", "profile", "export", "prediction", "section"} <= kinds
+    # Without torch its baselines are errors, and nothing else may be.
+    assert all("torch" in row["error"] for row in records if row["record"] == "error")
+
+    measured = read_measured_networks(tmp_path / "networks.jsonl")
+    assert measured.header.device == "cpu"
+    runs = {(run.engine, run.name): run for run in measured.runs if run.schedule is not None}
+    names = ("sequential", "greedy", "ios-both")
+    assert set(runs) == {(engine, name) for engine in ("graph", "paper") for name in names}
+    assert all(run.output_error is not None and run.output_error < 1e-4 for run in runs.values())
+    assert all(runs[engine, "ios-both"].measurements for engine in ("graph", "paper"))
+    evaluation = evaluate_measured_networks(measured, device("h100-sxm"))
+    assert evaluation.notes == ()
+    assert evaluation.accuracy.rows == 6
+    for engine in ("graph", "paper"):
+        assert len(read_measurements(tmp_path / f"operators-{engine}.jsonl").measurements) > 10
+    # Again: all is done, nothing is measured.
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0
+    assert again.stdout.count("was done before") == len(outcomes(tmp_path))
