@@ -39,70 +39,6 @@ def of_op(op: Op, *shapes: Shape, weights: tuple[Shape, ...] = ()) -> Network:
     return b.network(b.add_all(op, *operands, name="op"))
 
 
-OPS: dict[str, Callable[[], Network]] = {
-    "add of three": lambda: of_op(Add(), IMAGE, IMAGE, IMAGE),
-    "add to itself": lambda: _add_to_itself(),
-    "add, broadcast": lambda: of_op(Add(), IMAGE, (6, 1, 1), (1, 1, 9, 7)),
-    "add of a weight": lambda: of_op(Add(), IMAGE, weights=((1, 6, 1, 1),)),
-    "mul, per channel": lambda: of_op(Mul(), IMAGE, (2, 6, 1, 1)),
-    "clip": lambda: of_op(Clip(-0.5, 0.6), IMAGE),
-    "clip from above": lambda: of_op(Clip(None, 0.25), IMAGE),
-    "sigmoid": lambda: of_op(Sigmoid(), IMAGE),
-    "relu of a vector": lambda: of_op(Relu(), (11,)),
-    "identity": lambda: of_op(Identity(), IMAGE),
-    "flatten": lambda: of_op(Flatten(2), IMAGE),
-    "reshape": lambda: of_op(Reshape((3, -1)), IMAGE),
-    "batch norm": lambda: _batch_norm(),
-    "concat of channels": lambda: of_op(Concat(), IMAGE, (2, 1, 9, 7), IMAGE),
-    "concat of rows": lambda: of_op(Concat(2), IMAGE, (2, 6, 2, 7)),
-    "split of columns": lambda: of_op(Split(3, (1, 4, 2)), IMAGE),
-    "slice backwards": lambda: of_op(Slice((8, 1), (-100, 5), (2, 1), (-2, 3)), IMAGE),
-    "transpose": lambda: of_op(Transpose((0, 2, 3, 1)), IMAGE),
-    "softmax of a matrix": lambda: of_op(Softmax(1), (3, 300)),
-    "softmax of channels": lambda: of_op(Softmax(1), IMAGE),
-    "softmax of columns": lambda: of_op(Softmax(-1), IMAGE),
-    "softmax, flattened": lambda: of_op(Softmax(1, flatten=True), IMAGE),
-    "lrn, even": lambda: of_op(LocalResponseNorm(4, 0.5, 0.75, 2.0), IMAGE),
-    "lrn, odd": lambda: of_op(LocalResponseNorm(3, 0.5, 0.5, 1.0), IMAGE),
-    "global average pool": lambda: of_op(GlobalAveragePool(), IMAGE),
-    "global max pool": lambda: of_op(GlobalMaxPool(), (1, 3, 20, 20)),
-    "global average pool of rows": lambda: of_op(GlobalAveragePool(), (2, 3, 20)),
-    "max pool": lambda: of_op(MaxPool((3, 2), (2, 1), (1, 0, 1, 1)), IMAGE),
-    "max pool, dilated": lambda: of_op(MaxPool((2, 2), (1, 1), (0, 1, 1, 0), (2, 3)), IMAGE),
-    "max pool, hanging over": lambda: of_op(MaxPool((3, 3), (2, 2), (0, 0, 0, 0), ceil_mode=True), (1, 2, 8, 6)),
-    "average pool": lambda: of_op(AveragePool((3, 3), (1, 1), (1, 1, 1, 1)), IMAGE),
-    "average pool with padding": lambda: of_op(AveragePool((3, 3), (2, 2), (1, 1, 1, 1), True, True), (1, 2, 8, 6)),
-    "average pool of rows": lambda: of_op(AveragePool((3,), (2,), (1, 0), dilations=(1,)), (2, 3, 9)),
-    "conv": lambda: of_op(Conv((1, 1), (1, 0, 2, 1)), IMAGE, weights=((5, 6, 3, 3),)),
-    "conv, strided and dilated": lambda: of_op(
-        Conv((2, 1), (1, 1, 0, 2), (1, 2)), IMAGE, weights=((4, 6, 3, 3), (4,))
-    ),
-    "conv, grouped": lambda: of_op(Conv((1, 1), (1, 1, 1, 1), (1, 1), 3), IMAGE, weights=((9, 2, 3, 3), (9,))),
-    "conv, depthwise": lambda: of_op(Conv((1, 1), (1, 1, 1, 1), (1, 1), 6), IMAGE, weights=((6, 1, 3, 3),)),
-    "conv of rows": lambda: of_op(Conv((2,), (1, 0), (1,)), (2, 6, 11), weights=((4, 6, 3), (4,))),
-    "conv of volumes": lambda: of_op(Conv((1,) * 3, (1,) * 6, (1,) * 3), (1, 2, 4, 5, 6), weights=((3, 2, 3, 3, 3),)),
-    "conv with weights from outside": lambda: of_op(Conv(), IMAGE, (4, 6, 1, 1), (4,)),
-    "gemm": lambda: of_op(Gemm(trans_b=True), (3, 10), weights=((8, 10), (8,))),
-    "gemm, all options": lambda: of_op(Gemm(0.5, 2.0, True, False), (10, 3), weights=((10, 8), (1, 8))),
-    "gemm with a matrix to add": lambda: of_op(Gemm(1.0, 0.5), (3, 10), (10, 8), (3, 8)),
-    "gemm with a number to add": lambda: of_op(Gemm(), (3, 10), weights=((10, 8), (1,))),
-    "matmul": lambda: of_op(MatMul(), (2, 3, 10), weights=((10, 8),)),
-}
-
-UNITS: dict[str, Callable[[], Network]] = {
-    "conv and relu without bias": lambda: _after_convolution(Relu(), bias=False),
-    "conv and sigmoid": lambda: _after_convolution(Sigmoid(), bias=True),
-    "conv and clip without bias": lambda: _after_convolution(Clip(0.0, 0.5), bias=False),
-    "gemm and relu": lambda: _fully_connected_relu(),
-    "separable conv of a sum": lambda: _separable(),
-    "concat of sums": lambda: _concat_of_sums(),
-    "chain with two ends": lambda: _chain_with_two_ends(),
-    "head": lambda: _head(),
-    "channels that cuDNN cannot be pointed at": lambda: _odd_channels(),
-    "pooled slices": lambda: _pooled_slices(),
-}
-
-
 def _add_to_itself() -> Network:
     b = GraphBuilder("twice")
     x = b.input("x", IMAGE)
@@ -187,3 +123,67 @@ def _pooled_slices() -> Network:
     means = [b.add(op, part) for op in (GlobalAveragePool(), GlobalMaxPool(), Softmax(1)) for part in parts]
     normal = b.add(LocalResponseNorm(3), parts[0])
     return b.network([pooled, normal, *means, b.add(Flatten(), parts[1]), b.add(Reshape((6, -1)), parts[0])])
+
+
+OPS: dict[str, Callable[[], Network]] = {
+    "add of three": lambda: of_op(Add(), IMAGE, IMAGE, IMAGE),
+    "add to itself": _add_to_itself,
+    "add, broadcast": lambda: of_op(Add(), IMAGE, (6, 1, 1), (1, 1, 9, 7)),
+    "add of a weight": lambda: of_op(Add(), IMAGE, weights=((1, 6, 1, 1),)),
+    "mul, per channel": lambda: of_op(Mul(), IMAGE, (2, 6, 1, 1)),
+    "clip": lambda: of_op(Clip(-0.5, 0.6), IMAGE),
+    "clip from above": lambda: of_op(Clip(None, 0.25), IMAGE),
+    "sigmoid": lambda: of_op(Sigmoid(), IMAGE),
+    "relu of a vector": lambda: of_op(Relu(), (11,)),
+    "identity": lambda: of_op(Identity(), IMAGE),
+    "flatten": lambda: of_op(Flatten(2), IMAGE),
+    "reshape": lambda: of_op(Reshape((3, -1)), IMAGE),
+    "batch norm": _batch_norm,
+    "concat of channels": lambda: of_op(Concat(), IMAGE, (2, 1, 9, 7), IMAGE),
+    "concat of rows": lambda: of_op(Concat(2), IMAGE, (2, 6, 2, 7)),
+    "split of columns": lambda: of_op(Split(3, (1, 4, 2)), IMAGE),
+    "slice backwards": lambda: of_op(Slice((8, 1), (-100, 5), (2, 1), (-2, 3)), IMAGE),
+    "transpose": lambda: of_op(Transpose((0, 2, 3, 1)), IMAGE),
+    "softmax of a matrix": lambda: of_op(Softmax(1), (3, 300)),
+    "softmax of channels": lambda: of_op(Softmax(1), IMAGE),
+    "softmax of columns": lambda: of_op(Softmax(-1), IMAGE),
+    "softmax, flattened": lambda: of_op(Softmax(1, flatten=True), IMAGE),
+    "lrn, even": lambda: of_op(LocalResponseNorm(4, 0.5, 0.75, 2.0), IMAGE),
+    "lrn, odd": lambda: of_op(LocalResponseNorm(3, 0.5, 0.5, 1.0), IMAGE),
+    "global average pool": lambda: of_op(GlobalAveragePool(), IMAGE),
+    "global max pool": lambda: of_op(GlobalMaxPool(), (1, 3, 20, 20)),
+    "global average pool of rows": lambda: of_op(GlobalAveragePool(), (2, 3, 20)),
+    "max pool": lambda: of_op(MaxPool((3, 2), (2, 1), (1, 0, 1, 1)), IMAGE),
+    "max pool, dilated": lambda: of_op(MaxPool((2, 2), (1, 1), (0, 1, 1, 0), (2, 3)), IMAGE),
+    "max pool, hanging over": lambda: of_op(MaxPool((3, 3), (2, 2), (0, 0, 0, 0), ceil_mode=True), (1, 2, 8, 6)),
+    "average pool": lambda: of_op(AveragePool((3, 3), (1, 1), (1, 1, 1, 1)), IMAGE),
+    "average pool with padding": lambda: of_op(AveragePool((3, 3), (2, 2), (1, 1, 1, 1), True, True), (1, 2, 8, 6)),
+    "average pool of rows": lambda: of_op(AveragePool((3,), (2,), (1, 0), dilations=(1,)), (2, 3, 9)),
+    "conv": lambda: of_op(Conv((1, 1), (1, 0, 2, 1)), IMAGE, weights=((5, 6, 3, 3),)),
+    "conv, strided and dilated": lambda: of_op(
+        Conv((2, 1), (1, 1, 0, 2), (1, 2)), IMAGE, weights=((4, 6, 3, 3), (4,))
+    ),
+    "conv, grouped": lambda: of_op(Conv((1, 1), (1, 1, 1, 1), (1, 1), 3), IMAGE, weights=((9, 2, 3, 3), (9,))),
+    "conv, depthwise": lambda: of_op(Conv((1, 1), (1, 1, 1, 1), (1, 1), 6), IMAGE, weights=((6, 1, 3, 3),)),
+    "conv of rows": lambda: of_op(Conv((2,), (1, 0), (1,)), (2, 6, 11), weights=((4, 6, 3), (4,))),
+    "conv of volumes": lambda: of_op(Conv((1,) * 3, (1,) * 6, (1,) * 3), (1, 2, 4, 5, 6), weights=((3, 2, 3, 3, 3),)),
+    "conv with weights from outside": lambda: of_op(Conv(), IMAGE, (4, 6, 1, 1), (4,)),
+    "gemm": lambda: of_op(Gemm(trans_b=True), (3, 10), weights=((8, 10), (8,))),
+    "gemm, all options": lambda: of_op(Gemm(0.5, 2.0, True, False), (10, 3), weights=((10, 8), (1, 8))),
+    "gemm with a matrix to add": lambda: of_op(Gemm(1.0, 0.5), (3, 10), (10, 8), (3, 8)),
+    "gemm with a number to add": lambda: of_op(Gemm(), (3, 10), weights=((10, 8), (1,))),
+    "matmul": lambda: of_op(MatMul(), (2, 3, 10), weights=((10, 8),)),
+}
+
+UNITS: dict[str, Callable[[], Network]] = {
+    "conv and relu without bias": lambda: _after_convolution(Relu(), bias=False),
+    "conv and sigmoid": lambda: _after_convolution(Sigmoid(), bias=True),
+    "conv and clip without bias": lambda: _after_convolution(Clip(0.0, 0.5), bias=False),
+    "gemm and relu": _fully_connected_relu,
+    "separable conv of a sum": _separable,
+    "concat of sums": _concat_of_sums,
+    "chain with two ends": _chain_with_two_ends,
+    "head": _head,
+    "channels that cuDNN cannot be pointed at": _odd_channels,
+    "pooled slices": _pooled_slices,
+}
