@@ -76,6 +76,7 @@ class MeasuredCostModel:
     _signatures: StageSignatures = field(default_factory=StageSignatures)
     _choices: dict[Network, Choices] = field(default_factory=dict)
     _records: dict[str, Record] = field(default_factory=dict)
+    _prices_us: dict[str, float] = field(default_factory=dict)
     _single_us: dict[str, float] = field(default_factory=dict)
     _boundary_us: float | None = None
 
@@ -96,7 +97,11 @@ class MeasuredCostModel:
         Measures what neither this model nor the store knows. Raises BackendError for what the backend cannot run,
         StoreError where the store fails, ScheduleError for a problem without a network.
         """
-        return price_signatures(self._signatures.of_batch(batch), self.measure(batch), self.boundary_us())
+        boundary_us = self.boundary_us()
+        for signature, record in self.measure(batch).items():
+            if signature not in self._prices_us:
+                self._prices_us[signature] = record.copy_us(boundary_us)
+        return price_signatures(self._signatures.of_batch(batch), self._prices_us)
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.boundary_us() if left_concurrent or right_concurrent else 0.0
@@ -277,11 +282,11 @@ def _chunks(stages: Sequence[MeasuredStage]) -> Iterator[list[MeasuredStage]]:
             yield of_one[begin : begin + CHUNK]
 
 
-def price_signatures(signatures: Sequence[str], records: Mapping[str, Record], between_us: float) -> Prices:
-    """The price of each signature from its record, microseconds; inf for those without."""
-    known = {signature: record.copy_us(between_us) for signature, record in records.items()}
-    known[FREE] = 0.0
-    return np.array([known.get(signature, np.inf) for signature in signatures], dtype=np.float64)
+def price_signatures(signatures: Sequence[str], prices_us: Mapping[str, float]) -> Prices:
+    """The price of each signature, microseconds: nothing for what launches nothing, inf for what has no price."""
+    return np.array(
+        [0.0 if signature == FREE else prices_us.get(signature, np.inf) for signature in signatures], dtype=np.float64
+    )
 
 
 def identity_of(context: Context) -> CostModelIdentity:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,10 @@ class ReplayCostModel:
     between_us: float
     _signatures: StageSignatures = field(default_factory=StageSignatures)
 
+    @cached_property
+    def _prices_us(self) -> dict[str, float]:
+        return {signature: record.copy_us(self.between_us) for signature, record in self.records.items()}
+
     @property
     def identity(self) -> CostModelIdentity:
         """That of the measurements: the prices are the same."""
@@ -48,7 +53,7 @@ class ReplayCostModel:
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for what was not measured."""
-        return price_signatures(self._signatures.of_batch(batch), self.records, self.between_us)
+        return price_signatures(self._signatures.of_batch(batch), self._prices_us)
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.between_us if left_concurrent or right_concurrent else 0.0

@@ -34,15 +34,18 @@ class StageSignatures:
     """Signs stages, and remembers what is expensive to find out about their networks."""
 
     _placements: dict[Network, Placement] = field(default_factory=dict)
+    _stages: dict[ScheduleProblem, dict[tuple[int, int], str]] = field(default_factory=dict)
     _groups: dict[ScheduleProblem, dict[int, str]] = field(default_factory=dict)
     _merges: dict[tuple[Network, tuple[int, ...]], str] = field(default_factory=dict)
 
     def of_batch(self, batch: StageBatch) -> list[str]:
         """The signature of each stage; raises ScheduleError for a problem without a network."""
-        return [
-            self.of_stage(batch.problem, mask, Strategy(strategy))
-            for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
-        ]
+        known = self._stages.setdefault(batch.problem, {})
+        stages = list(zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True))
+        for stage in stages:
+            if stage not in known:
+                known[stage] = self.of_stage(batch.problem, stage[0], Strategy(stage[1]))
+        return [known[stage] for stage in stages]
 
     def of_stage(self, problem: ScheduleProblem, mask: int, strategy: Strategy) -> str:
         """The signature of one stage."""

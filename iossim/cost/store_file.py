@@ -125,6 +125,8 @@ def told(path: Path) -> Iterator[None]:
             remedy = "choose another --store, or move this one away"
         raise StoreError(f"measurement store {path}: {reason}; {remedy}") from None
     except sqlite3.DatabaseError as error:
+        if type(error) is not sqlite3.DatabaseError:
+            raise  # a misuse of ours, not a fault of the file
         raise StoreError(
             f"measurement store {path}: {error}: it is no SQLite file or is damaged; choose another --store, or move "
             "this one away"
