@@ -2,8 +2,8 @@
 
 A unit of one operator is a measurement of that operator, merged units one of the stacked convolution; what runs several
 operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; those that were
-taken cold are of a single call, and include what the host adds. A stage of several groups includes what its engine puts
-around it: its fork and join (graph), or one synchronise (paper).
+taken cold are of a single call, and include what the host adds. A stage of several groups includes what stands
+around it between stages of one group, as ``stage_price`` has it: its fork and join (graph), or two synchronises (paper).
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ def _expressed(record: Record, between_us: float, alone_us: dict[str, float]) ->
     if "groups" not in record.subject:
         return "they do not say of which operators they are"
     several = len(record.subject["groups"]) > 1
-    # One synchronise a copy belongs to a stage of several groups; one at the end of many copies is nobody's.
-    latency_us = record.copy_us(0.0 if several else between_us)
+    latency_us = record.copy_us(between_us) + (2 * between_us if several else 0.0)
     if not latency_us > 0:
         return "no longer than what stands around them"
     units: list[dict[str, Any]] = [unit for group in record.subject["groups"] for unit in group]

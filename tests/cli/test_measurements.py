@@ -72,21 +72,25 @@ def test_export_is_what_calibrate_reads(capsys: pytest.CaptureFixture[str], suff
     assert not header.includes_host_overhead
     network = iossim.load("squeezenet")
     with MeasurementStore(PATH, read_only=True) as store:
-        units = {record.words.rpartition(" ")[2]: record for record in store.records() if record.kind is Kind.UNIT}
+        records = store.records()
+    units = {record.words.rpartition(" ")[2]: record for record in records if record.kind is Kind.UNIT}
+    boundary_us = prices.boundary_us()
     latency_us = {describe(one.operator): one.latency_us for one in read.measurements}
     for name, words in (
         ("conv1", "conv batch=1 in_channels=3 out_channels=96 in_h=224 in_w=224 kernel_h=7 kernel_w=7"),
         ("pool1", "max_pool batch=1 channels=96"),
     ):
         (found,) = (us for text, us in latency_us.items() if text.startswith(words))
-        assert found == pytest.approx(units[name].copy_us(prices.boundary_us()))
+        assert found == pytest.approx(units[name].copy_us(boundary_us))
         assert network.units[network.unit_index[name]].name == name
     side_by_side = [stage for stage in read.stages if len(stage.groups) > 1]
     assert side_by_side
     assert all(stage.serial_us is not None for stage in side_by_side)
-    for stage in side_by_side:
-        # The fake runs groups side by side, and a synchronise of 7 us stands behind.
-        assert max(7.0, stage.latency_us) < (stage.serial_us or 0.0) + 7.1
+    stages = {
+        record.words: record for record in records if record.kind is Kind.STAGE and len(record.subject["groups"]) > 1
+    }
+    expected = sorted(record.copy_us(boundary_us) + 2 * boundary_us for record in stages.values())
+    assert sorted(stage.latency_us for stage in side_by_side) == pytest.approx(expected)
 
 
 def test_export_says_what_it_cannot_express(capsys: pytest.CaptureFixture[str]) -> None:
