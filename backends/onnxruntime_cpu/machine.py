@@ -2,7 +2,7 @@
 
 Other load is what the cores that this process may use did in its stead: the time for which ``/proc/stat`` has them busy or
 stolen by a hypervisor, less the time for which this process ran. ``/proc/stat`` counts in hundredths of a second, so that
-it says something about tenths of a second and more.
+it says something about tenths of a second and more; two hundredths are taken off as rounding.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 
 _CPU = Path("/sys/devices/system/cpu")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+#: Busy time that may be nothing but the rounding of ``/proc/stat``.
+_ROUNDING_S = 2 / _TICKS_PER_S
 #: Taken where Linux does not tell the size of the last-level cache: larger than most.
 _UNKNOWN_CACHE_BYTES = 64 << 20
 
@@ -91,7 +93,7 @@ class LoadReading:
         """How many cores others kept busy on average since ``before``; 0 where Linux does not say."""
         if self.busy_s is None or before.busy_s is None or self.at_s <= before.at_s:
             return 0.0
-        others_s = (self.busy_s - before.busy_s) - (self.own_s - before.own_s)
+        others_s = (self.busy_s - before.busy_s) - (self.own_s - before.own_s) - _ROUNDING_S
         return max(0.0, others_s / (self.at_s - before.at_s))
 
 

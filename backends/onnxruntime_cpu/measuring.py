@@ -35,7 +35,7 @@ MOST_ROUNDS = 3
 #: Cores that others keep busy from which on a sample counts as disturbed.
 OTHER_LOAD = 0.1
 #: What the load is read over: Linux counts in hundredths of a second.
-WINDOW_S = 0.2
+WINDOW_S, SHORTEST_WINDOW_S = 0.25, 0.1
 #: What is streamed through to flush the caches, as a multiple of the largest.
 FLUSH = 1.25
 
@@ -56,9 +56,10 @@ class _Sample:
 
 @dataclass
 class _Window:
-    """The samples since the load was last read."""
+    """The samples since the load was last read, and what it was up to then."""
 
     reading: LoadReading
+    load_before: float = 0.0
     samples: list[_Sample] = field(default_factory=list)
 
 
@@ -99,10 +100,10 @@ def time_programs(
                 lost = 0 if crowded else involuntary_switches() - switches
                 return _Sample(round_number, (end - begin) / 1e3, lost)
 
+            window = _Window(LoadReading.take(cores))
             for _ in range(timing.warm_up):
                 for number in generator.permutation(len(programs)):
                     run(number, -1)
-            window = _Window(LoadReading.take(cores))
             for round_number in range(MOST_ROUNDS * timing.rounds):
                 lacking = [number for number, samples in enumerate(taken) if _quiet(samples) < timing.rounds]
                 if not lacking:
@@ -144,12 +145,16 @@ def _quiet(samples: Sequence[_Sample]) -> int:
 
 
 def _judge(window: _Window, cores: tuple[int, ...]) -> _Window:
-    """Give the samples of a window the load of others in it; the next window begins."""
+    """Give the samples of a window the load of others in it; the next window begins.
+
+    What is too short to tell has the load of the window before.
+    """
     now = LoadReading.take(cores)
-    load = now.other_load_since(window.reading)
+    long_enough = now.at_s - window.reading.at_s >= SHORTEST_WINDOW_S
+    load = now.other_load_since(window.reading) if long_enough else window.load_before
     for sample in window.samples:
         sample.other_load = load
-    return _Window(now)
+    return _Window(now, load)
 
 
 def _samples(taken: Sequence[_Sample], rounds: int, state: Mapping[str, float | str]) -> Samples:

@@ -39,8 +39,8 @@ class Sessions:
     def session(self, network: Network, launch: Launch) -> Any:
         """The session that runs a launch; its inputs and outputs are those of the launch, in order.
 
-        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm, GraphError for a
-        graph without its weights, ScheduleError for units that do not merge.
+        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for what ONNX
+        Runtime does not compute, GraphError for a graph without its weights, ScheduleError for units that do not merge.
         """
         algorithm = launch.algorithm or BLOCKED
         if algorithm not in ALGORITHMS:
@@ -58,24 +58,28 @@ class Sessions:
         )
         key = (launch.strategy, tuple(network.signatures[unit] for unit in units), weights, algorithm)
         if key not in self._kept:
-            made = self._make(network, units, launch.strategy, algorithm)
+            made = self._make(network, launch, units, algorithm)
             self._keep(key, made, sum(constant.type.bytes for constant in weights))
         self._kept.move_to_end(key)
         return self._kept[key][0]
 
-    def _make(self, network: Network, units: Sequence[int], strategy: Strategy, algorithm: str) -> Any:
+    def _make(self, network: Network, launch: Launch, units: Sequence[int], algorithm: str) -> Any:
         import onnxruntime
 
-        if strategy is Strategy.MERGE:
+        if launch.strategy is Strategy.MERGE:
             model = export_merged(network, units)
         else:
             (unit,) = units
             model = export_unit(network, network.units[unit])
         _share_arena()
         self.made += 1
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), self._options(algorithm), providers=["CPUExecutionProvider"]
-        )
+        try:
+            return onnxruntime.InferenceSession(
+                model.SerializeToString(), self._options(algorithm), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its exceptions have no base class of their own
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise BackendError(f"ONNX Runtime cannot run {'+'.join(launch.units)}: {reason}") from error
 
     def _options(self, algorithm: str) -> Any:
         import onnxruntime

@@ -25,10 +25,11 @@ from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.repeat import repeat
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
+from iossim.ir.graph import Graph, Node
+from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.op import Array
 from iossim.ir.ops.add import Add
-from iossim.ir.types import Precision
+from iossim.ir.types import DType, Precision, TensorType
 from iossim.schedule.batch import Strategy
 
 CORES = machine.usable_cores()
@@ -51,6 +52,7 @@ class Machine:
         self._reading = 0
         monkeypatch.setattr(measuring, "involuntary_switches", lambda: self._lost)
         monkeypatch.setattr(measuring.LoadReading, "take", self._take)
+        monkeypatch.setattr(machine, "_ROUNDING_S", 0.0)
         monkeypatch.setattr(measuring, "WINDOW_S", -1.0)  # the load is read after every run
 
     def step(self, number: int) -> Step:
@@ -277,6 +279,15 @@ def test_what_a_time_depends_on_is_told() -> None:
     assert list(context.options) == sorted(context.options)
 
 
+def test_what_onnx_runtime_does_not_compute() -> None:
+    whole = TensorType((2, 3), DType.INT64)
+    graph = Graph.create({"x": whole}, ["y"], [Node("sum", Add(), ("x", "x"), ("y",))], {})
+    network = Network("whole", graph, (make_unit(graph, "sum", "Add", [0]),), (Block("all", (0,)),))
+    plan = lower_schedule(sequential_schedule(network), network)
+    with pytest.raises(BackendError, match=r"^ONNX Runtime cannot run sum: .*int64.*$"):
+        backend().measure(network, [plan], Timing(1))
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "two", "", "1.5"])
 def test_threads_that_are_none(value: str) -> None:
     with pytest.raises(OptionError, match=r"option threads=.* is not possible: give a whole number, 1 or more"):
@@ -299,9 +310,11 @@ def test_without_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
         create_backend("onnxruntime_cpu")
 
 
-def test_the_load_of_others() -> None:
+def test_the_load_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second each: two hundredths of those that are busy may be rounding."""
+    monkeypatch.setattr(machine, "_ROUNDING_S", 0.02)
     before = LoadReading(10.0, 5.0, 1.0)
-    assert LoadReading(12.0, 8.0, 3.0).other_load_since(before) == pytest.approx(0.5)
+    assert LoadReading(12.0, 8.0, 3.0).other_load_since(before) == pytest.approx(0.5 - 0.01)
     assert LoadReading(12.0, 6.0, 3.0).other_load_since(before) == 0.0  # ours is counted more finely than all
     assert LoadReading(12.0, None, 3.0).other_load_since(before) == 0.0
 
