@@ -59,9 +59,7 @@ def missing() -> str:
     if find_spec("cupy") is None:
         return f"CuPy is not installed; {INSTALL}"
     try:
-        from iossim.backends.cupy_cudnn.cupy_driver import device_count
-
-        devices = device_count()
+        devices = _devices()
     except ImportError as error:
         return f"CuPy cannot be imported ({_first_line(error)}); {INSTALL}"
     if not devices:
@@ -255,6 +253,12 @@ def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
         runs[-1].append(plan)
         taken += plan.arena_bytes
     return runs
+
+
+def _devices() -> int:
+    from iossim.backends.cupy_cudnn.cupy_driver import device_count
+
+    return device_count()
 
 
 def _first_line(error: Exception) -> str:

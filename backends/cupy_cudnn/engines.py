@@ -22,6 +22,7 @@ class PaperRun:
 
     def __init__(self, driver: Driver, prepared: PreparedPlan) -> None:
         self._driver = driver
+        self.prepared = prepared  # whose memory the calls are bound to
         self._segments = [prepared.issues(segment) for segment in segments(prepared.plan)]
 
     def run(self) -> None:
@@ -38,6 +39,7 @@ class GraphRun:
 
     def __init__(self, driver: Driver, prepared: PreparedPlan, main: Stream) -> None:
         self._driver, self._main = driver, main
+        self.prepared = prepared  # whose memory the graphs are bound to
         captured = [capturable(segment) for segment in segments(prepared.plan)]
         # Once call by call: what libraries load and set up at a first use cannot be captured.
         for segment in captured:

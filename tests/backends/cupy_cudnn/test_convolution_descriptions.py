@@ -1,0 +1,138 @@
+"""What cuDNN is asked for: sizes, strides, padding and epilogue of the convolutions that units become."""
+
+from __future__ import annotations
+
+import numpy as np
+from host_device import HostDriver
+from random_networks import sequential_schedule
+from small_networks import IMAGE, OPS, UNITS, of_op
+
+from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.prepared_plan import launch_program
+from iossim.backends.cupy_cudnn.views import row_major
+from iossim.backends.cupy_cudnn.weights import Weights
+from iossim.execution.lower import lower_schedule, lower_stage
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.gemm import Gemm
+from iossim.schedule.batch import Strategy
+
+
+def convolutions(network: Network) -> dict[str, tuple[Convolution, ...]]:
+    """Those of each unit, as the sequential plan in place runs them."""
+    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
+    weights = Weights(network.graph, HostDriver())
+    return {
+        launch.units[0]: tuple(
+            call.convolution for call in launch_program(network, plan, launch, weights).convolutions
+        )
+        for launch in plan.launches
+    }
+
+
+def only(network: Network) -> Convolution:
+    ((found,),) = convolutions(network).values()
+    return found
+
+
+def dense(*shape: int) -> TensorLayout:
+    return TensorLayout(shape, row_major(shape))
+
+
+def test_padding_is_given_before_and_after() -> None:
+    found = only(OPS["conv"]())
+    assert (found.pad_before, found.pad_after) == ((1, 0), (2, 1))
+    assert (found.x, found.w, found.y) == (dense(*IMAGE), dense(5, 6, 3, 3), dense(2, 5, 10, 6))
+    assert (found.bias, found.relu) == (False, False)
+
+
+def test_strides_and_dilations_are_kept_apart_by_axis() -> None:
+    found = only(OPS["conv, strided and dilated"]())
+    assert (found.strides, found.dilations) == ((2, 1), (1, 2))
+    assert found.bias
+
+
+def test_groups_follow_from_the_channels() -> None:
+    found = only(OPS["conv, depthwise"]())
+    assert (found.x.shape[1], found.w.shape) == (6, (6, 1, 3, 3))
+
+
+def test_rows_are_images_of_height_one() -> None:
+    found = only(OPS["conv of rows"]())
+    assert (found.x, found.w, found.y) == (dense(2, 6, 1, 11), dense(4, 6, 1, 3), dense(2, 4, 1, 5))
+    assert (found.pad_before, found.pad_after, found.strides) == ((0, 1), (0, 0), (1, 2))
+
+
+def test_a_relu_without_a_bias_is_fused_with_zeros() -> None:
+    found = only(UNITS["conv and relu without bias"]())
+    assert (found.bias, found.relu) == (True, True)
+
+
+def test_an_unknown_activation_leaves_the_convolution_plain() -> None:
+    found = only(UNITS["conv and sigmoid"]())
+    assert (found.bias, found.relu) == (False, False)
+
+
+def test_a_fully_connected_layer_is_a_convolution_of_pixels() -> None:
+    found = only(UNITS["gemm and relu"]())
+    assert (found.x, found.w, found.y) == (dense(4, 12, 1, 1), dense(8, 12, 1, 1), dense(4, 8, 1, 1))
+    assert (found.bias, found.relu) == (True, True)
+
+
+def test_alpha_beta_and_transposition_go_into_the_weights() -> None:
+    network = of_op(Gemm(0.5, 2.0, False, False), (3, 10), weights=((10, 8), (8,)))
+    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
+    driver = HostDriver()
+    weights = Weights(network.graph, driver)
+    (call,) = launch_program(network, plan, plan.launches[0], weights).convolutions
+    for name, expected in (
+        ("w", 0.5 * network.graph.constants["w0"].load().T),
+        ("b", 2.0 * network.graph.constants["w1"].load()),
+    ):
+        held = np.empty(expected.size, np.float32)
+        driver.read(weights.address(call.views[name].memory), held)
+        np.testing.assert_array_equal(held, expected.reshape(-1))
+
+
+def test_terms_of_a_concat_are_written_into_its_slices() -> None:
+    b = GraphBuilder("slices")
+    x = b.input("x", (2, 4, 5, 5))
+    parts = [b.conv(x, channels, name=f"part{channels}") for channels in (4, 8)]
+    network = b.network([b.add(Concat(), *parts, name="joined")])
+    found = convolutions(network)
+    assert found["part4"][0].y == TensorLayout((2, 4, 5, 5), (12 * 25, 25, 5, 1))
+    assert found["part8"][0].y == TensorLayout((2, 8, 5, 5), (12 * 25, 25, 5, 1))
+
+
+def test_for_one_image_a_slice_is_described_as_dense() -> None:
+    """So that its plans are found and timed once, wherever it lies."""
+    b = GraphBuilder("slices")
+    x = b.input("x", (1, 4, 5, 5))
+    parts = [b.conv(x, 4, name=f"part{index}") for index in range(2)]
+    network = b.network([b.add(Concat(), *parts, name="joined")])
+    found = convolutions(network)
+    assert found["part0"][0] == found["part1"][0]
+    assert found["part0"][0].y == dense(1, 4, 5, 5)
+
+
+def test_what_cudnn_cannot_be_pointed_at_is_copied() -> None:
+    found = convolutions(UNITS["channels that cuDNN cannot be pointed at"]())
+    # 3x3 images: channel 1 begins 36 bytes behind an aligned address, and so does not suit; channel 0 does.
+    assert found["c1"][0].y == TensorLayout((2, 1, 3, 3), (6 * 9, 9, 3, 1))
+    assert found["c2"][0].y == dense(2, 2, 3, 3)
+    assert found["u"][0].x == dense(2, 2, 3, 3)
+
+
+def test_merged_convolutions_are_stacked() -> None:
+    b = GraphBuilder("merged")
+    x = b.input("x", (1, 4, 5, 5))
+    small, large = b.conv(x, 3, 1, name="small"), b.conv(x, 5, 3, padding=1, name="large")
+    network = b.network([small, large])
+    plan = lower_stage(network, [[0, 1]], Strategy.MERGE, in_place=True)
+    (call,) = launch_program(network, plan, plan.launches[0], Weights(network.graph, HostDriver())).convolutions
+    assert call.convolution == Convolution(
+        dense(1, 4, 5, 5), dense(8, 4, 3, 3), dense(1, 8, 5, 5), (1, 1), (1, 1), (1, 1), (1, 1), bias=True
+    )
+    assert isinstance(network.graph.nodes[0].op, Conv)

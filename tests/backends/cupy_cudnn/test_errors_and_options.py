@@ -1,0 +1,176 @@
+"""What the backend says where it cannot run, and of options and plans that it does not take: one line each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from host_device import HostDriver, HostLibrary
+from random_networks import random_inputs, random_network, sequential_schedule
+from small_networks import OPS, of_op
+
+from iossim.backends.cupy_cudnn import backend as module
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
+from iossim.errors import GraphError, IossimError, OptionError
+from iossim.execution.backend import BackendError, backend_names, create_backend, missing_for
+from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_schedule
+from iossim.execution.plan import Launch, Plan, Queue
+from iossim.ir.network import Network
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.pool import MaxPool
+from iossim.ir.types import Precision
+
+
+def host_backend(precision: Precision = Precision.FP32) -> CupyCudnnBackend:
+    driver = HostDriver()
+    versions = (("cudnn", "9.19.1"), ("cudnn-frontend", "1.28.0"))
+    return CupyCudnnBackend(precision, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver), versions)
+
+
+def plan_of(network: Network) -> Plan:
+    return lower_schedule(sequential_schedule(network), network, Engine.GRAPH, in_place=True)
+
+
+def test_the_backend_is_found_by_name_without_being_able_to_run() -> None:
+    assert "cupy_cudnn" in backend_names()
+
+
+def test_importing_it_imports_neither_cupy_nor_cudnn() -> None:
+    code = (
+        "import sys, iossim.backends.cupy_cudnn.backend;"
+        "assert not {'cupy', 'cudnn', 'pynvml'} & set(sys.modules), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("absent", "says"),
+    [
+        ("cupy", "CuPy is not installed; pip install 'iossim[gpu]'"),
+        ("cudnn", "nvidia-cudnn-frontend is not installed"),
+    ],
+)
+def test_what_is_missing_is_said_with_the_remedy(absent: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == absent else object())
+    monkeypatch.setattr(module, "_devices", lambda: 1)
+    said = missing_for("cupy_cudnn")
+    assert says in said
+    assert "iossim[gpu-cuda12]" in said
+    assert "\n" not in said
+    with pytest.raises(BackendError, match="backend cupy_cudnn cannot run here: "):
+        create_backend("cupy_cudnn")
+
+
+def test_a_machine_without_a_gpu_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    monkeypatch.setattr(module, "_devices", lambda: 0)
+    assert missing_for("cupy_cudnn").startswith("no NVIDIA GPU with a driver is visible")
+
+
+def test_cupy_that_does_not_load_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def devices() -> int:
+        raise ImportError("libcuda.so.1: cannot open shared object file\nand more")
+
+    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    monkeypatch.setattr(module, "_devices", devices)
+    said = missing_for("cupy_cudnn")
+    assert said.startswith("CuPy cannot be imported (libcuda.so.1: cannot open shared object file);")
+
+
+def test_other_precisions_are_refused() -> None:
+    for precision in (Precision.FP16, Precision.BF16, Precision.INT8):
+        with pytest.raises(OptionError, match=f"computes in fp32 and tf32, not in {precision}"):
+            create_backend("cupy_cudnn", precision)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"tf23": "true"}, "'tf23' is not known; did you mean 'tf32'"),
+        ({"tf32": "maybe"}, "tf32 is 'maybe'; give true or false"),
+        ({"workspace_limit_bytes": "-1"}, "is '-1'; give a number of bytes"),
+    ],
+)
+def test_options_are_checked(options: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        parsed_options(Precision.FP32, options)
+
+
+def test_options_are_part_of_what_measurements_are_kept_under() -> None:
+    assert parsed_options(Precision.TF32, {}).tf32
+    assert not parsed_options(Precision.FP32, {}).tf32
+    given = parsed_options(
+        Precision.FP32, {"tf32": "on", "nondeterministic": "yes", "workspace_limit_bytes": "7", "clocks": "1530"}
+    )
+    assert given == CudnnOptions(True, True, 7, "1530")
+    assert dict(given.pairs) == {
+        "tf32": "true", "nondeterministic": "true", "workspace_limit_bytes": "7", "clocks": "1530",
+    }  # fmt: skip
+    assert sorted(given.pairs) == list(given.pairs)
+
+
+def test_the_context_names_device_driver_and_libraries() -> None:
+    context = host_backend().context
+    assert (context.backend, context.device, context.driver) == ("cupy_cudnn", "h100-sxm", "580.1")
+    assert [name for name, _ in context.libraries] == ["cuda", "cudnn", "cudnn-frontend", "cupy"]
+    assert (context.precision, context.engine, context.layout) == ("fp32", "graph", "nchw")
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: of_op(MaxPool((1,) * 3, (1,) * 3, (0,) * 6, (1,) * 3), (1, 2, 3, 3, 3)), "no kernel pools over 3"),
+        (lambda: of_op(MatMul(), (2, 3, 4), (2, 4, 5)), "only products with a constant matrix on the right"),
+    ],
+)
+def test_an_op_that_no_kernel_covers_is_named_with_its_unit(build: Callable[[], Network], says: str) -> None:
+    network = build()
+    with pytest.raises(BackendError, match=f"unit 'op', op 'op': {says}") as error:
+        host_backend().execute(network, plan_of(network), random_inputs(network))
+    assert "\n" not in str(error.value)
+
+
+def test_other_element_types_are_refused() -> None:
+    from iossim.ir.builder import GraphBuilder
+    from iossim.ir.ops.relu import Relu
+
+    b = GraphBuilder("half", Precision.FP16)
+    network = b.network([b.add(Relu(), b.input("x", (2, 3)), name="op")])
+    with pytest.raises(BackendError, match="is fp16, and only fp32 is computed; load the model with --dtype fp32"):
+        host_backend().execute(network, plan_of(network), {"x": np.zeros((2, 3), np.float16)})
+
+
+def test_a_plan_of_another_graph_or_of_several_devices_is_refused() -> None:
+    network, other = random_network(1), random_network(2)
+    with pytest.raises(BackendError, match="the plan is for another graph"):
+        host_backend().execute(other, plan_of(network), random_inputs(other))
+    plan = plan_of(network)
+    moved = replace(
+        plan,
+        commands=tuple(
+            replace(command, queue=Queue(1, 0)) if isinstance(command, Launch) else command
+            for command in plan.commands
+        ),
+    )
+    with pytest.raises(BackendError, match="queue 1:0"):
+        host_backend().execute(network, moved, random_inputs(network))
+
+
+def test_inputs_are_checked() -> None:
+    network = OPS["clip"]()
+    backend, plan = host_backend(), plan_of(network)
+    with pytest.raises(GraphError, match="no array for input 'x0'"):
+        backend.execute(network, plan, {})
+    with pytest.raises(GraphError, match=r"input 'x0' is float64\[2x6x9x7\]; give an array of fp32"):
+        backend.execute(network, plan, {"x0": np.zeros((2, 6, 9, 7))})
+
+
+def test_all_of_these_are_errors_of_iossim() -> None:
+    assert issubclass(BackendError, IossimError)
+    assert issubclass(OptionError, IossimError)

@@ -1,0 +1,126 @@
+"""How plans are timed: rounds, order, warm and cold, and what times mean, by the virtual time of the host's device."""
+
+from __future__ import annotations
+
+import pytest
+from host_device import KERNEL_US, HostDriver, HostLibrary
+from random_networks import random_network
+
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.execution.backend import Samples, Timing
+from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_stage
+from iossim.execution.plan import Plan
+from iossim.execution.repeat import repeat
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+from iossim.schedule.batch import Strategy
+
+CONVOLUTION_US = 40.0
+
+
+def two_branches() -> Network:
+    """Two convolutions, of equal size, of one input; and a third behind the first."""
+    b = GraphBuilder("branches")
+    x = b.input("x", (1, 4, 6, 6))
+    left, right = b.conv(x, 4, name="left"), b.conv(x, 4, name="right")
+    return b.network([right, b.conv(left, 4, name="behind")])
+
+
+def measured(
+    engine: Engine, plans: list[Plan], network: Network, timing: Timing, free_bytes: int = 2**34
+) -> tuple[list[Samples], HostDriver, list[tuple[int, int]]]:
+    driver = HostDriver(free_bytes=free_bytes)
+    library = HostLibrary(driver, lambda _: {EnginePlan("eng0", 0): CONVOLUTION_US})
+    backend = CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(), driver, library)
+    told: list[tuple[int, int]] = []
+    found = backend.measure(network, plans, timing, lambda *done: told.append(done))
+    return found, driver, told
+
+
+def stage(network: Network, *groups: list[int], engine: Engine = Engine.GRAPH) -> Plan:
+    return lower_stage(network, groups, Strategy.CONCURRENT, engine, in_place=True)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_graph_takes_its_longest_path(cold: bool) -> None:
+    network = two_branches()
+    plans = [
+        stage(network, [0]),
+        stage(network, [0], [1]),
+        stage(network, [0, 2], [1]),
+        repeat(stage(network, [0]), 5, False),
+    ]
+    found, _, _ = measured(Engine.GRAPH, plans, network, Timing(rounds=4, warm_up=1, cold=cold))
+    for samples, expected in zip(found, (1, 1, 2, 5), strict=True):
+        assert samples.times_us == pytest.approx([expected * CONVOLUTION_US] * 4)
+
+
+def test_every_round_times_every_plan_once_in_a_drawn_order() -> None:
+    network = two_branches()
+    plans = [repeat(stage(network, [0]), copies, False) for copies in (1, 2, 3)]
+    found, driver, told = measured(Engine.GRAPH, plans, network, Timing(rounds=6, warm_up=2, seed=3, cold=True))
+    sizes = [call.about for call in driver.calls if call.verb == "launch_graph"][-8 * 3 :]
+    orders = [tuple(sizes[begin : begin + 3]) for begin in range(0, len(sizes), 3)]
+    assert all(sorted(order) == [1, 2, 3] for order in orders)
+    assert len(set(orders)) > 1
+    assert told == [(3 * done, 24) for done in range(1, 9)]
+    assert [len(samples.times_us) for samples in found] == [6, 6, 6]
+    again = measured(Engine.GRAPH, plans, network, Timing(rounds=6, warm_up=2, seed=3, cold=True))[1]
+    assert [call.about for call in again.calls if call.verb == "launch_graph"][-8 * 3 :] == sizes
+
+
+def test_warm_runs_follow_a_run_of_their_own_and_cold_ones_a_flush() -> None:
+    network = two_branches()
+    for cold, before in ((False, "launch_graph"), (True, "clear")):
+        _, driver, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=3, warm_up=0, cold=cold))
+        verbs = [call.verb for call in driver.calls]
+        timed = [i for i, verb in enumerate(verbs) if verbs[i : i + 3] == ["record", "launch_graph", "record"]][-3:]
+        assert len(timed) == 3
+        for begin in timed:
+            assert verbs[begin - 2 : begin] == [before, "launch"]  # the launch is that of the spin
+    flushed = [call.about for call in driver.calls if call.verb == "clear"]
+    assert flushed == [2 * driver.facts.l2_bytes] * 3
+
+
+def test_the_paper_engine_is_timed_by_the_host() -> None:
+    network = two_branches()
+    plan = repeat(stage(network, [0], [1], engine=Engine.PAPER), 3, synchronise=True)
+    (samples,), driver, _ = measured(Engine.PAPER, [plan], network, Timing(rounds=5, warm_up=1))
+    assert len(samples.times_us) == 5
+    assert min(samples.times_us) > 0
+    assert not any(call.verb == "launch_graph" and call.about != 1 for call in driver.calls[-40:])
+
+
+def test_conditions_tell_of_the_sentinel_and_the_cache() -> None:
+    network = two_branches()
+    (samples,), _, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=2, cold=True))
+    assert samples.conditions["l2"] == "cold"
+    for name in ("sentinel_first_us", "sentinel_least_us", "sentinel_most_us"):
+        assert samples.conditions[name] == pytest.approx(KERNEL_US)
+    assert float(samples.conditions["issue_us"]) > 0
+
+
+def test_plans_that_do_not_fit_together_are_measured_in_turns() -> None:
+    network = random_network(4)
+    plans = [stage(network, [unit]) for unit in range(4)]
+    timing = Timing(rounds=2, warm_up=1)
+    found, _, told = measured(Engine.GRAPH, plans, network, timing, free_bytes=1)
+    assert [len(samples.times_us) for samples in found] == [2] * 4
+    assert told == [(done, 12) for done in range(1, 13)]
+
+
+def test_a_stage_that_launches_nothing_can_be_measured() -> None:
+    b = GraphBuilder("views")
+    x = b.conv(b.input("x", (1, 4, 6, 6)), 4, name="before")
+    from iossim.ir.ops.split import Split
+
+    network = b.network(b.add_all(Split(1, (1, 3)), x, name="cut"))
+    plan = stage(network, [1])
+    assert not plan.launches
+    for engine in Engine:
+        (samples,), _, _ = measured(engine, [plan], network, Timing(rounds=2))
+        assert len(samples.times_us) == 2
