@@ -19,6 +19,7 @@ from iossim.backends.simulator.stage_model import (
     DEVICE_DEMAND,
     HOST,
     ISSUE_DEMAND,
+    MAX_GROUPS,
     stage_spans,
 )
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
@@ -62,6 +63,8 @@ class SimulatorCostModel:
         self._kernels = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
         # A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = costs if engine == Engine.PAPER else None
+        # A core of a processor runs one thread at a time.
+        self._room = profile.sm_count if profile.is_processor else MAX_GROUPS
         self._units: dict[str, UnitPrice] = {}
         self._problems: dict[str, PreparedProblem] = {}
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
@@ -78,7 +81,11 @@ class SimulatorCostModel:
         prices = np.empty(len(batch), dtype=np.float64)
         concurrent = batch.strategies == Strategy.CONCURRENT
         prices[concurrent] = price_concurrent(
-            batch.masks[concurrent], problem.predecessors, prepared.kernels, self.profile.parameters.crowding
+            batch.masks[concurrent],
+            problem.predecessors,
+            prepared.kernels,
+            self.profile.parameters.crowding,
+            self._room,
         )
         for index in np.flatnonzero(~concurrent).tolist():
             merged = self._merged_unit(problem, int(batch.masks[index]))
@@ -204,6 +211,7 @@ class SimulatorCostModel:
             *prepared.kernels,
             self.profile.parameters.crowding,
             table,
+            self._room,
         )
         begin = prepared.kernels.kernel_begin.tolist()
         spans = [

@@ -15,6 +15,9 @@ Waves, latency hiding and the roofline follow Zhang and Owens (2011) and William
 
 Kernels that stream or transform fill and drain besides, however little they move.
 
+On a processor an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
+to the caches: more slowly where the operands do not fit into the cache of its own.
+
 A library's dense product of large matrices loads its operands more than once: a wave of blocks covers a part of the
 output, and loads the panels of that part again from DRAM where the operand does not stay in L2. The longer the inner
 dimension, the further the blocks of a wave drift apart, and the fewer share a load; and operands that are read across
@@ -58,10 +61,26 @@ MATRIX_CLASSES = (
     WorkClass.WINOGRAD_GEMM,
 )
 TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED)
+#: What one core of a processor does as one block. Of those whose tensors keep their order, ``CACHED_CLASSES``, the cache
+#: of the core may hold all.
+CORE_CLASSES = (
+    WorkClass.CORE_PRODUCT,
+    WorkClass.CORE_BLOCKED,
+    WorkClass.CORE_BLOCKED_WINDOW,
+    WorkClass.CORE_WINDOW,
+    WorkClass.CORE_STREAM,
+)
+CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_STREAM)
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
 _GEMM = _CLASS[WorkClass.GEMM]
-_IS_TILED = tuple(work_class in TILED_CLASSES for work_class in _CLASSES)
+#: Classes whose times overlap by a norm, and whose traffic with L2 is that of the busiest SM.
+_IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class in _CLASSES)
+_IS_CORE = tuple(work_class in CORE_CLASSES for work_class in _CLASSES)
 _IS_MATRIX = tuple(work_class in MATRIX_CLASSES for work_class in _CLASSES)
+
+#: Operands of up to this part of the cache of a core are all found there, of this part and more none is, once they are
+#: gone through from end to end.
+_FITS, _LOST = 0.85, 1.25
 
 #: A row of a table of kernels. ``resident`` is the blocks that an SM holds, 0 where none fits.
 KERNEL_ROW = np.dtype(
@@ -96,6 +115,10 @@ class DeviceRates(NamedTuple):
     tile_factor: Floats  #: shape ``[tiles]``
     dram_bytes_per_us: Floats  #: shape ``[classes]``
     l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
+    beyond_core_cache: (
+        Floats  #: shape ``[classes]``: the factor on it for operands beyond ``core_cache_bytes`` in all
+    )
+    core_cache_bytes: float
     resident_bytes: float
     sustained_flops_per_us: Floats  #: shape ``[classes]``
     hiding_threads: float
@@ -124,6 +147,9 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
         WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
         WorkClass.DEPTHWISE: p.depthwise_efficiency,
+        WorkClass.CORE_PRODUCT: p.gemm_efficiency,
+        WorkClass.CORE_BLOCKED: p.implicit_gemm_efficiency,
+        WorkClass.CORE_BLOCKED_WINDOW: p.depthwise_efficiency,
     }
     memory = {
         WorkClass.STREAM: p.stream_efficiency,
@@ -145,7 +171,12 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
             is_reduced[column] = True
             flops[list(_IS_MATRIX), column] = tflops * 1e6 / sms * p.reduced_precision_efficiency
     factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in _TILE}
-    window = (WorkClass.WINDOW, WorkClass.DEPTHWISE)
+    l2_factor = {
+        WorkClass.WINDOW: p.window_memory_factor,
+        WorkClass.DEPTHWISE: p.window_memory_factor,
+        WorkClass.CORE_BLOCKED: p.transform_efficiency,
+        WorkClass.CORE_BLOCKED_WINDOW: p.transform_efficiency,
+    }
     return DeviceRates(
         float(sms),
         flops,
@@ -153,14 +184,11 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         np.array(list(factors.values())),
         # A gigabyte a second is a kilobyte a microsecond.
         np.array([profile.dram_bandwidth_gbps * 1e3 * memory.get(c, p.dram_efficiency) for c in _CLASSES]),
-        np.array(
-            [
-                p.l2_bytes_per_clock_per_sm * clocks_per_us * (p.window_memory_factor if c in window else 1.0)
-                for c in _CLASSES
-            ]
-        ),
+        np.array([p.l2_bytes_per_clock_per_sm * clocks_per_us * l2_factor.get(c, 1.0) for c in _CLASSES]),
+        np.array([p.beyond_core_cache_factor if c in CACHED_CLASSES else 1.0 for c in _CLASSES]),
+        float(datasheet.core_cache_bytes.value) if datasheet.core_cache_bytes else math.inf,
         p.l2_resident_fraction * datasheet.l2_bytes.value,
-        np.array([_gflops_per_watt(c, p) * datasheet.board_power_w.value * 1e3 for c in _CLASSES]),
+        np.array([_gflops_per_watt(c, p) * profile.board_power_w * 1e3 for c in _CLASSES]),
         p.latency_hiding_warps * WARP_THREADS,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in _CLASSES]),
         np.array([_ramp_us(c, p) for c in _CLASSES]),
@@ -178,7 +206,8 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
 def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
     if work_class in _TRANSFORMS:
         return parameters.transform_ramp_us
-    return 0.0 if work_class in TILED_CLASSES or work_class is WorkClass.INDEX else parameters.stream_ramp_us
+    is_without = work_class in (*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX)
+    return 0.0 if is_without else parameters.stream_ramp_us
 
 
 def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> float:
@@ -249,6 +278,11 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
         if not _IS_TILED[kernel["work_class"]]:
             # Blocks of streaming kernels are short and many: their traffic spreads evenly.
             l2_us *= spread / busiest
+        operands = kernel["activation_bytes"] + kernel["weight_bytes"] + kernel["bytes_written"]
+        if operands > _FITS * rates.core_cache_bytes:
+            lost = min(1.0, (operands / rates.core_cache_bytes - _FITS) / (_LOST - _FITS))
+            again = lost * (1.0 / rates.beyond_core_cache[kernel["work_class"]] - 1.0)
+            l2_us += again * operands / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
         dram_us = _dram_us(kernel, rates)
         longest_us = max(arithmetic_us, l2_us, dram_us)
         norm = rates.gemm_overlap_norm if kernel["work_class"] == _GEMM else rates.overlap_norm
@@ -262,6 +296,9 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
         times[index, 2] = l2_us
         times[index, 3] = dram_us
         times[index, 4] = max(issue_us, l2_us * spread / busiest)
+        if _IS_CORE[kernel["work_class"]]:
+            # A thread has its core for itself as long as it runs, also while it waits for memory.
+            times[index, 4] = times[index, 0] * spread / busiest
         times[index, 5] = power_us
 
 

@@ -8,14 +8,16 @@ from functools import cache
 
 import numpy as np
 
-from iossim.backends.simulator.stage_model import Floats, StageKernels, price_masks
+from iossim.backends.simulator.stage_model import MAX_GROUPS, Floats, StageKernels, price_masks
 from iossim.schedule.problem import Masks
 
 #: Fewer stages than this are priced by the thread that asks: some milliseconds, against the cost of handing them over.
 FEWEST_IN_PARALLEL = 2_000
 
 
-def price_concurrent(masks: Masks, predecessors: Masks, kernels: StageKernels, crowding: float) -> Floats:
+def price_concurrent(
+    masks: Masks, predecessors: Masks, kernels: StageKernels, crowding: float, room: int = MAX_GROUPS
+) -> Floats:
     """The price of each mask as a concurrent stage, microseconds, shape ``[len(masks)]``; the same on any number of cores."""
     prices = np.empty(len(masks), dtype=np.float64)
     parts = usable_cores() if len(masks) >= FEWEST_IN_PARALLEL else 1
@@ -23,7 +25,7 @@ def price_concurrent(masks: Masks, predecessors: Masks, kernels: StageKernels, c
 
     def price(part: int) -> None:
         own = slice(bounds[part], bounds[part + 1])
-        price_masks(masks[own], predecessors, *kernels, crowding, prices[own])
+        price_masks(masks[own], predecessors, *kernels, crowding, prices[own], room)
 
     if parts == 1:
         price(0)

@@ -10,6 +10,9 @@ them wait, and a kernel is as slow as its slowest SM. *The device*: DRAM bandwid
 their demands. While nothing is asked for more than there is, every kernel runs as fast as alone. Kernels that run
 side by side disturb each other besides, in caches and at DRAM: what they ask for counts ``1 + crowding`` times.
 
+The cores of a processor run one thread each: while all are busy, further kernels queue, and the one that has waited
+longest comes first (``room``).
+
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that
 cutting a chain into stages changes nothing.
 
@@ -53,7 +56,7 @@ ALONE, ISSUE_DEMAND, DEVICE_DEMAND, SPREAD, WARPS, HOST, BLOCK_LOAD = range(7)
 
 # Room to work in is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
 # Rows of the numbers, an entry a group, a segment or a kernel in order of issue ...
-_REMAINING, _STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, _ISSUED = range(6)
+_REMAINING, _STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, _ISSUED, _READY = range(7)
 # ... of the integers (kernels in order of issue; of each group, where its own begin and which is next; the groups whose
 # kernels run, in the order in which they started; of those, the sparse ones) ...
 _ORDER, _BEGIN, _POSITION, _STARTED, _SPARSE = range(5)
@@ -70,16 +73,30 @@ def price_masks(
     single_us: Floats,
     crowding: float,
     prices: Floats,
+    room: int = MAX_GROUPS,
 ) -> None:
-    """Write the price of each mask, as a concurrent stage, to ``prices``; arrays are those of :class:`StageKernels`."""
+    """Write the price of each mask, as a concurrent stage, to ``prices``; arrays are those of :class:`StageKernels`.
+
+    At most ``room`` kernels run at a time.
+    """
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((6, size), dtype=np.float64)
+    numbers = np.empty((7, size), dtype=np.float64)
     integers = np.empty((5, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     spans = np.empty((0, 3), dtype=np.float64)
     for index in range(len(masks)):
         prices[index] = _price(
-            masks[index], predecessors, kernel_begin, columns, single_us, crowding, numbers, integers, sets, spans
+            masks[index],
+            predecessors,
+            kernel_begin,
+            columns,
+            single_us,
+            crowding,
+            room,
+            numbers,
+            integers,
+            sets,
+            spans,
         )
 
 
@@ -92,13 +109,16 @@ def stage_spans(
     single_us: Floats,
     crowding: float,
     spans: Floats,
+    room: int = MAX_GROUPS,
 ) -> float:
     """The price of one stage; for each of its kernels ``spans[kernel]`` becomes stream, start and end."""
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((6, size), dtype=np.float64)
+    numbers = np.empty((7, size), dtype=np.float64)
     integers = np.empty((5, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
-    return _price(mask, predecessors, kernel_begin, columns, single_us, crowding, numbers, integers, sets, spans)
+    return _price(
+        mask, predecessors, kernel_begin, columns, single_us, crowding, room, numbers, integers, sets, spans
+    )
 
 
 @jit
@@ -109,6 +129,7 @@ def _price(
     columns: Floats,
     single_us: Floats,
     crowding: float,
+    room: int,
     numbers: Floats,
     integers: Integers,
     sets: Masks,
@@ -133,17 +154,25 @@ def _price(
                 numbers[_ISSUED, place] = clock
                 place += 1
     integers[_BEGIN, count] = place
-    return _share(count, columns, crowding, numbers, integers, sets, spans)
+    return _share(count, columns, crowding, room, numbers, integers, sets, spans)
 
 
 @jit
 def _share(
-    count: int, columns: Floats, crowding: float, numbers: Floats, integers: Integers, sets: Masks, spans: Floats
+    count: int,
+    columns: Floats,
+    crowding: float,
+    room: int,
+    numbers: Floats,
+    integers: Integers,
+    sets: Masks,
+    spans: Floats,
 ) -> float:
     """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done."""
     for group in range(count):
         integers[_POSITION, group] = integers[_BEGIN, group]
         numbers[_REMAINING, group] = -1.0  # none runs
+        numbers[_READY, group] = numbers[_ISSUED, integers[_BEGIN, group]]
     active = 0  # groups whose kernel runs
     now = 0.0
     while True:
@@ -154,6 +183,8 @@ def _share(
                 continue
             if numbers[_ISSUED, place] > now:
                 next_issue = min(next_issue, numbers[_ISSUED, place])
+                continue
+            if room < count and not _is_next(group, count, room - active, now, numbers, integers):
                 continue
             kernel = integers[_ORDER, place]
             numbers[_REMAINING, group] = columns[kernel, ALONE]
@@ -186,11 +217,29 @@ def _share(
                 if len(spans):
                     spans[integers[_ORDER, integers[_POSITION, group]], 2] = now
                 integers[_POSITION, group] += 1
+                numbers[_READY, group] = now
             else:
                 numbers[_REMAINING, group] = left
                 integers[_STARTED, kept] = group
                 kept += 1
         active = kept
+
+
+@jit
+def _is_next(group: int, count: int, free: int, now: float, numbers: Floats, integers: Integers) -> bool:
+    """Whether a group whose kernel is issued is among the ``free`` that have waited longest; of equals, the first."""
+    for other in range(count):
+        place = integers[_POSITION, other]
+        is_waiting = (
+            numbers[_REMAINING, other] < 0.0
+            and place < integers[_BEGIN, other + 1]
+            and numbers[_ISSUED, place] <= now
+            and other != group
+        )
+        since = numbers[_READY, other]
+        if is_waiting and (since < numbers[_READY, group] or (since == numbers[_READY, group] and other < group)):
+            free -= 1
+    return free > 0
 
 
 @jit

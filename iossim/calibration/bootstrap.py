@@ -16,7 +16,7 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import lsq_linear
 
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
-from iossim.calibration.parameter_space import PARAMETERS, bounds, scales, values
+from iossim.calibration.parameter_space import ParameterSpace
 from iossim.calibration.samples import Samples
 
 Floats = NDArray[np.float64]
@@ -38,13 +38,14 @@ class Bootstrap:
     variance over that which the prior alone would leave.
     """
 
+    space: ParameterSpace
     vectors: Floats
     prior_part: Floats
 
     def values(self) -> dict[str, Floats]:
         """Each parameter's values over the resamples, ``[resamples]``."""
-        rows = [values(vector) for vector in self.vectors]
-        return {parameter.name: np.array([row[parameter.name] for row in rows]) for parameter in PARAMETERS}
+        rows = [self.space.values(vector) for vector in self.vectors]
+        return {name: np.array([row[name] for row in rows]) for name in self.space.names}
 
     def spread(self) -> dict[str, float]:
         """The standard deviation of each parameter, in its own unit."""
@@ -54,15 +55,15 @@ class Bootstrap:
 
     def has_moved(self, name: str) -> bool:
         """Whether the resamples differ in a parameter by more than rounding."""
-        index = [parameter.name for parameter in PARAMETERS].index(name)
-        return bool(np.ptp(self.vectors[:, index]) > 1e-6 * scales()[index])
+        index = self.space.names.index(name)
+        return bool(np.ptp(self.vectors[:, index]) > 1e-6 * self.space.scales()[index])
 
     @property
     def unidentified(self) -> tuple[str, ...]:
         """Parameters that the data leaves open."""
-        spread = np.std(self.vectors, axis=0) / scales()
+        spread = np.std(self.vectors, axis=0) / self.space.scales()
         is_open = (self.prior_part > LARGEST_PRIOR_PART) | (spread > LARGEST_SPREAD_PART)
-        return tuple(parameter.name for parameter, one in zip(PARAMETERS, is_open.tolist(), strict=True) if one)
+        return tuple(name for name, one in zip(self.space.names, is_open.tolist(), strict=True) if one)
 
 
 def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, seed: int = 0) -> Bootstrap:
@@ -75,7 +76,7 @@ def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, 
     jacobian = fit.jacobian / scale
     residuals = fit.residuals * loss**0.25
     of_prior = fit.jacobian[fit.data_residuals :] * loss[fit.data_residuals :, None] ** 0.75
-    low, high = bounds()
+    low, high = fit.space.bounds()
     origin = np.concatenate([fit.vector, *fit.overheads])
     # The host's overhead is not negative.
     first = np.concatenate([low, np.zeros(len(origin) - count)])
@@ -105,7 +106,7 @@ def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, 
                 break
             best, least = length, shorter
         vectors[index] = np.clip(fit.vector + best * step[:count], low, high)
-    return Bootstrap(vectors, _prior_part(jacobian, fit.data_residuals, count))
+    return Bootstrap(fit.space, vectors, _prior_part(jacobian, fit.data_residuals, count))
 
 
 def _errors(samples: Sequence[Samples], vector: Floats, count: int) -> Floats:

@@ -19,7 +19,7 @@ from iossim.calibration.calibration_notes import few_rows, poorly_explained, usa
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.measurement import MeasurementError, MeasurementSet
 from iossim.calibration.operator import HELD_OUT_FRACTION
-from iossim.calibration.parameter_space import PARAMETERS, with_values
+from iossim.calibration.parameter_space import with_values
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.residuals import Residuals, bands_by_kind, gpu_times, residuals_by_kind
 from iossim.calibration.samples import Samples
@@ -89,7 +89,7 @@ def calibrate(
     start = data[0].profile
     seen: list[Samples] = [*(one.where(one.seen) for one in recordings), *further]
     found = _fit(seen, start, rounds, "fit", progress)
-    given = _rounded(found.values)
+    given = _rounded(found)
     outside, outside_residuals = _held_out(recordings, found, given)
     inside, inside_residuals = _cross_validated(recordings, start, rounds, folds, further, progress)
     resampled = bootstrap(found, seen, resamples, seed)
@@ -173,7 +173,7 @@ def _cross_validated(
         used = [index for index, rows in enumerate(kept) if rows.any()]
         samples: list[Samples] = [*(recordings[index].where(kept[index]) for index in used), *further]
         found = _fit(samples, start, rounds, f"fold {fold + 1} of {folds}", progress)
-        given = _rounded(found.values)
+        given = _rounded(found)
         for position, index in enumerate(used):
             for each in _residuals(recordings[index], judged[index], given, found.overheads[position]):
                 parts.setdefault((each.data_set, each.key), []).append(each)
@@ -240,10 +240,11 @@ def _devices(several: Sequence[Recording | Samples]) -> str:
     return " and ".join(dict.fromkeys(one.profile.name for one in several))
 
 
-def _rounded(values: dict[str, float]) -> dict[str, float]:
+def _rounded(found: Fit) -> dict[str, float]:
     """Values with as many digits as are worth writing down, inside their bounds."""
     return {
-        parameter.name: _snapped(values[parameter.name], parameter.lower, parameter.upper) for parameter in PARAMETERS
+        parameter.name: _snapped(found.values[parameter.name], parameter.lower, parameter.upper)
+        for parameter in found.space.parameters
     }
 
 

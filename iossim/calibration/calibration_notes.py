@@ -11,7 +11,7 @@ import numpy as np
 from iossim.calibration.fit import Fit
 from iossim.calibration.labels import check_label
 from iossim.calibration.measurement import MeasurementSet
-from iossim.calibration.parameter_space import PARAMETERS
+from iossim.calibration.parameter_space import space_of
 from iossim.calibration.plausibility import check_plausible
 from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import gpu_times
@@ -48,8 +48,9 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
                     f"{one.measured.name}: only {rows} rows of {key} to fit: they decide little, and say little of errors"
                 )
     total = sum(int(one.seen.sum()) for one in recordings)
-    if total < 2 * len(PARAMETERS):
-        notes.append(f"only {total} rows for {len(PARAMETERS)} parameters: most stay near where they started")
+    parameters = len(space_of(recordings[0].profile).parameters)
+    if total < 2 * parameters:
+        notes.append(f"only {total} rows for {parameters} parameters: most stay near where they started")
     return notes
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.kernel_times import ALONE, DeviceRates, kernel_table, time_kernels
 from iossim.calibration.measurement import Measurement
 from iossim.devices.profile import DeviceProfile
+from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate, Kernel
-from iossim.lowering.step import family
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ class CandidateTable:
     @staticmethod
     def of_measurements(profile: DeviceProfile, measurements: Sequence[Measurement]) -> CandidateTable:
         """The candidates of operators that were measured alone."""
-        lowered = (family(m.operator.op.kind).lower(m.operator.step()) for m in measurements)
+        lowered = (step_candidates(m.operator.step()) for m in measurements)
         return CandidateTable.of(profile, lowered, [Recorded.of(measurement) for measurement in measurements])
 
     def where(self, chosen: NDArray[np.bool_]) -> CandidateTable:
@@ -119,20 +119,22 @@ class Recorded:
 
     @staticmethod
     def of(measurement: Measurement) -> Recorded:
-        """From the kernels that were recorded, or from the name of the algorithm as cuDNN's enumeration has it."""
+        """From the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a processor."""
         if measurement.kernels:
             return Recorded(_from_kernels(measurement.kernels, measurement.operator.op.kind))
-        pattern = _CUDNN_ALGORITHMS.get(measurement.algorithm)
+        pattern = _ALGORITHMS.get(measurement.algorithm)
         return Recorded(re.compile(pattern) if pattern else None)
 
 
-_CUDNN_ALGORITHMS = {
+_ALGORITHMS = {
     "IMPLICIT_GEMM": r"implicit_convolve.*",
     "IMPLICIT_PRECOMP_GEMM": r"implicit_gemm_.*",
     "FFT": r"fft_tiled",
     "FFT_TILING": r"fft_tiled",
     "WINOGRAD": r"winograd_fused.*",
     "WINOGRAD_NONFUSED": r"winograd_nonfused.*",
+    "nchw": "nchw",
+    "nchwc": "nchwc",
 }
 
 

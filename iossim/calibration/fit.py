@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from iossim.calibration.host_overhead import fit_overhead
-from iossim.calibration.parameter_space import PARAMETERS, bounds, scales, to_vector, values, with_values
+from iossim.calibration.parameter_space import ParameterSpace, space_of, with_values
 from iossim.calibration.samples import Samples
 from iossim.devices.profile import DeviceProfile
 
@@ -34,8 +34,9 @@ _MOST_OVERHEAD_US = 5_000.0
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Fitted ``values`` by name, and what a bootstrap needs: the Jacobian and residuals of each sample at the optimum."""
+    """Fitted ``values`` by name, of the parameters in ``space``, and what a bootstrap needs: the Jacobian and residuals of each sample at the optimum."""
 
+    space: ParameterSpace
     values: dict[str, float]
     vector: Floats
     #: Coefficients of the host's overhead, by set.
@@ -54,17 +55,18 @@ class Fit:
     @property
     def at_bounds(self) -> tuple[str, ...]:
         """Parameters that ended at a bound: the data wants more than is plausible, or says nothing."""
-        low, high = bounds()
-        margin = 1e-3 * scales()
+        low, high = self.space.bounds()
+        margin = 1e-3 * self.space.scales()
         at = (self.vector <= low + margin) | (self.vector >= high - margin)
-        return tuple(parameter.name for parameter, is_at in zip(PARAMETERS, at.tolist(), strict=True) if is_at)
+        return tuple(name for name, is_at in zip(self.space.names, at.tolist(), strict=True) if is_at)
 
 
 def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, progress: Progress | None = None) -> Fit:
     """Fit the parameters, from those of ``start``; deterministic. ``progress`` is told evaluations and cost."""
-    origin = to_vector(start)
-    low, high = bounds()
-    width = scales()
+    space = space_of(start)
+    origin = space.to_vector(start)
+    low, high = space.bounds()
+    width = space.scales()
     count = len(origin)
     starts: list[Floats] = []
     for one in samples:
@@ -102,7 +104,8 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
         max_nfev=rounds,
     )
     return Fit(
-        values(found.x[:count]),
+        space,
+        space.values(found.x[:count]),
         found.x[:count],
         tuple(found.x[offsets[i] : offsets[i + 1]] for i in range(len(samples))),
         float(found.cost),
@@ -115,7 +118,7 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
 
 def profile_at(one: Samples, vector: Floats) -> DeviceProfile:
     """The profile of a set of samples with the parameters of a vector."""
-    return with_values(one.profile, values(vector))
+    return with_values(one.profile, space_of(one.profile).values(vector))
 
 
 def relative_errors(one: Samples, profile: DeviceProfile, overhead_us: Floats) -> list[Floats]:

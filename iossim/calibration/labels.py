@@ -18,8 +18,8 @@ from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.measurement import MeasurementError, MeasurementSet
 from iossim.calibration.residuals import gpu_times
 from iossim.calibration.samples import OperatorSamples
-from iossim.devices.compute_capability import Architecture
-from iossim.devices.load import device, device_names
+from iossim.devices.compute_capability import GPUS, Architecture
+from iossim.devices.load import device, shipped_names
 from iossim.devices.profile import DeviceProfile
 
 #: The typical factor (a median over rows) between predicted and measured time from which a label is doubted, if the
@@ -39,7 +39,7 @@ _ROWS = 120
 #: Fewer rows than this tell no device from another.
 _FEWEST = 20
 
-_AGES = {architecture: age for age, architecture in enumerate(Architecture)}
+_AGES = {architecture: age for age, architecture in enumerate(Architecture) if architecture in GPUS}
 
 
 def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool = False) -> MeasurementSet:
@@ -49,7 +49,8 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     only where the label is itself a device that ships, and labels are not to be trusted.
     """
     _check_architecture(measured, profile)
-    if trusts_labels or len(measured.measurements) < _FEWEST:
+    # A processor's set is of no GPU; which processor it is of, rows do not tell.
+    if profile.is_processor or trusts_labels or len(measured.measurements) < _FEWEST:
         return measured
     chosen = np.unique(np.linspace(0, len(measured.measurements) - 1, _ROWS).astype(int)).tolist()
     part = replace(measured, measurements=tuple(measured.measurements[index] for index in chosen))
@@ -57,7 +58,7 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     is_old = _has_only_old_kernels(measured, profile)
     if own < np.log(OLD_KERNELS_FACTOR if is_old else DOUBTFUL_FACTOR):
         return measured
-    names = [name for name in device_names() if name != profile.name]
+    names = [name for name in shipped_names() if name != profile.name]
     errors = {name: _typical_error(part, device(name)) for name in names}
     nearest = min(names, key=lambda name: errors[name])
     least = errors[nearest]
@@ -70,7 +71,7 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     is_clear = own > np.log(HOPELESS_FACTOR) or (
         own > refused and least < min(np.log(CLOSE_FACTOR), MUCH_BETTER_PART * own)
     )
-    if is_clear and profile.name in device_names():
+    if is_clear and profile.name in shipped_names():
         raise MeasurementError(
             f"measurements {measured.name}: {doubt}; is the device right? give --device {nearest}, "
             "or --trust-labels if it is"
@@ -81,6 +82,13 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
 def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> None:
     """Refuse kernels compiled for an architecture after the device's."""
     counts = _architectures(measured)
+    if profile.is_processor:
+        if counts:
+            raise MeasurementError(
+                f"measurements {measured.name}: {sum(counts.values()):,} rows ran kernels of GPUs, {profile.name} is a "
+                "processor; give the device that was measured with --device"
+            )
+        return
     newer = [name for name in _AGES if _AGES[name] > _AGES[profile.architecture] and counts[name]]
     if newer:
         raise MeasurementError(

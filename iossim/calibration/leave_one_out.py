@@ -141,6 +141,8 @@ def _chips(sets: Sequence[DeviceSet]) -> list[_Chip]:
     """Sets by chip, the board with most rows first; in the order of names."""
     by_chip: dict[tuple[str, int, int], list[DeviceSet]] = {}
     for measured, profile in sets:
+        if profile.is_processor:
+            continue  # nothing of it tells of a GPU
         sheet = profile.datasheet
         key = (sheet.compute_capability.value, profile.sm_count, sheet.fp32_lanes_per_sm.value)
         by_chip.setdefault(key, []).append((_warm(measured), profile))

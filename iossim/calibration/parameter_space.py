@@ -1,14 +1,15 @@
 """The parameters that measured kernels can determine, their bounds, and how they lie in one vector.
 
-A vector holds the fitted ones of :class:`~iossim.devices.parameters.ModelParameters`, then the two dispatch costs of
-:class:`~iossim.devices.parameters.EngineOverheads`. Parameters that measure a length (bytes, clocks, inner elements) are
-fitted by their logarithm, the others as they are.
+A vector holds the fitted ones of :class:`~iossim.devices.parameters.ModelParameters`, then, of GPUs, the two dispatch costs
+of :class:`~iossim.devices.parameters.EngineOverheads`. Parameters that measure a length (bytes, clocks, inner elements) are
+fitted by their logarithm, the others as they are. Of processors fewer parameters mean anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import exp, log
 
 import numpy as np
@@ -83,17 +84,59 @@ DISPATCH_PARAMETERS = (
 )
 PARAMETERS = (*MODEL_PARAMETERS, *DISPATCH_PARAMETERS)
 
+#: What measured calls of one thread tell of a processor.
+PROCESSOR_PARAMETERS = (
+    FittedParameter("gemm_efficiency", 0.1, 1.0),
+    FittedParameter("implicit_gemm_efficiency", 0.1, 1.0),
+    FittedParameter("depthwise_efficiency", 0.01, 1.0),
+    FittedParameter("vector_efficiency", 0.002, 1.0, True),
+    FittedParameter("overlap_norm", 1.0, 10.0),
+    FittedParameter("dram_efficiency", 0.3, 1.0),
+    FittedParameter("transform_efficiency", 0.05, 1.0),
+    FittedParameter("l2_bytes_per_clock_per_sm", 1.0, 128.0, True),
+    FittedParameter("beyond_core_cache_factor", 0.1, 1.0),
+    FittedParameter("l2_resident_fraction", 0.0, 1.0),
+    FittedParameter("kernel_gap_us", 0.5, 100.0, True),
+)
 
-def to_vector(profile: DeviceProfile) -> Floats:
-    """The profile's values of all fitted parameters, moved inside their bounds, shape ``[parameters]``."""
-    model = [p.to_vector(getattr(profile.parameters, p.name)) for p in MODEL_PARAMETERS]
-    dispatch = [p.to_vector(getattr(profile.engine, p.name)) for p in DISPATCH_PARAMETERS]
-    return np.array(model + dispatch)
+
+@dataclass(frozen=True)
+class ParameterSpace:
+    """What is fitted for a kind of device, in the order of a vector."""
+
+    parameters: tuple[FittedParameter, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def to_vector(self, profile: DeviceProfile) -> Floats:
+        """The profile's values of all fitted parameters, moved inside their bounds, shape ``[parameters]``."""
+        known = profile.parameters.model_dump() | profile.engine.model_dump()
+        return np.array([p.to_vector(known[p.name]) for p in self.parameters])
+
+    def values(self, vector: Floats) -> dict[str, float]:
+        """Each fitted parameter's value."""
+        return {p.name: p.from_vector(entry) for p, entry in zip(self.parameters, vector.tolist(), strict=True)}
+
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of a vector."""
+        pairs = [p.vector_bounds for p in self.parameters]
+        return np.array([low for low, _ in pairs]), np.array([high for _, high in pairs])
+
+    def scales(self) -> Floats:
+        """The width of each parameter's bounds."""
+        low, high = self.bounds()
+        return high - low
 
 
-def values(vector: Floats) -> dict[str, float]:
-    """Each fitted parameter's value."""
-    return {p.name: p.from_vector(entry) for p, entry in zip(PARAMETERS, vector.tolist(), strict=True)}
+GPU_SPACE = ParameterSpace(PARAMETERS)
+PROCESSOR_SPACE = ParameterSpace(PROCESSOR_PARAMETERS)
+
+
+def space_of(profile: DeviceProfile) -> ParameterSpace:
+    """The parameters that are fitted for a device."""
+    return PROCESSOR_SPACE if profile.is_processor else GPU_SPACE
 
 
 def with_values(profile: DeviceProfile, given: Mapping[str, float]) -> DeviceProfile:
@@ -106,15 +149,3 @@ def with_values(profile: DeviceProfile, given: Mapping[str, float]) -> DevicePro
             "engine": profile.engine.model_copy(update=engine),
         }
     )
-
-
-def bounds() -> tuple[Floats, Floats]:
-    """Lower and upper bounds of a vector."""
-    pairs = [p.vector_bounds for p in PARAMETERS]
-    return np.array([low for low, _ in pairs]), np.array([high for _, high in pairs])
-
-
-def scales() -> Floats:
-    """The width of each parameter's bounds."""
-    low, high = bounds()
-    return high - low

@@ -11,8 +11,8 @@ from iossim.calibration.operator import Operator
 from iossim.calibration.operator_interval import interval
 from iossim.devices.parameters import EngineOverheads
 from iossim.devices.profile import DeviceProfile
+from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate
-from iossim.lowering.step import family
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def predict(operators: Sequence[Operator], profile: DeviceProfile) -> list[Predi
 
 
 def _predict_one(operator: Operator, model: KernelModel, profile: DeviceProfile) -> Prediction:
-    chosen, prices = model.fastest(family(operator.op.kind).lower(operator.step()))
+    chosen, prices = model.fastest(step_candidates(operator.step()))
     gpu_time_us = fsum(price.alone_us for price in prices) + dispatch_us(chosen, profile.engine)
     low_us, high_us = interval(operator, gpu_time_us, profile)
     return Prediction(gpu_time_us, low_us, high_us, chosen.algorithm, tuple(kernel.name for kernel in chosen.kernels))

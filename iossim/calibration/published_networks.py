@@ -17,9 +17,9 @@ from scipy.optimize import minimize
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.measurement import MeasurementSet, StageMeasurement
-from iossim.calibration.parameter_space import FittedParameter, with_values
+from iossim.calibration.parameter_space import FittedParameter, ParameterSpace, with_values
 from iossim.calibration.samples import SequenceSamples
-from iossim.calibration.stage_price import can_be_priced, stage_us
+from iossim.calibration.stage_price import can_be_priced, recorded_engine, stage_us
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import DataSet, Provenance
 from iossim.execution.engine import Engine
@@ -42,17 +42,28 @@ SEQUENTIAL = "sequential"
 _SAMPLE = "ios_sample"
 
 #: What only concurrent schedules tell, with plausible bounds (a driver's costs are a few microseconds).
-CONCURRENCY_PARAMETERS = (
-    FittedParameter("crowding", 0.0, 0.6),
-    FittedParameter("synchronise_us", 3.0, 20.0),
-    FittedParameter("library_call_us", 2.0, 12.0),
-    FittedParameter("library_kernel_us", 1.0, 8.0),
-    FittedParameter("bare_launch_us", 3.0, 8.0),
+_GPU_SPACE = ParameterSpace(
+    (
+        FittedParameter("crowding", 0.0, 0.6),
+        FittedParameter("synchronise_us", 3.0, 20.0),
+        FittedParameter("library_call_us", 2.0, 12.0),
+        FittedParameter("library_kernel_us", 1.0, 8.0),
+        FittedParameter("bare_launch_us", 3.0, 8.0),
+    )
+)
+#: Threads call the library themselves; what is left is handing work over. Cores may share less than they have.
+_PROCESSOR_SPACE = ParameterSpace(
+    (FittedParameter("crowding", 0.0, 1.0), FittedParameter("synchronise_us", 0.5, 200.0))
 )
 _PRIOR_WEIGHT = 0.02
 _STAGES_COUNT = 10.0
 _ROUNDS = 4
 _STEPS = 150
+
+
+def concurrency_space(profile: DeviceProfile) -> ParameterSpace:
+    """The parameters that :func:`fit_concurrency` fits for a device."""
+    return _PROCESSOR_SPACE if profile.is_processor else _GPU_SPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +112,7 @@ def fit_concurrency(
 ) -> DeviceProfile:
     """The profile with the parameters of concurrency fitted; itself where nothing tells them.
 
-    Fitted are the concurrent stages of ``measured`` sets, by the graph engine, and, if ``published`` figures may be used,
+    Fitted are the concurrent stages of ``measured`` sets, as they were recorded, and, if ``published`` figures may be used,
     those of the profile's device. Least squares of relative errors, by Nelder and Mead's method on schedules that are found
     anew in each of a few rounds; a weak prior toward the values that the profile has. The provenance tells what they were
     fitted to.
@@ -110,19 +121,18 @@ def fit_concurrency(
     stages = [stage for one in measured for stage in _concurrent(one)]
     if not networks and not stages:
         return profile
-    start = _values(profile)
-    low = np.array([p.lower for p in CONCURRENCY_PARAMETERS])
-    high = np.array([p.upper for p in CONCURRENCY_PARAMETERS])
+    space = concurrency_space(profile)
+    start = space.to_vector(profile)
+    low, high = space.bounds()
     found = start
     for number in range(_ROUNDS):
         progress("schedules", number, _ROUNDS)
-        schedules = _schedules(networks, _with(profile, found))
+        schedules = _schedules(networks, with_values(profile, space.values(found)))
 
         def cost(vector: Floats, schedules: Sequence[tuple[Network, Schedule, float]] = schedules) -> float:
             inside = np.clip(vector, low, high)
-            errors = np.append(
-                _errors(schedules, _with(profile, inside)), _stage_errors(stages, _with(profile, inside))
-            )
+            tried = with_values(profile, space.values(inside))
+            errors = np.append(_errors(schedules, tried), _stage_errors(stages, tried))
             prior = _PRIOR_WEIGHT * (inside - start) / (high - low)
             outside = (vector - inside) / (high - low)
             return float(np.sum(errors**2) + np.sum(prior**2) + np.sum(outside**2))
@@ -136,7 +146,7 @@ def fit_concurrency(
         )
         found = np.clip(result.x, low, high)
     progress("schedules", _ROUNDS, _ROUNDS)
-    fitted = _with(profile, np.round(found, 4))
+    fitted = with_values(profile, space.values(np.round(found, 4)))
     provenance = _provenance(profile, _counts(networks, measured), found)
     return fitted.model_copy(update={"provenance": provenance})
 
@@ -168,7 +178,7 @@ def _provenance(profile: DeviceProfile, data_sets: Sequence[DataSet], found: Flo
     devices = " and ".join(dict.fromkeys(one.device for one in data_sets))
     at_bounds = [
         parameter.name
-        for parameter, value in zip(CONCURRENCY_PARAMETERS, found.tolist(), strict=True)
+        for parameter, value in zip(concurrency_space(profile).parameters, found.tolist(), strict=True)
         if min(value - parameter.lower, parameter.upper - value) < 1e-3 * (parameter.upper - parameter.lower)
     ]
     return own.model_copy(
@@ -187,21 +197,11 @@ def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) ->
     for stage in stages:
         precision = stage.groups[0][0].precision
         if precision not in models:
-            models[precision] = SimulatorCostModel(profile, precision, Engine.GRAPH)
+            models[precision] = SimulatorCostModel(profile, precision, recorded_engine(profile))
         errors.append(stage_us(stage.groups, models[precision]) / stage.latency_us - 1.0)
     scale = min(1.0, (_STAGES_COUNT / max(1, len(errors))) ** 0.5)
     scaled: Floats = np.array(errors, dtype=np.float64) * scale
     return scaled
-
-
-def _values(profile: DeviceProfile) -> Floats:
-    known = {**profile.parameters.model_dump(), **profile.engine.model_dump()}
-    return np.array([known[parameter.name] for parameter in CONCURRENCY_PARAMETERS], dtype=np.float64)
-
-
-def _with(profile: DeviceProfile, vector: Floats) -> DeviceProfile:
-    names = (parameter.name for parameter in CONCURRENCY_PARAMETERS)
-    return with_values(profile, dict(zip(names, vector.tolist(), strict=True)))
 
 
 def _model(profile: DeviceProfile) -> SimulatorCostModel:

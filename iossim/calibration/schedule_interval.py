@@ -33,7 +33,8 @@ from iossim.calibration.parameter_space import with_values
 from iossim.cost.model import CostModel
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.lowering.step import Step, family
+from iossim.lowering.candidates import step_candidates
+from iossim.lowering.step import Step
 from iossim.lowering.unit import merged_step, unit_steps
 from iossim.schedule.schedule import Schedule, Stage
 
@@ -158,7 +159,7 @@ class ScheduleErrors:
         if not steps:
             return
         flat = [step for several in steps.values() for step in several]
-        lowered = [family(step.op.kind).lower(step) for step in flat]
+        lowered = [step_candidates(step) for step in flat]
         table = CandidateTable.of(self._profile, lowered)
         own_us = _fastest_us(table, self._profile)
         moved = np.array([_fastest_us(table, one) for one in self._resampled]).reshape(

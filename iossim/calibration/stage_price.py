@@ -10,6 +10,8 @@ import numpy as np
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.measurement import StageMeasurement
 from iossim.calibration.operator import Operator
+from iossim.devices.profile import DeviceProfile
+from iossim.execution.engine import Engine
 from iossim.ir.builder import GraphBuilder
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
@@ -40,6 +42,11 @@ def stage_us(groups: Sequence[Sequence[Operator]], model: SimulatorCostModel) ->
     several = len(groups) > 1
     around_us = model.price_boundary(False, several) + model.price_boundary(several, False)
     return float(model.price_stages(batch)[0]) + around_us
+
+
+def recorded_engine(profile: DeviceProfile) -> Engine:
+    """How recorded stages were run: GPUs replay graphs, a processor hands work to threads and waits for them."""
+    return Engine.PAPER if profile.is_processor else Engine.GRAPH
 
 
 def can_be_priced(stage: StageMeasurement) -> bool:

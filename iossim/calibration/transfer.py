@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.measurement import MeasurementError, MeasurementSet
-from iossim.calibration.parameter_space import PARAMETERS, bounds, scales, to_vector, values, with_values
+from iossim.calibration.parameter_space import GPU_SPACE, PARAMETERS, with_values
 from iossim.calibration.plausibility import check_plausible
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.profile import DeviceProfile
@@ -88,8 +88,8 @@ FEWEST_SAMPLES = 3
 
 def neutral(profile: DeviceProfile) -> DeviceProfile:
     """The profile with parameters that know no device."""
-    low, high = bounds()
-    middle = values((low + high) / 2)
+    low, high = GPU_SPACE.bounds()
+    middle = GPU_SPACE.values((low + high) / 2)
     # No throttling: that of any board is not known yet.
     caps = dict.fromkeys(CAPS, facts_of(profile).peak_gflops_per_watt)
     chosen = {name: NEUTRAL.get(name, caps.get(name, value)) for name, value in middle.items()}
@@ -101,14 +101,14 @@ def facts_of(profile: DeviceProfile) -> BoardFacts:
     sheet = profile.datasheet
     return BoardFacts(
         sheet.compute_capability.value,
-        1e3 * profile.fp32_tflops / sheet.board_power_w.value,
+        1e3 * profile.fp32_tflops / profile.board_power_w,
         sheet.fp32_lanes_per_sm.value,
     )
 
 
 def donor(profile: DeviceProfile, boards: Sequence[str] = (), fitted: Mapping[str, float] | None = None) -> Donor:
     """A calibrated profile as a donor; ``fitted`` are other values than its own."""
-    own = fitted if fitted is not None else values(to_vector(profile))
+    own = fitted if fitted is not None else GPU_SPACE.values(GPU_SPACE.to_vector(profile))
     return Donor(
         boards=list(boards) or [profile.name],
         compute_capability=profile.datasheet.compute_capability.value,
@@ -124,7 +124,7 @@ def transferred(profile: DeviceProfile, donors: Sequence[Donor]) -> DeviceProfil
 
 def donor_spread(donors: Sequence[Donor]) -> Floats:
     """Prior width of each parameter of a vector: how far donors lie apart, bounded to what is worth considering."""
-    width = scales()
+    width = GPU_SPACE.scales()
     least = _LEAST_WIDTH * width
     if len(donors) < 2:
         return 0.1 * width
@@ -157,10 +157,10 @@ def refine(profile: DeviceProfile, samples: MeasurementSet, donors: Sequence[Don
 
 def refined_values(profile: DeviceProfile, samples: OperatorSamples, donors: Sequence[Donor]) -> dict[str, float]:
     """The fitted parameters most probable after ``samples``; see the module."""
-    origin = to_vector(profile)
-    low, high = bounds()
+    origin = GPU_SPACE.to_vector(profile)
+    low, high = GPU_SPACE.bounds()
     width = donor_spread(donors)
-    names = [parameter.name for parameter in PARAMETERS]
+    names = GPU_SPACE.names
     factor_of = {
         "arithmetic": np.array([name in ARITHMETIC or name in CAPS for name in names]),
         "memory": np.array([name in MEMORY for name in names]),
@@ -178,7 +178,7 @@ def refined_values(profile: DeviceProfile, samples: OperatorSamples, donors: Seq
 
     def residuals(entries: Floats) -> Floats:
         overhead = np.abs(entries[count + factors :])
-        candidate = with_values(profile, values(vector_of(entries)))
+        candidate = with_values(profile, GPU_SPACE.values(vector_of(entries)))
         parts = relative_errors(samples, candidate, samples.basis @ overhead)
         return np.concatenate(
             [*(part / _MODEL_ERROR for part in parts), entries[: count + factors], np.diff(overhead) / _DRIFT_US]
@@ -197,4 +197,4 @@ def refined_values(profile: DeviceProfile, samples: OperatorSamples, donors: Seq
         diff_step=_STEP,
         max_nfev=_ROUNDS,
     )
-    return values(vector_of(found.x))
+    return GPU_SPACE.values(vector_of(found.x))

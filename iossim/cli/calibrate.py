@@ -182,9 +182,10 @@ def _to_json(found: Calibration, profile: DeviceProfile, path: Path) -> dict[str
 
 def _rows(profile: DeviceProfile, is_concurrency_fitted: bool) -> list[dict[str, float | str | bool | None]]:
     """The parameters that a fit may change, their spread (None where no resample tells it) and bounds."""
-    from iossim.calibration.parameter_space import PARAMETERS
-    from iossim.calibration.published_networks import CONCURRENCY_PARAMETERS
+    from iossim.calibration.parameter_space import space_of
+    from iossim.calibration.published_networks import concurrency_space
 
+    of_kernels, of_stages = space_of(profile).parameters, concurrency_space(profile).parameters
     values = profile.parameters.model_dump() | profile.engine.model_dump()
     return [
         {
@@ -195,9 +196,9 @@ def _rows(profile: DeviceProfile, is_concurrency_fitted: bool) -> list[dict[str,
             "upper": parameter.upper,
             "unidentified": parameter.name in profile.provenance.unidentified,
             "at_bound": parameter.name in profile.provenance.at_bounds,
-            "fitted": parameter in PARAMETERS or is_concurrency_fitted,
+            "fitted": parameter in of_kernels or is_concurrency_fitted,
         }
-        for parameter in (*PARAMETERS, *CONCURRENCY_PARAMETERS)
+        for parameter in (*of_kernels, *of_stages)
     ]
 
 

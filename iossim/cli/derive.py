@@ -101,5 +101,5 @@ def _summary(profile: DeviceProfile) -> str:
     return (
         f"{profile.name}: {profile.architecture}, {profile.sm_count} SMs at {profile.boost_clock_ghz:g} GHz, "
         f"{profile.fp32_tflops:.1f} fp32 TFLOP/s, {profile.dram_bandwidth_gbps:g} GB/s, "
-        f"{sheet.l2_bytes.value / (1 << 20):g} MiB L2, {sheet.board_power_w.value:g} W\n{profile.provenance.note}"
+        f"{sheet.l2_bytes.value / (1 << 20):g} MiB L2, {profile.board_power_w:g} W\n{profile.provenance.note}"
     )

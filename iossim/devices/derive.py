@@ -50,6 +50,8 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
     ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``; None where it is not given. Raises DeviceError where one
     cannot be right.
     """
+    if like.is_processor:
+        raise DeviceError(f"{like.name} is a processor; give a GPU with --like, from: {', '.join(device_names())}")
     if not _NAME.fullmatch(name):
         raise DeviceError(f"device name {name!r}: use letters, digits, dots, dashes and underscores")
     if name in device_names():

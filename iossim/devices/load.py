@@ -1,4 +1,4 @@
-"""Find and read device profiles: a name of ``hw_profiles``, or a file."""
+"""Find and read device profiles: a name of ``hw_profiles``, this machine's processor, or a file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iossim.devices.compute_capability import PROCESSOR
 from iossim.errors import DeviceError, did_you_mean
 from iossim.user_files import read_text
 
@@ -16,6 +17,13 @@ _FOLDER = "iossim.hw_profiles"
 
 
 def device_names() -> list[str]:
+    """The devices that iossim ships, sorted, and this machine's processor if its profile is there."""
+    from iossim.devices.host_processor import host_processor_path
+
+    return [*shipped_names(), *[PROCESSOR] * host_processor_path().exists()]
+
+
+def shipped_names() -> list[str]:
     """The devices that iossim ships, sorted."""
     return sorted(
         entry.name.removesuffix(".yaml")
@@ -25,7 +33,10 @@ def device_names() -> list[str]:
 
 
 def device(name_or_path: str) -> DeviceProfile:
-    """The profile of a shipped device, or of a YAML file; raises DeviceError naming the file and the field at fault."""
+    """The profile of a shipped device, of this machine's processor (``cpu``), or of a YAML file.
+
+    Raises DeviceError naming the file and the field at fault.
+    """
     if not isinstance(name_or_path, str | Path):
         raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, device_names())}")
     path = Path(name_or_path)
@@ -34,6 +45,10 @@ def device(name_or_path: str) -> DeviceProfile:
         return parse(
             read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), str(path)
         )
+    if name_or_path == PROCESSOR:
+        from iossim.devices.host_processor import load_host_processor
+
+        return load_host_processor()
     names = device_names()
     if name_or_path not in names:
         raise DeviceError(

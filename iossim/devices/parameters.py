@@ -87,6 +87,8 @@ class ModelParameters(Value):
     sustained_gflops_per_watt: float = Field(gt=0)
     #: The same of library matrix products, which draw more power.
     gemm_sustained_gflops_per_watt: float = Field(gt=0)
+    #: Between a processor's core and what lies beyond its own cache: bandwidth over that within. 1 on GPUs.
+    beyond_core_cache_factor: float = Field(gt=0, le=1)
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
     crowding: float = Field(ge=0)
 
@@ -153,6 +155,7 @@ _VOLTA = ModelParameters(
     stream_ramp_us=1.0,
     sustained_gflops_per_watt=1000.0,
     gemm_sustained_gflops_per_watt=1000.0,
+    beyond_core_cache_factor=1.0,
     crowding=0.219,
 )
 
@@ -161,6 +164,29 @@ _TURING = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 75.0, "gemm_sus
 # An SM of 192 lanes and 4 schedulers keeps its lanes busy only with two instructions of a warp at a time.
 _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
 _AMPERE = _VOLTA
+
+# A core hides its own latency and starts without a ramp; what a unit costs besides its work is the gap.
+_CPU = _VOLTA.model_copy(
+    update={
+        "gemm_efficiency": 0.8,
+        "implicit_gemm_efficiency": 0.88,
+        "depthwise_efficiency": 0.39,
+        "vector_efficiency": 0.044,
+        "latency_hiding_warps": 1.0,
+        "block_prologue_clocks": 0.0,
+        "gemm_prologue_clocks": 0.0,
+        "wave_quantisation": 1.0,
+        "overlap_norm": 1.95,
+        "dram_efficiency": 0.9,
+        "transform_efficiency": 0.215,
+        "l2_bytes_per_clock_per_sm": 29.0,
+        "beyond_core_cache_factor": 0.34,
+        "kernel_gap_us": 2.9,
+        "transform_ramp_us": 0.0,
+        "stream_ramp_us": 0.0,
+        "crowding": 0.02,
+    }
+)
 
 #: Defaults by architecture. Volta, Turing and Pascal are set against measured kernels (Volta against networks too);
 #: the others take the nearest of these.
@@ -174,9 +200,10 @@ ARCHITECTURE_PARAMETERS: dict[Architecture, ModelParameters] = {
     Architecture.ADA: _AMPERE,
     Architecture.HOPPER: _AMPERE,
     Architecture.BLACKWELL: _AMPERE,
+    Architecture.CPU: _CPU,
 }
 
-#: Defaults of every device: they belong to the host and the driver.
+#: Defaults of every GPU: they belong to the host and the driver.
 ENGINE_OVERHEADS = EngineOverheads(
     dispatch_us=6.0,
     dispatch_kernel_us=2.0,
@@ -189,3 +216,23 @@ ENGINE_OVERHEADS = EngineOverheads(
     fork_us=1.5,
     join_us=1.5,
 )
+
+#: Defaults of every processor. The thread of a stream calls the library itself: a call is part of the work (the gap), and
+#: nothing is issued ahead. What a synchronisation costs is handing work to the threads and waiting for them.
+PROCESSOR_OVERHEADS = EngineOverheads(
+    dispatch_us=0.0,
+    dispatch_kernel_us=0.0,
+    library_call_us=0.0,
+    library_kernel_us=0.0,
+    bare_launch_us=0.0,
+    event_us=0.0,
+    synchronise_us=10.0,
+    graph_gap_factor=1.0,
+    fork_us=10.0,
+    join_us=10.0,
+)
+
+
+def engine_overheads(architecture: Architecture) -> EngineOverheads:
+    """The default overheads of an architecture."""
+    return PROCESSOR_OVERHEADS if architecture is Architecture.CPU else ENGINE_OVERHEADS

@@ -7,12 +7,19 @@ from typing import Any, Generic, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from iossim.devices.compute_capability import LIMITS, Architecture, MultiprocessorLimits
+from iossim.devices.compute_capability import (
+    LIMITS,
+    PROCESSOR,
+    Architecture,
+    MultiprocessorLimits,
+    limits_of,
+)
 from iossim.devices.parameters import (
     ARCHITECTURE_PARAMETERS,
     ENGINE_OVERHEADS,
     EngineOverheads,
     ModelParameters,
+    engine_overheads,
 )
 from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.devices.transfer import BoardFacts, transferred_defaults
@@ -30,7 +37,10 @@ class Fact(Value, Generic[T]):
 
 
 class Datasheet(Value):
-    """What the vendor prints about the device."""
+    """What the vendor prints about the device; of a processor, what it says of itself and what was measured.
+
+    A processor's cores are its SMs, the lanes of its vector units those of an SM, its last-level cache its L2.
+    """
 
     compute_capability: Fact[str]
     sm_count: Fact[int]
@@ -39,7 +49,10 @@ class Datasheet(Value):
     dram_bandwidth_gbps: Fact[float]
     dram_bytes: Fact[int]
     l2_bytes: Fact[int]
-    board_power_w: Fact[float]
+    #: The largest cache that a core has to itself; of processors only.
+    core_cache_bytes: Fact[int] | None = None
+    #: Of GPUs; a processor's limits nothing here.
+    board_power_w: Fact[float] | None = None
     #: The printed fp32 peak, to check the other facts by; the model derives its own.
     fp32_tflops: Fact[float]
     #: Dense peaks of matrix products at other precisions: tensor cores, packed-half or dot-product instructions. A
@@ -59,9 +72,18 @@ class Datasheet(Value):
     @field_validator("compute_capability")
     @classmethod
     def _known_capability(cls, fact: Fact[str]) -> Fact[str]:
-        if fact.value not in LIMITS:
-            raise ValueError(f"unknown compute capability {fact.value!r}; known: {', '.join(LIMITS)}")
+        if limits_of(fact.value) is None:
+            raise ValueError(f"unknown compute capability {fact.value!r}; known: {', '.join((*LIMITS, PROCESSOR))}")
         return fact
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        is_processor = self.compute_capability.value == PROCESSOR
+        if self.board_power_w is None and not is_processor:
+            raise ValueError("board_power_w is missing: a GPU needs it")
+        if (self.core_cache_bytes is None) is is_processor:
+            raise ValueError("core_cache_bytes is a fact of processors, which need it")
+        return self
 
     @field_validator("reduced_precision_tflops")
     @classmethod
@@ -111,14 +133,15 @@ class DeviceProfile(Value):
             return data
         filled = dict(data)
         try:
-            limits = LIMITS[data["datasheet"]["compute_capability"]["value"]]
+            limits = limits_of(data["datasheet"]["compute_capability"]["value"])
         except (KeyError, TypeError):
-            # The fact is missing or wrong: its own validation says so. Any architecture's defaults do meanwhile.
-            limits = LIMITS["7.0"]
+            limits = None
+        # The fact is missing or wrong: its own validation says so. Any architecture's defaults do meanwhile.
+        architecture = limits.architecture if limits else Architecture.VOLTA
         transferred = _transferred(data)
         for name, default in (
-            ("parameters", ARCHITECTURE_PARAMETERS[limits.architecture]),
-            ("engine", ENGINE_OVERHEADS),
+            ("parameters", ARCHITECTURE_PARAMETERS[architecture]),
+            ("engine", engine_overheads(architecture)),
         ):
             given = data.get(name, {})
             if isinstance(given, dict):
@@ -144,11 +167,24 @@ class DeviceProfile(Value):
     @property
     def limits(self) -> MultiprocessorLimits:
         """What one SM can hold."""
-        return LIMITS[self.datasheet.compute_capability.value]
+        limits = limits_of(self.datasheet.compute_capability.value)
+        assert limits is not None, "the datasheet is validated"
+        return limits
 
     @property
     def architecture(self) -> Architecture:
         return self.limits.architecture
+
+    @property
+    def is_processor(self) -> bool:
+        """Whether this is a processor, not a GPU."""
+        return self.architecture is Architecture.CPU
+
+    @property
+    def board_power_w(self) -> float:
+        """What limits sustained arithmetic; inf where nothing is known to."""
+        fact = self.datasheet.board_power_w
+        return fact.value if fact else float("inf")
 
     @property
     def sm_count(self) -> int:

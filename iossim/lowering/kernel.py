@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from iossim.devices.compute_capability import Architecture
+from iossim.devices.compute_capability import GPUS, Architecture
 from iossim.ir.types import Precision
 
 
@@ -31,6 +31,11 @@ class WorkClass(StrEnum):
     FILTER_TRANSFORM = "filter_transform"  #: weights to the Winograd or frequency domain
     TILE_GENERATION = "tile_generation"  #: weights to the tiles of one-kernel Winograd
     INDEX = "index"  #: a table of offsets: a launch and no work to speak of
+    CORE_PRODUCT = "core_product"  #: on a core: matrix product, and convolution by one
+    CORE_BLOCKED = "core_blocked"  #: convolution in blocks of channels, into and out of which tensors are reordered
+    CORE_BLOCKED_WINDOW = "core_blocked_window"  #: the same of windows over each channel: depthwise and pooling
+    CORE_WINDOW = "core_window"  #: pooling as tensors lie
+    CORE_STREAM = "core_stream"  #: element-wise and copies
 
 
 class Panels(NamedTuple):
@@ -81,7 +86,7 @@ class Candidate:
     """One way to run an op: kernels one after another in one stream.
 
     ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures`` are
-    those whose libraries have these kernels, None for all.
+    those whose libraries have these kernels, None for all GPUs.
     """
 
     algorithm: str
@@ -92,7 +97,7 @@ class Candidate:
 
     def runs_on(self, architecture: Architecture) -> bool:
         """Whether the libraries for an architecture have the kernels."""
-        return self.architectures is None or architecture in self.architectures
+        return architecture in (GPUS if self.architectures is None else self.architectures)
 
 
 def ceil_div(count: int, size: int) -> int:

@@ -17,6 +17,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network, Unit
 from iossim.ir.types import TensorType
+from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate
 from iossim.lowering.step import Operand, Role, Step, family
 
@@ -27,13 +28,13 @@ StepCandidates = tuple[tuple[Candidate, ...], ...]
 
 def lower_unit(network: Network, unit: Unit) -> StepCandidates:
     """For each step of a unit, in execution order, the candidates that it may run as; none for a unit of views."""
-    return tuple(tuple(family(step.op.kind).lower(step)) for step in unit_steps(network, unit))
+    return tuple(tuple(step_candidates(step)) for step in unit_steps(network, unit))
 
 
 def lower_merged(network: Network, units: Sequence[int]) -> StepCandidates:
     """The candidates of several units as one stacked convolution; raises ScheduleError where they do not merge."""
     step = merged_step(network, units)
-    return (tuple(family(step.op.kind).lower(step)),)
+    return (tuple(step_candidates(step)),)
 
 
 def merged_step(network: Network, units: Sequence[int]) -> Step:

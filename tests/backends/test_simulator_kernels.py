@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.devices.load import device, device_names
+from iossim.devices.load import device, shipped_names
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.lowering.kernel import Kernel, Panels, WorkClass
@@ -63,7 +63,7 @@ def test_more_of_anything_never_slows_a_kernel(kernel: Kernel, name: str, factor
 
 # The first example may wait for a compiler.
 @settings(deadline=None)
-@given(kernels, st.sampled_from(sorted(device_names())))
+@given(kernels, st.sampled_from(sorted(shipped_names())))
 def test_demands_are_fractions_of_the_device(kernel: Kernel, name: str) -> None:
     profile = device(name)
     price = KernelModel(profile).price(kernel)

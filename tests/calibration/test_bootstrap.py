@@ -10,7 +10,7 @@ from synthetic import TRUTH, measured, true_profile
 
 from iossim.calibration.bootstrap import Bootstrap, bootstrap
 from iossim.calibration.fit import Fit, fit
-from iossim.calibration.parameter_space import PARAMETERS, bounds
+from iossim.calibration.parameter_space import GPU_SPACE
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.load import device
 
@@ -70,7 +70,7 @@ def test_truth_lies_within(resampled: Bootstrap) -> None:
 
 
 def test_inside_bounds_and_deterministic(samples: OperatorSamples, found: Fit, resampled: Bootstrap) -> None:
-    low, high = bounds()
+    low, high = GPU_SPACE.bounds()
     assert (resampled.vectors >= low).all()
     assert (resampled.vectors <= high).all()
     np.testing.assert_array_equal(bootstrap(found, [samples], 3).vectors, resampled.vectors[:3])
@@ -81,5 +81,5 @@ def test_what_no_row_shows_is_unidentified(resampled: Bootstrap) -> None:
     """No row is a transform of weights alone, and none is so large that address translation misses."""
     assert "translation_reach_bytes" in resampled.unidentified
     assert "gemm_efficiency" not in resampled.unidentified
-    index = [parameter.name for parameter in PARAMETERS].index("gemm_efficiency")
+    index = GPU_SPACE.names.index("gemm_efficiency")
     assert resampled.prior_part[index] < 0.1

@@ -11,7 +11,7 @@ import pytest
 from iossim.calibration.leave_one_out import draw, leave_one_out, transfer_table
 from iossim.calibration.measurement import Header, Measurement, MeasurementError, MeasurementSet
 from iossim.calibration.operator_kinds import read_record
-from iossim.calibration.parameter_space import PARAMETERS, to_vector, with_values
+from iossim.calibration.parameter_space import GPU_SPACE, PARAMETERS, with_values
 from iossim.calibration.predict import predict
 from iossim.calibration.transfer import donor, donor_spread, neutral, refine, transferred
 from iossim.calibration.validation.data_sets import read_data_sets
@@ -73,7 +73,7 @@ def test_transferred_parameters_lie_among_those_of_the_calibrated() -> None:
 def test_a_neutral_profile_knows_only_the_datasheet() -> None:
     one = neutral(device("t4"))
     other = neutral(with_values(device("t4"), {"gemm_efficiency": 0.3, "sustained_gflops_per_watt": 33.0}))
-    assert np.array_equal(to_vector(one), to_vector(other))
+    assert np.array_equal(GPU_SPACE.to_vector(one), GPU_SPACE.to_vector(other))
 
 
 @pytest.mark.parametrize("overhead_us", [0.0, 150.0])

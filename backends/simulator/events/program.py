@@ -17,6 +17,7 @@ from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Sy
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.lowering.families.streaming import copy_candidate
+from iossim.lowering.processor import processor_copy
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.batch import Strategy
 
@@ -95,7 +96,7 @@ class KernelLibrary:
 
     def copy(self, moved: TensorType) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
-        return self._kernels(((copy_candidate(moved),),))
+        return self._kernels(((copy_candidate(moved), processor_copy(moved)),))
 
     def _kernels(self, steps: StepCandidates) -> tuple[IssuedKernel, ...]:
         kernels: list[IssuedKernel] = []

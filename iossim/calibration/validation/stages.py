@@ -1,6 +1,7 @@
 """Measured stages, groups of operators that ran at the same time, against their prices.
 
-Such recordings replay CUDA graphs: stages are priced by the graph engine, their fork and join included.
+Recordings on GPUs replay CUDA graphs: stages are priced by the graph engine, their fork and join included. On processors
+they are by the paper engine, with a synchronisation before and behind those of several groups.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.accuracy import Accuracy
 from iossim.calibration.measurement import MeasurementSet
-from iossim.calibration.stage_price import can_be_priced, stage_us
+from iossim.calibration.stage_price import can_be_priced, recorded_engine, stage_us
 from iossim.devices.profile import DeviceProfile
-from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 
 Floats = NDArray[np.float64]
@@ -86,7 +86,7 @@ def evaluate_stages(measured: MeasurementSet, profile: DeviceProfile) -> StageEv
     for stage in chosen:
         precision = stage.groups[0][0].precision
         if precision not in models:
-            models[precision] = SimulatorCostModel(profile, precision, Engine.GRAPH)
+            models[precision] = SimulatorCostModel(profile, precision, recorded_engine(profile))
         predicted.append(stage_us(stage.groups, models[precision]))
         in_one_stream = [operator for group in stage.groups for operator in group]
         serial.append(stage_us([in_one_stream], models[precision]))

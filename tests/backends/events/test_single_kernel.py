@@ -34,7 +34,8 @@ def network_kernels() -> list[Kernel]:
             for candidates in lower_unit(network, unit):
                 for candidate in candidates:
                     assert isinstance(candidate, Candidate)
-                    kernels.update(dict.fromkeys(candidate.kernels))
+                    if candidate.runs_on(V100.architecture):
+                        kernels.update(dict.fromkeys(candidate.kernels))
     return list(kernels)
 
 
