@@ -31,7 +31,9 @@ Data = Annotated[
 ]
 Parts = Annotated[
     list[str] | None,
-    typer.Option("--part", metavar="NAME", help="Only operators, networks, engines or transfer; may be repeated."),
+    typer.Option(
+        "--part", metavar="NAME", help="Only operators, networks, measured, engines or transfer; may be repeated."
+    ),
 ]
 Quick = Annotated[
     bool,
@@ -54,7 +56,7 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with published networks, of one engine with the other's.
+    """Compare predictions with measured operators, with published and measured networks, of one engine with the other's.
 
     Transfer leaves each measured device out in turn, and predicts it from the others.
     """

@@ -21,6 +21,7 @@ from iossim.calibration.validation.operators import OperatorEvaluation
 from iossim.calibration.validation.report import ValidationReport, sampled_rows
 from iossim.calibration.validation.stages import StageEvaluation
 from iossim.reporting.console import Cell, Column, records_table
+from iossim.reporting.measured_networks_table import measured_networks_summary, measured_networks_table
 
 
 def accuracy_tables(report: ValidationReport) -> RenderableType:
@@ -41,6 +42,12 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
         )
     for networks in report.networks:
         parts += _networks(networks)
+    for measured in report.measured:
+        parts += _titled(
+            f"networks measured on {measured.device} ({measured.source})",
+            _without_wrapped_numbers(measured_networks_table(measured)),
+            *measured_networks_summary(measured),
+        )
     if report.engines:
         parts += _titled(
             f"event-driven engine against analytic prices: stages of {report.engines[0].network}, %",

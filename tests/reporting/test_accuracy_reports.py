@@ -14,11 +14,13 @@ from iossim.calibration.measurement import Header, Measurement, MeasurementSet
 from iossim.calibration.operator_kinds import parse_description
 from iossim.calibration.residuals import Residuals
 from iossim.calibration.validation.engines import EngineAgreement
+from iossim.calibration.validation.measured_networks import MeasuredEvaluation, MeasuredLatency, NetworkRun
 from iossim.calibration.validation.networks import NetworkEvaluation, NetworkLatency, SchedulerOrder
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.calibration.validation.report import ValidationReport
 from iossim.calibration.validation.stages import StageEvaluation
 from iossim.devices.load import device
+from iossim.execution.backend import Samples
 from iossim.reporting.accuracy_tables import accuracy_tables
 
 DEVICE = "v100-sxm2"
@@ -36,6 +38,13 @@ def latency(scheduler: str, high_us: float) -> NetworkLatency:
     return NetworkLatency("squeezenet", 1, scheduler, 900.0, 1000.0, 800.0, high_us, 1.0, 1.1)
 
 
+def measured_latency(name: str, predicted_us: float | None = None) -> MeasuredLatency:
+    fields = {"model": "squeezenet", "batch": 1, "dtype": "fp32", "engine": "graph", "backend": "cupy_cudnn"}
+    run = NetworkRun.of(Samples((1000.0,)), name=name, **fields)
+    bounds = (None, None) if predicted_us is None else (700.0, 900.0)
+    return MeasuredLatency(run, predicted_us, *bounds, None if predicted_us is None else 1.0, 1.0)
+
+
 @pytest.fixture(scope="module")
 def report() -> ValidationReport:
     """Few and many rows, a figure outside its interval, an order that is wrong, stages that were sampled."""
@@ -47,7 +56,11 @@ def report() -> ValidationReport:
     conv = Residuals("conv.t4", "conv", 1.25 * np.linspace(10.0, 400.0, 120), np.linspace(10.0, 400.0, 120))
     transfer = LeaveOneOut((LeftOut("t4", "t4", conv, conv), LeftOut("p4", "p4", conv)), (), 20, 0)
     operators = (evaluation(3), evaluation(80))
-    return ValidationReport(operators, (stages,), (networks,), (agreement,), transfer, ("something was left out",))
+    measured = MeasuredEvaluation(
+        DEVICE, "made", (measured_latency("sequential", 800.0), measured_latency("torch-eager"))
+    )
+    notes = ("something was left out",)
+    return ValidationReport(operators, (stages,), (networks,), (measured,), (agreement,), transfer, notes)
 
 
 def test_tables(report: ValidationReport) -> None:
@@ -60,6 +73,10 @@ def test_tables(report: ValidationReport) -> None:
     assert "wrong: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%" in text
     assert "1 of 2 figures in their intervals" in text
     assert "pairs 2 0.0 0.0" in text
+    assert "squeezenet, batch 1, graph engine, cupy_cudnn" in text
+    assert "sequential 0.800 0.700 0.900 1.000 -20.0 1.00 1.00" in text
+    assert "torch-eager - - - 1.000 - - 1.00" in text
+    assert "error: mean 20.0%, bias -20.0%; 0 of 1 latencies in their intervals" in text
     assert "conv, from datasheet facts: mean 25.0, worst 25.0; with 20 samples: mean 25.0, worst 25.0" in text
     assert "note: something was left out" in text
 

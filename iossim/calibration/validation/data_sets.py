@@ -13,6 +13,7 @@ from iossim.calibration.measurement import MeasurementSet
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.plausibility import check_plausible
 from iossim.calibration.text_files import read_file
+from iossim.calibration.validation.measured_networks import measured_network_files
 from iossim.devices.load import device, device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError
@@ -67,7 +68,7 @@ def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[Devi
                 sets.append((measured, profile))
             elif chosen is None:
                 notes.append(f"{path}: of {measured.device}, which has no profile; give one with --device FILE.yaml")
-        if not found and places is not None:
+        if not found and places is not None and not measured_network_files([place]):
             raise OptionError(f"--data {place}: no file in the folder is of measurements; give another")
     return DataSets(tuple(sets), tuple(notes))
 
@@ -84,9 +85,9 @@ def _profile(
 
 
 def _files(place: Path) -> list[Path]:
-    """The file itself, or the files of a folder that look like measurements, by path."""
+    """The file itself, or the files of a folder that look like measurements, by path; none of measured networks."""
     if not place.is_dir():
-        return [place]
+        return [] if measured_network_files([place]) else [place]
     files = [path for path in sorted(place.rglob("*")) if path.is_file() and path.name.endswith(_SUFFIXES)]
     return [path for path in files if _is_measurements(path)]
 

@@ -8,7 +8,7 @@ counts: that of the newest measurement.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from iossim.calibration.accuracy import Accuracy
 from iossim.calibration.measurement import MeasurementError
 from iossim.calibration.schedule_interval import ScheduleErrors
 from iossim.calibration.text_files import read_file
+from iossim.devices.load import device, device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import IossimError
 from iossim.execution.backend import Samples
@@ -31,6 +32,8 @@ from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import reprice
 from iossim.validation import Value, first_problem
+
+Progress = Callable[[int, int], None]
 
 SCHEMA = "iossim-measured-networks"
 VERSION = 1
@@ -177,17 +180,17 @@ def header_line(header: NetworkHeader) -> str:
 
 
 def find_measured_networks(places: Sequence[Path]) -> list[MeasuredNetworks]:
-    """Those among files and folders (subfolders included) that are of measured networks; by path.
+    """What files and folders (subfolders included) hold of it, by path; raises MeasurementError for a file of it that cannot
+    be read."""
+    return [read_measured_networks(path) for path in measured_network_files(places)]
 
-    Raises MeasurementError for one that cannot be read.
-    """
+
+def measured_network_files(places: Sequence[Path]) -> list[Path]:
+    """Those among files and folders, subfolders included, that are of measured networks."""
     paths: list[Path] = []
     for place in places:
-        if place.is_dir():
-            paths += [path for path in sorted(place.rglob("*.jsonl")) if path.is_file()]
-        elif place.is_file():
-            paths.append(place)
-    return [read_measured_networks(path) for path in paths if _is_measured_networks(path)]
+        paths += sorted(place.rglob("*.jsonl")) if place.is_dir() else [place]
+    return [path for path in paths if path.is_file() and _is_measured_networks(path)]
 
 
 def read_measured_networks(path: Path) -> MeasuredNetworks:
@@ -244,18 +247,26 @@ def evaluate_measured_networks(measured: MeasuredNetworks, profile: DeviceProfil
 
 
 def evaluate_all(
-    places: Sequence[Path], profiles: Mapping[str, DeviceProfile]
+    places: Sequence[Path],
+    profiles: Sequence[DeviceProfile] | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> tuple[tuple[MeasuredEvaluation, ...], tuple[str, ...]]:
-    """Every file of measured networks whose device is among ``profiles`` (by name), and a note for each that is not."""
+    """Every file of measured networks of these devices, by default of those that ship; and notes, a line each.
+
+    Raises MeasurementError for a file that cannot be read.
+    """
+    chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     found: list[MeasuredEvaluation] = []
     notes: list[str] = []
-    for measured in find_measured_networks(places):
-        profile = profiles.get(measured.header.device)
-        if profile is None:
-            notes.append(f"{measured.path}: of {measured.header.device}, which has no profile here")
-            continue
-        found.append(evaluate_measured_networks(measured, profile))
-        notes += found[-1].notes
+    files = find_measured_networks(places)
+    for done, measured in enumerate(files, start=1):
+        name = measured.header.device
+        if chosen is None and name not in device_names():
+            notes.append(f"{measured.path}: of {name}, which has no profile; give one with --device FILE.yaml")
+        elif chosen is None or name in chosen:
+            found.append(evaluate_measured_networks(measured, device(name) if chosen is None else chosen[name]))
+            notes += found[-1].notes
+        progress(done, len(files))
     return tuple(found), tuple(notes)
 
 

@@ -1,4 +1,4 @@
-"""All of it: operators, networks, both engines and unseen devices, in one value."""
+"""All of it: operators, networks (published, and measured), both engines and unseen devices, in one value."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 from iossim.calibration.bands import key_of
 from iossim.calibration.leave_one_out import FEWEST_ROWS, SAMPLED_KIND, LeaveOneOut, LeftOut, leave_one_out
-from iossim.calibration.validation.data_sets import DataSets, read_data_sets
+from iossim.calibration.validation.data_sets import DataSets, default_places, read_data_sets
 from iossim.calibration.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
+from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.calibration.validation.stages import StageEvaluation, evaluate_stages
@@ -19,7 +20,7 @@ from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, did_you_mean
 from iossim.models.load import load
 
-PARTS = ("operators", "networks", "engines", "transfer")
+PARTS = ("operators", "networks", "measured", "engines", "transfer")
 #: Stages of each device that a quick comparison of the engines prices.
 QUICK_STAGES = 300
 SEED = 0
@@ -40,6 +41,8 @@ class ValidationReport:
     #: Of the data sets that hold stages.
     stages: tuple[StageEvaluation, ...] = ()
     networks: tuple[NetworkEvaluation, ...] = ()
+    #: Networks that were measured as a whole, a file each.
+    measured: tuple[MeasuredEvaluation, ...] = ()
     engines: tuple[EngineAgreement, ...] = ()
     #: Each chip with data predicted from the others.
     transfer: LeaveOneOut | None = None
@@ -52,6 +55,7 @@ class ValidationReport:
             "operators": [each.to_json() for each in self.operators],
             "stages": [each.to_json() for each in self.stages],
             "networks": [each.to_json() for each in self.networks],
+            "measured": [each.to_json() for each in self.measured],
             "engines": [each.to_json() for each in self.engines],
             "transfer": None if self.transfer is None else _transfer_json(self.transfer),
             "notes": list(self.notes),
@@ -79,6 +83,7 @@ def validate(
     operators: tuple[OperatorEvaluation, ...] = ()
     stages: tuple[StageEvaluation, ...] = ()
     networks: list[NetworkEvaluation] = []
+    measured: tuple[MeasuredEvaluation, ...] = ()
     engines: list[EngineAgreement] = []
     notes: list[str] = []
     transfer: LeaveOneOut | None = None
@@ -93,6 +98,10 @@ def validate(
     if "networks" in parts:
         for profile in _profiles(profiles, published_devices()):
             networks.append(evaluate_networks(profile, progress=progress(f"networks on {profile.name}")))
+    if "measured" in parts:
+        where = default_places() if places is None else places
+        measured, said = evaluate_all(where, profiles, progress("measured networks"))
+        notes += said
     if "engines" in parts:
         network = load(NETWORK)
         for profile in _profiles(profiles, DEVICES):
@@ -105,7 +114,7 @@ def validate(
         except ValueError as error:
             # Of one device alone there is nothing to transfer from.
             notes.append(f"no transfer to unseen devices: {error}")
-    return ValidationReport(operators, stages, tuple(networks), tuple(engines), transfer, tuple(notes))
+    return ValidationReport(operators, stages, tuple(networks), measured, tuple(engines), transfer, tuple(notes))
 
 
 def _operators(data: DataSets, progress: Callable[[int, int], None]) -> tuple[OperatorEvaluation, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import printed, printed_json
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.formats import formats
@@ -57,7 +58,7 @@ def write(path: Path, *runs: NetworkRun, **header: Any) -> Path:
 
 
 def evaluated(path: Path) -> tuple[MeasuredEvaluation, ...]:
-    return evaluate_all([path], {DEVICE: device(DEVICE)})[0]
+    return evaluate_all([path])[0]
 
 
 def test_errors_and_speedups_are_those_that_were_made(tmp_path: Path) -> None:
@@ -99,15 +100,36 @@ def test_what_cannot_be_predicted_is_noted(tmp_path: Path) -> None:
         update={"name": "greedy", "schedule": run.schedule.model_copy(update={"graph_hash": "0"})}
     )
     path = write(tmp_path / "n.jsonl", run, stranger)
-    (found,), notes = evaluate_all([path], {DEVICE: device(DEVICE)})
+    (found,), notes = evaluate_all([path])
     assert found.latencies[1].error is None
     (note,) = notes
     assert "greedy of ios_sample" in note
     other = write(tmp_path / "other.jsonl", run, device="unknown")
-    assert evaluate_all([other], {DEVICE: device(DEVICE)}) == (
+    assert evaluate_all([other]) == (
         (),
-        (f"{other}: of unknown, which has no profile here",),
+        (f"{other}: of unknown, which has no profile; give one with --device FILE.yaml",),
     )
+
+
+def test_chosen_devices(tmp_path: Path) -> None:
+    path = write(tmp_path / "networks.jsonl", made_run("sequential"))
+    assert evaluate_all([path], [device("t4")]) == ((), ())
+    mine = write(tmp_path / "mine.jsonl", made_run("sequential"), device="my-gpu")
+    (found,), _ = evaluate_all([mine], [device("t4").model_copy(update={"name": "my-gpu"})])
+    assert found.device == "my-gpu"
+    assert found.latencies[0].predicted_us != evaluated(path)[0].latencies[0].predicted_us
+
+
+def test_validate_reports_what_was_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = write(tmp_path / "networks.jsonl", made_run("sequential"), baseline())
+    for place in (path, tmp_path):
+        document = printed_json(capsys, f"validate --part measured --data {place} --json")
+        (found,) = document["measured"]
+        assert [run["error"] for run in found["runs"]] == [pytest.approx(-0.2), None]
+    # It holds no operators, and is no mistake.
+    document = printed_json(capsys, f"validate --part operators --data {path} --json")
+    assert document["operators"] == document["measured"] == []
+    assert "networks measured on v100-sxm2" in printed(capsys, f"validate --part measured --data {path}")
 
 
 def test_no_other_format_takes_the_file_for_its_own(tmp_path: Path) -> None:
