@@ -1,0 +1,216 @@
+"""What is asked of CUDA, heard by a double of ``torch.cuda``: streams, events, captures and replays; tensors are the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from random_networks import random_inputs, random_network, random_schedule
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.execution.backend import Timing
+from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_schedule
+from iossim.execution.plan import Copy, Launch, Plan, Synchronize
+
+pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
+
+import torch
+
+from iossim.backends.torch_cuda import preparation, program, timing
+from iossim.backends.torch_cuda.program import Program, launch_graph, launch_module
+from iossim.backends.torch_cuda.tensors import to_array, to_tensor
+
+Call = tuple[Any, ...]
+
+
+class Double:
+    """Stands for ``torch.cuda``: keeps what it is asked, computes nothing."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.streams = ["legacy"]
+        self.made = 0
+
+    def Stream(self) -> _Stream:  # noqa: N802  (torch's name)
+        self.made += 1
+        return _Stream(self, f"s{self.made - 1}")
+
+    def Event(self, enable_timing: bool = False) -> _Event:  # noqa: N802
+        return _Event(self, enable_timing)
+
+    def CUDAGraph(self) -> _Graph:  # noqa: N802
+        return _Graph(self)
+
+    def current_stream(self) -> _Stream:
+        return _Stream(self, self.streams[-1])
+
+    @contextmanager
+    def stream(self, stream: _Stream) -> Iterator[None]:
+        self.streams.append(stream.name)
+        yield
+        self.streams.pop()
+
+    @contextmanager
+    def graph(self, graph: _Graph) -> Iterator[None]:
+        self.calls.append(("begin capture",))
+        self.streams.append("capture")
+        yield
+        self.streams.pop()
+        self.calls.append(("end capture",))
+
+    def synchronize(self) -> None:
+        assert "capture" not in self.streams, "a capture cannot wait for the device"
+        self.calls.append(("synchronise",))
+
+    def _sleep(self, cycles: int) -> None:
+        assert cycles > 0
+        self.calls.append(("sleep",))
+
+
+class _Stream:
+    def __init__(self, cuda: Double, name: str) -> None:
+        self.cuda, self.name = cuda, name
+
+    def wait_event(self, event: _Event) -> None:
+        self.cuda.calls.append(("wait", id(event), self.name))
+
+    def wait_stream(self, other: _Stream) -> None:
+        self.cuda.calls.append(("join", other.name, self.name))
+
+
+class _Event:
+    def __init__(self, cuda: Double, timed: bool) -> None:
+        self.cuda, self.timed = cuda, timed
+
+    def record(self, stream: _Stream | None = None) -> None:
+        self.cuda.calls.append(("record", id(self), stream.name if stream else self.cuda.streams[-1]))
+
+    def elapsed_time(self, end: _Event) -> float:
+        assert self.timed
+        assert end.timed
+        return 0.25
+
+
+class _Graph:
+    def __init__(self, cuda: Double) -> None:
+        self.cuda = cuda
+
+    def replay(self) -> None:
+        self.cuda.calls.append(("replay",))
+
+
+class TorchWithDouble:
+    """torch, but for ``torch.cuda`` and for where tensors are made."""
+
+    def __init__(self, cuda: Double) -> None:
+        self.cuda = cuda
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def zeros(self, *size: Any, device: str, **rest: Any) -> torch.Tensor:
+        return torch.zeros(*size, device="cpu", **rest)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Double:
+    double = Double()
+    for module in (program, preparation, timing):
+        monkeypatch.setattr(module, "torch", TorchWithDouble(double))
+    return double
+
+
+def bound(cuda: Double, seed: int, engine: Engine) -> tuple[Program, Plan, Mapping[str, Any]]:
+    """A plan of a random schedule, its launches heard on the stream that is current."""
+    network = random_network(seed)
+    plan = lower_schedule(random_schedule(network, seed), network, engine, in_place=True)
+
+    def module_of(launch: Launch) -> Any:
+        module = launch_module(launch_graph(network, launch), "cpu")
+        inner = module.forward
+
+        def forward(*operands: torch.Tensor) -> None:
+            cuda.calls.append(("launch", launch.units, cuda.streams[-1]))
+            inner(*operands)
+
+        module.forward = forward
+        return module
+
+    made = Program(plan, "cuda", module_of)
+    inputs = random_inputs(network, seed)
+    for name, array in inputs.items():
+        made.tensors[name].copy_(to_tensor(array))
+    return made, plan, evaluate_graph(network.graph, inputs)
+
+
+def stream_of(plan: Plan) -> dict[Any, str]:
+    return {queue: f"s{number}" for number, queue in enumerate(plan.queues)}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("engine", list(Engine))
+def test_commands_reach_their_streams_in_order(cuda: Double, engine: Engine, seed: int) -> None:
+    made, plan, expected = bound(cuda, seed, engine)
+    made.run()
+    streams = stream_of(plan)
+    launched = [(call[1], call[2]) for call in cuda.calls if call[0] == "launch"]
+    assert launched == [(command.units, streams[command.queue]) for command in plan.launches]
+    waits = [command for command in plan.commands if isinstance(command, Synchronize)]
+    assert cuda.calls.count(("synchronise",)) == len(waits)
+    recorded: set[int] = set()
+    for call in cuda.calls:
+        if call[0] == "record":
+            recorded.add(call[1])
+        assert call[0] != "wait" or call[1] in recorded
+    for name, array in expected.items():
+        np.testing.assert_allclose(to_array(made.tensors[name]), array, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_capture_forks_all_streams_and_joins_them(cuda: Double, seed: int) -> None:
+    made, plan, _ = bound(cuda, seed, Engine.GRAPH)
+    made.capture()
+    begin, end = cuda.calls.index(("begin capture",)), cuda.calls.index(("end capture",))
+    inside = cuda.calls[begin + 1 : end]
+    streams = list(stream_of(plan).values())
+    count = len(streams)
+    assert inside[:count] == [("join", "capture", stream) for stream in streams]
+    assert inside[-count:] == [("join", stream, "capture") for stream in streams]
+    work = [command for command in plan.commands if isinstance(command, Launch | Copy)]
+    assert sum(call[0] == "launch" for call in inside) == sum(isinstance(command, Launch) for command in work)
+    cuda.calls.clear()
+    made.run()
+    assert cuda.calls == [("replay",), ("synchronise",)]
+
+
+def test_a_graph_is_timed_by_events_while_the_host_is_ahead(cuda: Double) -> None:
+    made, _, _ = bound(cuda, 0, Engine.GRAPH)
+    made.capture()
+    assert made.timed.replay
+    cuda.calls.clear()
+    (samples,) = timing.time_rounds([made.timed], Timing(rounds=2, warm_up=1), "cuda")
+    assert samples.times_us == (250.0, 250.0)
+    assert samples.conditions["clock"] == "cuda events"
+    names = [call[0] for call in cuda.calls]
+    assert names == ["replay", "synchronise", "sleep", "record", "replay", "record", "synchronise"] * 3
+
+
+def test_what_the_host_issues_is_timed_by_its_clock(cuda: Double) -> None:
+    made, _, _ = bound(cuda, 1, Engine.PAPER)
+    assert not made.timed.replay
+    (samples,) = timing.time_rounds([made.timed], Timing(rounds=2, warm_up=1), "cuda")
+    assert samples.conditions["clock"] == "host"
+    assert not any(call[0] in ("sleep", "replay", "begin capture") for call in cuda.calls)
+
+
+def test_a_captured_baseline_ran_before_its_capture(cuda: Double) -> None:
+    ran: list[str] = []
+    run = preparation.prepared("torch-cuda-graph", lambda x: ran.append(cuda.streams[-1]), [torch.zeros(1)], True)
+    assert run.replay
+    assert ran == ["legacy", "s0", "s0", "s0", "capture"]
+    run.call()
+    assert cuda.calls[-1] == ("replay",)
