@@ -181,8 +181,9 @@ def compare_prices(
         np.array(groups, dtype=np.int64),
         np.array(analytic_us),
         np.array(events_us),
-        *optima,
-        engine=analytic.engine,
+        optima[0],
+        optima[1],
+        analytic.engine,
     )
 
 
