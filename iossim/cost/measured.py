@@ -3,8 +3,8 @@
 Equal work is measured once: in this process, and, through the store, ever (on the same device with the same libraries).
 Which algorithm a unit ran by is recorded and not asked for: a backend chooses by timing what is nearly equal, and may choose
 otherwise in the next process; settings that restrict its choice are options of its context.
-What is not known yet is measured in a seeded random order, a chunk at a time; a chunk is committed to the store before its
-prices are told, so that an interrupt, or a kill, costs one chunk.
+What is not known yet is measured in a seeded random order, a chunk at a time; each chunk, or each two seconds of it, is
+committed to the store before its prices are told, so that an interrupt, or a kill, costs no more than that.
 
 Under the paper engine the price of a boundary is that of a synchronise, measured once and taken off what stages take.
 Under the graph engine stages fork and join by themselves: that is in their prices, and a boundary costs nothing.
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
     from iossim.ir.types import Precision
 
-#: Stages that are measured, and committed, together.
+#: Stages that are measured in one random order at most, and the time after which what was measured is committed.
 CHUNK = 32
+COMMIT_US = 2e6
 #: Rounds that tell how many copies a stage needs.
 QUICK_ROUNDS = 3
 QUICK_WARM_UP = 1
@@ -116,9 +117,11 @@ class MeasuredCostModel:
         missing = self._missing(*batches)
         done = 0
         for chunk in _chunks(missing):
-            self._measure_chunk(chunk)
-            done += len(chunk)
-            self.progress(done, len(missing))
+            self._time_once(chunk)
+            for part in self._parts(chunk):
+                self._measure_part(part)
+                done += len(part)
+                self.progress(done, len(missing))
         return self.known(*batches)
 
     def known(self, *batches: StageBatch) -> dict[str, Record]:
@@ -177,14 +180,29 @@ class MeasuredCostModel:
             self._choices[network] = self.backend.choices(network)
         return self._choices[network]
 
-    def _measure_chunk(self, stages: Sequence[MeasuredStage]) -> None:
+    def _parts(self, chunk: Sequence[MeasuredStage]) -> Iterator[list[MeasuredStage]]:
+        """A chunk in parts that take about ``COMMIT_US`` to measure, or one stage that takes longer."""
+        part: list[MeasuredStage] = []
+        taken_us = 0.0
+        for stage in chunk:
+            stage_us = max(self.target_us, self._single_us[stage.signature])
+            stage_us *= self.timing.rounds + self.timing.warm_up
+            if part and taken_us + stage_us > COMMIT_US:
+                yield part
+                part, taken_us = [], 0.0
+            part.append(stage)
+            taken_us += stage_us
+        if part:
+            yield part
+
+    def _measure_part(self, stages: Sequence[MeasuredStage]) -> None:
         """Measure stages of one network together, commit them, and then know them."""
         boundary = self.boundary_us()
-        copies = [1] * len(stages)
-        if not self.timing.cold:  # a second copy would find everything in the caches
-            self._time_once(stages)
-            singles = [self._single_us[stage.signature] for stage in stages]
-            copies = [copies_for(us, boundary, self.target_us) for us in singles]
+        copies = [
+            # Cold, a second copy would find everything in the caches.
+            1 if self.timing.cold else copies_for(self._single_us[stage.signature], boundary, self.target_us)
+            for stage in stages
+        ]
         engine = self.context.engine
         network = stages[0].network
         plans = [

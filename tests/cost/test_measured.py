@@ -241,6 +241,18 @@ def test_an_interrupt_costs_one_chunk(tmp_path: Path) -> None:
     assert resumed.measured == whole.measured - 2 * CHUNK
 
 
+def test_a_chunk_that_takes_long_is_committed_in_parts(tmp_path: Path) -> None:
+    """A thousand rounds of 1.5 ms or more: a commit for each stage."""
+    problem = problem_of(iossim.load("squeezenet"), 2)
+    batch = StageBatch.concurrent(problem, np.array([1 << unit for unit in range(len(problem))], dtype=np.uint64))
+    heard: list[int] = []
+    model = model_of(tmp_path, progress=lambda done, total: heard.append(done))
+    model.timing = Timing(rounds=1000, warm_up=0)
+    model.price_stages(batch)
+    assert model.measured > 1
+    assert heard == list(range(1, model.measured + 1))
+
+
 def test_progress_tells_what_is_committed(tmp_path: Path) -> None:
     problem = problem_of(iossim.load("inception_v3"), 3)
     batch = StageBatch.concurrent(problem, np.arange(1, 100, dtype=np.uint64))
