@@ -44,7 +44,7 @@ BASE = "sequential"
 class NetworkHeader(Value):
     """The first line of a file: where and with what its runs were measured."""
 
-    format: Literal["iossim-measured-networks"] = SCHEMA
+    format: Literal["iossim-measured-networks"] = "iossim-measured-networks"
     version: int = VERSION
     #: A device that ships, or the name that its driver gives it.
     device: str = Field(min_length=1)
