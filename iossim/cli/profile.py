@@ -75,6 +75,7 @@ def profile(
     timing = options.timing(rounds, warm_up, seed, cold)
     runner = backend_from(backend, Precision.named(dtype), Engine.named(engine))
     network = load_network(model, batch, dtype, shape, graphs, units, max_block)
+    _describe_processor(runner.context.device)
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(runner, kept, timing, again=again)
         parts = profile_parts(network, prices, sampled)
@@ -103,6 +104,15 @@ def profile(
         _print(network.name, runner.context, found, path)
     if not found.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def _describe_processor(device: str) -> None:
+    """Make the profile of this machine's own processor, if that is the device and has none yet: calibrate needs it."""
+    from iossim.devices.compute_capability import PROCESSOR
+    from iossim.devices.host_processor import host_processor_path, measure_host_processor, save_host_processor
+
+    if device == PROCESSOR and not host_processor_path().exists():
+        typer.echo(f"described this machine's processor in {save_host_processor(measure_host_processor())}", err=True)
 
 
 def duration(seconds: float) -> str:

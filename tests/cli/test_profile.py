@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from iossim.cost.measurement_record import Kind
 from iossim.cost.measurement_store import MeasurementStore
 from iossim.cost.profile_parts import ProfileOptions, profile_parts, random_stages
 from iossim.cost.profiling import estimate
+from iossim.devices.profile import DeviceProfile
 from iossim.execution.backend import Timing
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
@@ -120,6 +122,36 @@ def test_an_interrupt_keeps_what_was_measured(
     assert kept % 8 == 0
     assert main(command) == 0
     assert f"{kept} stages are in s.sqlite already" in capsys.readouterr().err
+
+
+def test_this_machines_processor_is_described_once(
+    capsys: pytest.CaptureFixture[str], fake: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the device is the processor itself, calibrate finds its profile afterwards."""
+    command = ["profile", "ios_sample", "--backend", fake, "--pairs", "0", "--stages", "0"]
+    path = folder / "data" / "devices" / "cpu.yaml"
+    assert main(command) == 0
+    assert not path.exists()
+    described = []
+
+    def measure() -> DeviceProfile:
+        described.append(1)
+        return iossim.device("t4").model_copy(update={"name": "cpu"})  # a processor takes seconds to measure
+
+    monkeypatch.setattr("iossim.devices.host_processor.measure_host_processor", measure)
+    made = FakeBackend.__init__
+
+    def on_processor(self: FakeBackend, *arguments: object, **fields: object) -> None:
+        made(self, *arguments, **fields)  # type: ignore[arg-type]
+        self.context = replace(self.context, device="cpu")
+
+    monkeypatch.setattr(FakeBackend, "__init__", on_processor)
+    capsys.readouterr()
+    assert main(command) == 0
+    assert f"described this machine's processor in {path}" in capsys.readouterr().err
+    assert iossim.device("cpu").name == "cpu"
+    assert main(command) == 0
+    assert described == [1]
 
 
 @pytest.mark.parametrize(
