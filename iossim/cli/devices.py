@@ -16,14 +16,14 @@ DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's na
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Device profiles: datasheet facts and model parameters.")
     group.callback(invoke_without_command=True)(options.help_without_command)
-    group.command("list", help="The devices that ship.")(list_devices)
+    group.command("list", help="The devices that have a profile.")(list_devices)
     group.command("show", help="What is known of a device, and from where.")(show_device)
     group.command("derive", help="Describe a GPU that is not at hand, from datasheet facts.")(derive)
     app.add_typer(group, name="devices")
 
 
 def list_devices(as_json: options.Json = False) -> None:
-    """The devices that ship."""
+    """The devices that ship, and this machine's processor once it has a profile."""
     from iossim.devices.load import device, device_names
 
     rows: list[dict[str, Any]] = []

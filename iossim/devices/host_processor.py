@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
 
 #: What libraries reach of the peak in large products, at the least.
-PRODUCT_PART = 0.75
+PRODUCT_PART = 0.85
 #: Vector lanes times units of a core, by the flag that tells them; the first that a processor has counts.
 _LANES = (
     ("avx512f", 32, "two units of 16 lanes"),

@@ -17,6 +17,12 @@ class ModelParameters(Value):
 
     Efficiencies are fractions of a peak, at most 1: unbounded fits find a second, wrong optimum. What each parameter does
     stands in ``backends/simulator/kernel_times.py``; those of the sharing of the device in ``stage_model.py``.
+
+    Of a processor fewer have a meaning (``calibration.parameter_space`` has the list): ``gemm_efficiency`` is that of
+    products of tensors as they lie, ``implicit_gemm_efficiency`` and ``depthwise_efficiency`` those of convolutions and
+    windows in blocks of channels, ``vector_efficiency`` that of pooling; ``l2_bytes_per_clock_per_sm`` is what a core moves
+    from and to its caches, ``transform_efficiency`` the part of it at which tensors are reordered; ``kernel_gap_us`` is what
+    a call costs besides its work.
     """
 
     #: Arithmetic of library matrix products with large tiles, over the fp32 peak.
