@@ -36,12 +36,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
 #: Each kind of section with its share of the time; those with models are one section a model.
-SHARES = {"device": 40, "tests": 80, "profile": 120, "networks": 65, "compile": 20, "prediction": 10}
+SHARES = {"device": 40, "tests": 80, "profile": 120, "networks": 65, "compile": 30, "prediction": 10}
 OF_MODELS = ("networks", "compile")
 #: How much longer than its time a section may take to come to an end by itself.
 GRACE_S = 15.0
 #: With less than this left no section is started.
 LEAST_S = 5.0
+#: What a section that does not end leaves to those after it.
+LATER_S = 15.0
 #: Exit codes of a section besides 0.
 FAILED, PARTIAL = 1, 3
 
@@ -197,15 +199,15 @@ def report(args: argparse.Namespace) -> int:
             if left_s < LEAST_S:
                 outcome = Outcome(section, "skipped", 0.0, "no time is left; run the same command again")
             else:
-                seconds = time_for(section, todo[index + 1 :], left_s - LEAST_S)
+                later = todo[index + 1 :]
+                seconds = time_for(section, later, left_s - LEAST_S)
+                kill_s = min(seconds + GRACE_S, max(seconds, left_s - (LATER_S if later else 0.0)))
                 command = [
                     sys.executable,
                     str(Path(__file__).resolve()),
                     *_child_arguments(args, out, section, seconds),
                 ]
-                outcome = run_section(
-                    section, command, seconds, min(seconds + GRACE_S, left_s), out, {**environment, "TMPDIR": folder}
-                )
+                outcome = run_section(section, command, seconds, kill_s, out, {**environment, "TMPDIR": folder})
             append(out / "report.jsonl", outcome.record())
             outcomes.append(outcome)
             print(f"{section:<24} {outcome.outcome:<8} {outcome.seconds:6.1f} s  {outcome.error}", flush=True)

@@ -413,12 +413,13 @@ def _keep(
         backend=context.backend,
         name=name,
         schedule=schedule,
+        libraries=dict(context.libraries),
+        options=dict(context.options),
         **facts,
     )
     header = NetworkHeader(
         device=context.device,
         driver=context.driver,
-        libraries=dict(context.libraries),
         date=datetime.now(UTC).date().isoformat(),
         source=SOURCE,
     )

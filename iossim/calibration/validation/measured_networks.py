@@ -42,14 +42,13 @@ BASE = "sequential"
 
 
 class NetworkHeader(Value):
-    """The first line of a file: where and with what its runs were measured."""
+    """The first line of a file: where and when its runs were measured."""
 
     format: Literal["iossim-measured-networks"] = "iossim-measured-networks"
     version: int = VERSION
     #: A device that ships, or the name that its driver gives it.
     device: str = Field(min_length=1)
     driver: str = ""
-    libraries: dict[str, str] = Field(default_factory=dict)
     #: Day of the recording, ``2026-11-21``.
     date: str = ""
     source: str = ""
@@ -73,6 +72,9 @@ class NetworkRun(Value):
     rounds: int = Field(ge=1)
     rejected: int = Field(default=0, ge=0)
     conditions: dict[str, float | str] = Field(default_factory=dict)
+    #: Of the backend, by name; and what else its times depend on.
+    libraries: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, str] = Field(default_factory=dict)
     #: The largest difference of an output from the reference's, over the largest value of that output.
     output_error: float | None = None
     #: What the search measured, and how long it took.
