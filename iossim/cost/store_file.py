@@ -72,9 +72,7 @@ def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
                 f"cannot make the folder of the measurement store {path}: {error.strerror}; choose another --store"
             ) from None
     _check_header(path)
-    mode = "mode=ro" if read_only else "mode=rwc"
-    if read_only and not os.access(path.parent, os.W_OK):
-        mode += "&immutable=1"  # no log can stand beside it, so nobody is writing
+    mode = _reading_mode(path) if read_only else "mode=rwc"
     with told(path):
         connection = sqlite3.connect(
             f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=BUSY_S, isolation_level=None
@@ -86,7 +84,9 @@ def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA foreign_keys = ON")
                 _migrate(connection, path)
-            elif _version(connection) < len(MIGRATIONS):
+                return connection
+            connection.execute("PRAGMA query_only = ON")
+            if _version(connection) < len(MIGRATIONS):
                 raise StoreError(f"the measurement store {path} is empty; fill it with profile, or give another")
         except BaseException:
             connection.close()
@@ -131,6 +131,18 @@ def told(path: Path) -> Iterator[None]:
             f"measurement store {path}: {error}: it is no SQLite file or is damaged; choose another --store, or move "
             "this one away"
         ) from None
+
+
+def _reading_mode(path: Path) -> str:
+    """How SQLite is to open a file that is only read.
+
+    A reader of a write-ahead log makes files beside the store, and only one that might write takes them away again. In a
+    folder that cannot be written there may be none, so nobody is writing, unless commits stand in a log that is there.
+    """
+    if os.access(path.parent, os.W_OK):
+        return "mode=rw" if os.access(path, os.W_OK) else "mode=ro"
+    log = path.with_name(f"{path.name}-wal")
+    return "mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
 
 
 def _check_header(path: Path) -> None:
