@@ -164,14 +164,16 @@ def section_device(job: Job) -> int:
 
 
 def _compile(job: Job) -> None:
-    """Compile what iossim compiles, once for all sections: pricing, and a search at prices that are measured in name only."""
+    """Compile what iossim compiles, once for all sections: bounds, pricing, a search at prices measured in name only."""
     from iossim.api import cost_model, search_options
     from iossim.cost.perturbed import PerturbedCostModel
     from iossim.schedule.problem import ScheduleProblem
     from iossim.scheduling.measured.budget import Budget
     from iossim.scheduling.measured.search import measured_search
+    from iossim.study.measured import plain_schedule
 
     network = _load(job, "squeezenet")
+    plain_schedule(network, "sequential")
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     for engine in ENGINES:
         estimate = cost_model("simulator", _estimate_device(job, FALLBACK_DEVICE), network.precision, engine)
