@@ -29,6 +29,23 @@ class Allowed:
     nondeterministic: bool = False
 
 
+@dataclass
+class _Planned:
+    """A graph of the front end, its plans by name with their index, and the one that is selected."""
+
+    graph: Any
+    plans: dict[str, tuple[int, EnginePlan]]
+    selected: int = -1
+
+
+@dataclass(frozen=True)
+class _Executable:
+    """One plan of a graph."""
+
+    planned: _Planned
+    index: int
+
+
 class CudnnGraphs:
     """Convolutions of one device.
 
@@ -46,7 +63,7 @@ class CudnnGraphs:
             if properties is None
             else {"device_property": cudnn.create_device_properties(properties)}
         )
-        self.plans = cache(self._plans)
+        self._planned = cache(self._with_plans)
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
@@ -57,24 +74,32 @@ class CudnnGraphs:
         self._cudnn.set_stream(handle, stream.ptr)
         return handle
 
-    def bind(self, convolution: Convolution, plan: str) -> Any:
-        graph = self._planned(convolution)
-        for index in range(graph.get_execution_plan_count()):
-            if self._built(graph, index) and graph.get_plan_name_at_index(index) == plan:
-                return graph  # building a plan selects it
-        raise KeyError(plan)
+    def plans(self, convolution: Convolution) -> tuple[EnginePlan, ...]:
+        return tuple(plan for _, plan in self._planned(convolution).plans.values())
 
-    def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
-        executable.execute({UIDS[name]: address for name, address in addresses.items()}, workspace, handle=handle)
+    def bind(self, convolution: Convolution, plan: str) -> _Executable:
+        planned = self._planned(convolution)
+        return _Executable(planned, planned.plans[plan][0])
 
-    def _plans(self, convolution: Convolution) -> tuple[EnginePlan, ...]:
-        graph = self._planned(convolution)
-        found: dict[str, EnginePlan] = {}
-        for index in range(graph.get_execution_plan_count()):
-            if self._built(graph, index):
-                name = graph.get_plan_name_at_index(index)
-                found.setdefault(name, EnginePlan(name, int(graph.get_workspace_size_plan_at_index(index))))
-        return tuple(found.values())
+    def execute(self, executable: _Executable, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
+        planned = executable.planned
+        if planned.selected != executable.index:
+            # Selects it, no more: it is built already. Executing the selected plan is the front end's shortest way.
+            planned.graph.build_plan_at_index(executable.index)
+            planned.selected = executable.index
+        planned.graph.execute({UIDS[name]: address for name, address in addresses.items()}, workspace, handle=handle)
+
+    def _with_plans(self, convolution: Convolution) -> _Planned:
+        """All plans of a convolution that the options allow, built, each name once."""
+        planned = _Planned(self._enumerated(convolution), {})
+        if planned.graph is None:
+            return planned
+        for index in range(planned.graph.get_execution_plan_count()):
+            if self._built(planned.graph, index):
+                name = planned.graph.get_plan_name_at_index(index)
+                workspace_bytes = int(planned.graph.get_workspace_size_plan_at_index(index))
+                planned.plans.setdefault(name, (index, EnginePlan(name, workspace_bytes)))
+        return planned
 
     def _built(self, graph: Any, index: int) -> bool:
         """Build a plan; False where a note excludes it, or cuDNN finds that it cannot be run after all."""
@@ -86,8 +111,8 @@ class CudnnGraphs:
             return False
         return True
 
-    def _planned(self, convolution: Convolution) -> Any:
-        """The graph with its plans enumerated, none built; one without plans where cuDNN refuses the convolution."""
+    def _enumerated(self, convolution: Convolution) -> Any:
+        """The graph with its plans enumerated, none built; None where cuDNN refuses the convolution."""
         cudnn = self._cudnn
         graph = self._graph(convolution)
         modes = cudnn.heur_mode
@@ -96,7 +121,7 @@ class CudnnGraphs:
             graph.build_operation_graph()
             graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
         except cudnn.cudnnGraphNotSupportedError:
-            return _NO_PLANS
+            return None
         except RuntimeError as error:
             raise BackendError(
                 f"cuDNN cannot plan {convolution}: {_first_line(error)}; see CUDNN_LOGLEVEL_DBG"
@@ -143,16 +168,6 @@ class CudnnGraphs:
             y = graph.relu(input=shaped(y))
         shaped(y).set_output(True).set_data_type(fp32).set_uid(UIDS["y"])
         return graph
-
-
-class _NoPlans:
-    """The graph of a convolution that cuDNN refuses."""
-
-    def get_execution_plan_count(self) -> int:
-        return 0
-
-
-_NO_PLANS = _NoPlans()
 
 
 def _version(number: int) -> str:

@@ -1,8 +1,9 @@
 """A plan made ready to run: memory, addresses and algorithms settled, each command one call that the host makes.
 
 What depends on the plan alone happens here, before anything runs or is captured: its arena is allocated, weights are
-uploaded, kernels compiled, convolutions planned. A launch that needs more scratch than the plan gives it works in memory
-of its queue's own, which is allocated here too.
+uploaded, kernels compiled, convolutions planned. A launch that needs more scratch than the plan gives it (it reads a part of
+a merged convolution, say, and so lies otherwise than its choice took it to) works in memory of its queue's own, which is
+allocated here too.
 """
 
 from __future__ import annotations

@@ -48,14 +48,14 @@ class Stopwatch:
         """The samples of each run; ``progress`` is told how many of all timed runs are done."""
         times: list[list[float]] = [[] for _ in runs]
         sentinels: list[float] = []
-        issue_us = [0.0] * len(runs)
+        issue_us = [MOST_SPIN_US] * len(runs)
         generator = random.Random(timing.seed)
         rounds = timing.warm_up + timing.rounds
         before = self._conditions.read()
         for number in range(rounds):
             for index in generator.sample(range(len(runs)), len(runs)):
                 time_us, host_us = self._time_us(runs[index], timing.cold, issue_us[index])
-                issue_us[index] = max(issue_us[index], host_us)
+                issue_us[index] = min(issue_us[index], host_us)
                 if number >= timing.warm_up:
                     times[index].append(time_us)
             sentinels.append(self._sentinel_us())
@@ -93,7 +93,7 @@ class Stopwatch:
             driver.clear(self._flush.address, self._flush_bytes, main)
         else:
             driver.launch_graph(graph, main)
-        spin_us = min(MOST_SPIN_US, LEAST_SPIN_US + SPIN_MARGIN * issue_us)
+        spin_us = min(MOST_SPIN_US, LEAST_SPIN_US + SPIN_MARGIN * issue_us)  # the most at first: nothing is known yet
         cycles = np.int64(spin_us * driver.facts.clock_khz / 1e3)
         driver.launch(self._spin, 1, 1, (cycles,), main)
         driver.record(self._start, main)

@@ -114,22 +114,22 @@ def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed:
 
 
 @settings(max_examples=15)
-@given(seed=st.integers(0, 10**6))
-def test_workspaces_of_queues_are_apart_and_inside_memory_of_the_plan(seed: int) -> None:
+@given(seed=st.integers(0, 10**6), merge=st.booleans())
+def test_workspaces_of_queues_are_apart(seed: int, merge: bool) -> None:
     network = random_network(seed, units=8)
     driver = HostDriver()
     library = HostLibrary(driver)
     backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, library)
-    plan = lower_schedule(
-        random_schedule(network, seed), network, Engine.GRAPH, in_place=True, choices=backend.choices(network)
-    )
+    schedule = random_schedule(network, seed, merge)
+    plan = lower_schedule(schedule, network, Engine.GRAPH, in_place=True, choices=backend.choices(network))
     device = Heard(network, plan, Engine.GRAPH)
     GraphRun(device.driver, device.prepared, device.main)
     used = {(stream, address, address + size) for stream, address, size in device.library.workspaces}
     for stream, begin, end in used:
         for other, other_begin, other_end in used:
             assert stream == other or end <= other_begin or other_end <= begin
-    assert not device.prepared._extra, "the plan gives every launch the workspace that its choice needs"
+    # What reads a part of a merged convolution may lie otherwise than its choice took it to: it gets memory of its own.
+    assert merge or not device.prepared._extra, "the plan gives every launch the workspace that its choice needs"
 
 
 def test_a_plan_of_the_graph_engine_is_captured_as_it_is() -> None:

@@ -1,0 +1,152 @@
+"""cuDNN itself, without a GPU: its execution plans for a described H100, enumerated as they would be on one.
+
+Runs where ``nvidia-cudnn-frontend`` and cuDNN are installed. cuDNN links to the driver's library; where there is none, an
+empty one stands for it, all of whose functions say that there is no device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from host_device import HostDriver
+from random_networks import sequential_schedule
+from small_networks import OPS, UNITS
+
+from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.prepared_plan import launch_program
+from iossim.backends.cupy_cudnn.views import row_major
+from iossim.backends.cupy_cudnn.weights import Weights
+from iossim.execution.backend import BackendError
+from iossim.execution.lower import lower_schedule
+from iossim.ir.network import Network
+from iossim.models.load import load
+
+if importlib.util.find_spec("cudnn") is None:
+    pytest.skip("nvidia-cudnn-frontend is not installed; pip install 'iossim[gpu]'", allow_module_level=True)
+
+from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+
+#: An H100 SXM as cuDNN describes a device to itself.
+H100 = {
+    "deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000,
+    "totalGlobalMem": 85_000_000_000, "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
+    "regsPerBlock": 65536, "multiProcessorCount": 132, "smCountOrigin": 0, "warpSize": 32,
+    "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448, "oversizedSharedMemoryPerBlock": 0,
+    "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
+    "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1, "smClockRateKHz": 1980000,
+    "memClockRateKHz": 2619000, "memoryBusWidth": 5120, "l2CacheSize": 52428800,
+}  # fmt: skip
+#: What cuDNN and its front end look for in the driver's library.
+DRIVER_FUNCTIONS = (
+    "cuGetErrorString cuGetErrorName cuModuleGetFunction cuModuleLoadData cuModuleUnload cuTensorMapEncodeIm2col "
+    "cuTensorMapEncodeTiled cuCtxGetCurrent cuCtxGetLimit cuCtxPopCurrent cuCtxPushCurrent cuStreamGetCtx "
+    "cuDriverGetVersion cuLinkCreate cuLinkAddData cuLinkComplete cuLinkDestroy cuLaunchKernel cuLaunchKernelEx "
+    "cuLaunchCooperativeKernel cuDeviceGetCount cuDeviceGet cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel "
+    "cuLibraryUnload cuKernelSetAttribute cuKernelGetAttribute cuKernelGetFunction cuOccupancyMaxPotentialClusterSize"
+)
+NO_DEVICE = 100
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> CudnnGraphs:
+    make_sure_of_a_driver_library(tmp_path_factory.mktemp("driver"))
+    try:
+        return CudnnGraphs(Allowed(), json.dumps(H100))
+    except RuntimeError as error:
+        pytest.skip(f"this cuDNN does not plan without a device: {str(error).splitlines()[0]}")
+
+
+def make_sure_of_a_driver_library(folder: Path) -> None:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+        return
+    except OSError:
+        pass
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("neither the driver's library nor gcc is installed")
+    text = "\n".join(f"int {name}(void) {{ return {NO_DEVICE}; }}" for name in DRIVER_FUNCTIONS.split())
+    (folder / "stub.c").write_text(text)
+    library = folder / "libcuda.so.1"
+    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(folder / "stub.c")]
+    subprocess.run(command, check=True)
+    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+def convolutions(network: Network) -> set[Convolution]:
+    """All that a network's sequential plan asks cuDNN for, plain and fused."""
+    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
+    weights = Weights(network.graph, HostDriver())
+    calls = [call for launch in plan.launches for call in launch_program(network, plan, launch, weights).convolutions]
+    return {call.convolution for call in calls} | {call.convolution.plain for call in calls}
+
+
+def dense(*shape: int) -> TensorLayout:
+    return TensorLayout(shape, row_major(shape))
+
+
+CONVOLUTION = Convolution(
+    dense(1, 64, 56, 56), dense(96, 64, 3, 3), dense(1, 96, 56, 56), (1, 1), (1, 1), (1, 1), (1, 1), True, True
+)
+
+
+@pytest.mark.parametrize("name", [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name])
+def test_every_kind_of_convolution_has_plans(name: str, graphs: CudnnGraphs) -> None:
+    for convolution in convolutions({**OPS, **UNITS}[name]()):
+        plans = graphs.plans(convolution)
+        assert plans, convolution
+        assert len({plan.name for plan in plans}) == len(plans)
+        assert all(plan.workspace_bytes >= 0 for plan in plans)
+
+
+def test_plans_without_tf32_are_fewer(graphs: CudnnGraphs) -> None:
+    free = CudnnGraphs(Allowed(tf32=True, nondeterministic=True), json.dumps(H100))
+    for convolution in (CONVOLUTION, CONVOLUTION.plain):
+        strict, all_plans = graphs.plans(convolution), free.plans(convolution)
+        assert {plan.name for plan in strict} < {plan.name for plan in all_plans}
+        assert max(plan.workspace_bytes for plan in all_plans) > 0
+
+
+def test_a_plan_is_found_by_its_name(graphs: CudnnGraphs) -> None:
+    bound = [graphs.bind(CONVOLUTION, plan.name) for plan in graphs.plans(CONVOLUTION)]
+    assert len({executable.index for executable in bound}) == len(bound) > 1
+    with pytest.raises(KeyError):
+        graphs.bind(CONVOLUTION, "eng99999")
+
+
+def test_execution_gets_as_far_as_the_missing_device(graphs: CudnnGraphs) -> None:
+    """The variant pack is taken as it is, plan after plan; what is missing is the handle alone."""
+    for plan in graphs.plans(CONVOLUTION):
+        bound = graphs.bind(CONVOLUTION, plan.name)
+        with pytest.raises(RuntimeError, match="handle"):
+            graphs.execute(bound, {"x": 256, "w": 512, "b": 768, "y": 1024}, 4096, None)
+        assert bound.planned.graph.get_workspace_size() == plan.workspace_bytes
+
+
+def test_what_cudnn_does_not_fuse_has_no_plans(graphs: CudnnGraphs) -> None:
+    """Why a ReLU without a bias is given one of zeros."""
+    assert graphs.plans(replace(CONVOLUTION, bias=False)) == ()
+
+
+def test_what_is_no_convolution_is_refused_in_one_line(graphs: CudnnGraphs) -> None:
+    wrong = Convolution(dense(1, 7, 9, 9), dense(4, 3, 3, 3), dense(1, 4, 7, 7), (0, 0), (0, 0), (1, 1), (1, 1))
+    with pytest.raises(BackendError, match="cuDNN cannot plan a convolution of 1x7x9x9 by 4x3x3x3: ") as error:
+        graphs.plans(wrong)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 32])
+@pytest.mark.parametrize("model", ["squeezenet", "inception_v3", "resnet18", "nasnet_a", "randwire"])
+def test_every_convolution_of_the_zoo_has_plans(model: str, batch: int, graphs: CudnnGraphs) -> None:
+    asked = convolutions(load(model, batch=batch))
+    assert asked
+    for convolution in asked:
+        assert graphs.plans(convolution), convolution

@@ -1,0 +1,127 @@
+"""On a GPU: outputs equal NumPy's, both engines, the same bits from run to run; and times that make sense."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
+from small_networks import OPS, UNITS
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.execution.backend import Backend, Timing, create_backend, missing_for
+from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_schedule, lower_stage
+from iossim.execution.repeat import repeat
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import Schedule
+
+pytestmark = pytest.mark.gpu
+
+ENGINES = list(Engine)
+
+
+@pytest.fixture(scope="module")
+def backends() -> dict[Engine, Backend]:
+    reason = missing_for("cupy_cudnn")
+    if reason:
+        pytest.skip(reason)
+    return {engine: create_backend("cupy_cudnn", Precision.FP32, engine) for engine in ENGINES}
+
+
+def run(
+    backend: Backend, network: Network, schedule: Schedule, engine: Engine, chosen: bool = True
+) -> dict[str, Array]:
+    choices = backend.choices(network) if chosen else None
+    plan = lower_schedule(schedule, network, engine, in_place=True, choices=choices)
+    return backend.execute(network, plan, random_inputs(network))
+
+
+def agree(found: dict[str, Array], network: Network, tolerance: float = 1e-4) -> None:
+    for name, array in evaluate_graph(network.graph, random_inputs(network)).items():
+        scale = max(1e-6, float(np.abs(array).max()))
+        assert float(np.abs(found[name] - array).max()) / scale < tolerance, name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks(seed: int, engine: Engine, backends: dict[Engine, Backend]) -> None:
+    network = random_network(seed, movers=seed % 2 == 0)
+    for schedule in (random_schedule(network, seed), sequential_schedule(network)):
+        agree(run(backends[engine], network, schedule, engine, chosen=seed % 3 > 0), network)
+
+
+@pytest.mark.parametrize("name", [*OPS, *UNITS])
+def test_every_op_and_every_way_ops_meet(name: str, backends: dict[Engine, Backend]) -> None:
+    network = {**OPS, **UNITS}[name]()
+    agree(run(backends[Engine.GRAPH], network, sequential_schedule(network), Engine.GRAPH), network)
+
+
+@pytest.mark.parametrize("model", ["ios_sample", "squeezenet", "inception_v3", "resnet18", "nasnet_a", "randwire"])
+def test_networks_of_the_zoo_on_both_engines(model: str, backends: dict[Engine, Backend]) -> None:
+    network = load(model)
+    schedule = random_schedule(network, seed=1)
+    found = {engine: run(backends[engine], network, schedule, engine) for engine in ENGINES}
+    agree(found[Engine.GRAPH], network)
+    agree(found[Engine.PAPER], network)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_runs_give_the_same_bits(engine: Engine, backends: dict[Engine, Backend]) -> None:
+    network = load("squeezenet")
+    backend = backends[engine]
+    plan = lower_schedule(
+        random_schedule(network, seed=2), network, engine, in_place=True, choices=backend.choices(network)
+    )
+    inputs = random_inputs(network)
+    first = backend.execute(network, plan, inputs)
+    for _ in range(5):
+        again = backend.execute(network, plan, inputs)
+        for name, array in first.items():
+            np.testing.assert_array_equal(again[name], array)
+
+
+def test_tf32_multiplies_with_fewer_bits() -> None:
+    if reason := missing_for("cupy_cudnn"):
+        pytest.skip(reason)
+    backend = create_backend("cupy_cudnn", Precision.TF32, Engine.GRAPH)
+    network = load("squeezenet")
+    found = run(backend, network, sequential_schedule(network), Engine.GRAPH)
+    agree(found, network, tolerance=5e-2)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_times_grow_with_the_work(engine: Engine, cold: bool, backends: dict[Engine, Backend]) -> None:
+    network = load("squeezenet")
+    backend = backends[engine]
+    choices = backend.choices(network)
+    stage = lower_stage(network, [[2]], Strategy.CONCURRENT, engine, in_place=True, choices=choices)
+    plans = [repeat(stage, copies, synchronise=False) for copies in (1, 20, 400)]
+    told: list[tuple[int, int]] = []
+    found = backend.measure(network, plans, Timing(rounds=10, warm_up=2, cold=cold), lambda *done: told.append(done))
+    one, some, many = (samples.median_us for samples in found)
+    assert 0 < one < some < many
+    assert [len(samples.times_us) for samples in found] == [10] * 3
+    assert told[-1] == (36, 36)
+    assert all(float(samples.conditions["sentinel_least_us"]) > 0 for samples in found)
+
+
+def test_branches_of_a_graph_run_side_by_side(backends: dict[Engine, Backend]) -> None:
+    """Small kernels leave most of the device idle: two streams take less than one after the other."""
+    network = load("ios_sample")
+    backend = backends[Engine.GRAPH]
+    choices = backend.choices(network)
+    first = [index for index, unit in enumerate(network.units) if unit.inputs == network.graph.inputs][:2]
+    assert len(first) == 2
+    apart, together = (
+        repeat(
+            lower_stage(network, groups, Strategy.CONCURRENT, Engine.GRAPH, in_place=True, choices=choices), 20, False
+        )
+        for groups in ([first], [[first[0]], [first[1]]])
+    )
+    found = backend.measure(network, [apart, together], Timing(rounds=15))
+    assert found[1].median_us < found[0].median_us
