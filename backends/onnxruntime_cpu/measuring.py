@@ -74,8 +74,8 @@ def time_programs(
     """Time each program ``timing.rounds`` times, from its first command until all its streams are done.
 
     ``inputs`` are copied into each program's buffers before it runs, outside the time. ``threads`` are those of an op:
-    where the streams' ops have more threads than there are ``cores``, they take cores from one another, and losing one
-    is no disturbance.
+    all but one are ONNX Runtime's and not pinned. With several, or with more streams than ``cores``, threads of this
+    process take cores from one another, so that losing one is no disturbance.
     """
     taken: list[list[_Sample]] = [[] for _ in programs]
     total = timing.rounds * len(programs)
@@ -92,7 +92,7 @@ def time_programs(
                     np.copyto(programs[number].inputs[name], array)
                 if flush is not None:
                     crew.run(flush.program)
-                crowded = programs[number].streams * threads > len(cores)
+                crowded = threads > 1 or programs[number].streams > len(cores)
                 switches = involuntary_switches()
                 begin = time.perf_counter_ns()
                 crew.run(programs[number])

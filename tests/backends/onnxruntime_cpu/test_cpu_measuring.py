@@ -139,9 +139,12 @@ def test_a_machine_that_is_never_quiet(quiet: Machine) -> None:
     assert samples.conditions["involuntary_switches"] == 30
 
 
-def test_streams_that_take_cores_from_one_another_are_not_disturbed(quiet: Machine) -> None:
+@pytest.mark.parametrize(("threads", "streams"), [(2, 1), (1, len(CORES) + 1)])
+def test_threads_that_take_cores_from_one_another_are_not_disturbed(
+    quiet: Machine, threads: int, streams: int
+) -> None:
     quiet.switches = lambda run: 1
-    (samples,) = quiet.time(1, Timing(rounds=5, warm_up=0), threads=len(CORES) + 1)
+    (samples,) = quiet.time(1, Timing(rounds=5, warm_up=0), threads, streams)
     assert (len(samples.times_us), samples.rejected) == (5, 0)
 
 
