@@ -16,7 +16,7 @@ from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine
 from iossim.execution.lower import MAIN, lower_schedule
-from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait, workspace_buffer
 from iossim.execution.repeat import repeat
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
@@ -115,21 +115,29 @@ def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed:
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), merge=st.booleans())
-def test_workspaces_of_queues_are_apart(seed: int, merge: bool) -> None:
+def test_a_launch_works_in_its_queue_s_workspace_alone(seed: int, merge: bool) -> None:
+    """In the plan's workspace for the queue, which its memory planner keeps apart from what runs beside it."""
     network = random_network(seed, units=8)
     driver = HostDriver()
-    library = HostLibrary(driver)
-    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, library)
+    backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
     schedule = random_schedule(network, seed, merge)
     plan = lower_schedule(schedule, network, Engine.GRAPH, in_place=True, choices=backend.choices(network))
     device = Heard(network, plan, Engine.GRAPH)
-    GraphRun(device.driver, device.prepared, device.main)
-    used = {(stream, address, address + size) for stream, address, size in device.library.workspaces}
-    for stream, begin, end in used:
-        for other, other_begin, other_end in used:
-            assert stream == other or end <= other_begin or other_end <= begin
+    prepared = device.prepared
+    GraphRun(device.driver, prepared, device.main)
+    assert prepared.plan.offsets is not None
+    own: dict[int, list[tuple[int, int]]] = {}
+    for queue in prepared.plan.queues:
+        workspace = prepared.plan.buffers.get(workspace_buffer(queue, 0).name)
+        if workspace is not None:
+            begin = prepared._arena.address + prepared.plan.offsets[workspace.name]
+            own.setdefault(device.stream(queue), []).append((begin, begin + workspace.bytes))
+    for queue, extra in prepared._extra.items():
+        own.setdefault(device.stream(queue), []).append((extra.address, extra.address + extra.size_bytes))
     # What reads a part of a merged convolution may lie otherwise than its choice took it to: it gets memory of its own.
-    assert merge or not device.prepared._extra, "the plan gives every launch the workspace that its choice needs"
+    assert merge or not prepared._extra, "the plan gives every launch the workspace that its choice needs"
+    for stream, address, size_bytes in device.library.workspaces:
+        assert any(begin <= address and address + size_bytes <= end for begin, end in own[stream])
 
 
 def test_a_plan_of_the_graph_engine_is_captured_as_it_is() -> None:
