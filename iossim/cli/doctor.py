@@ -149,7 +149,10 @@ def _print(found: dict[str, Any]) -> None:
     if not found["gpus"]:
         typer.echo("GPU: nvidia-smi finds none")
     known = f"{seen['profiles']} devices have a profile"
-    typer.echo(f"{known}, this machine's processor ('cpu') {'too' if seen['cpu_profile'] else 'not yet'}")
+    own_profile = (
+        "too" if seen["cpu_profile"] else "not yet: 'iossim profile MODEL --backend onnxruntime_cpu' describes it"
+    )
+    typer.echo(f"{known}, this machine's processor ('cpu') {own_profile}")
     typer.echo("\nBackends")
     for row in found["backends"]:
         typer.echo(f"  {row['name']:<16} {'usable' if row['usable'] else row['missing']}")

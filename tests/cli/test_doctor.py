@@ -12,7 +12,7 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.cli import doctor
-from iossim.devices import nvidia_smi
+from iossim.devices import load, nvidia_smi
 from iossim.execution import backend
 from iossim.execution.backend import backend_names
 
@@ -102,3 +102,12 @@ def test_memory_that_the_system_does_not_tell_is_left_out(monkeypatch: pytest.Mo
 
 def test_it_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unexpected" in refused(capsys, "doctor now")
+
+
+def test_the_profile_of_this_processor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "device_names", lambda: ["t4"])
+    assert printed_json(capsys, "doctor --json")["devices"] == {"profiles": 1, "cpu_profile": False}
+    assert "('cpu') not yet: 'iossim profile" in printed(capsys, "doctor")
+    monkeypatch.setattr(load, "device_names", lambda: ["t4", "cpu"])
+    assert printed_json(capsys, "doctor --json")["devices"] == {"profiles": 2, "cpu_profile": True}
+    assert "('cpu') too" in printed(capsys, "doctor")
