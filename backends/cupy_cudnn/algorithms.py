@@ -112,9 +112,13 @@ class Algorithms:
             issue()  # once outside a capture: libraries load what they need at a first use
         driver.synchronize()
         driver.begin_capture(stream)
-        for _ in range(COPIES):
-            for issue in issues:
-                issue()
+        try:
+            for _ in range(COPIES):
+                for issue in issues:
+                    issue()
+        except self._library.refusals:
+            driver.abandon_capture(stream)  # a plan that cannot be captured is refused as one that cannot run
+            raise
         graph = driver.end_capture(stream)
         times = []
         for _ in range(1 + REPLAYS):

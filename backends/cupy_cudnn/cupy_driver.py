@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import Any
 
 import cupy
@@ -11,6 +13,13 @@ from cupy.cuda import runtime
 from iossim.backends.cupy_cudnn.driver import DeviceFacts
 from iossim.backends.cupy_cudnn.kernel_call import Scalar
 from iossim.ir.op import Array
+
+
+# Read when CUDA starts: with fewer hardware queues, streams would share one and wait for each other by accident.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
+#: Where the device does not tell: only how long it is kept waiting depends on it.
+USUAL_CLOCK_KHZ = 1_500_000
 
 
 class _PoolMemory:
@@ -34,7 +43,7 @@ class CupyDriver:
             name.decode() if isinstance(name, bytes) else str(name),
             _driver_version(),
             int(runtime.deviceGetAttribute(runtime.cudaDevAttrL2CacheSize, 0)),
-            int(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, 0)),
+            int(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, 0)) or USUAL_CLOCK_KHZ,
             (("cuda", _dotted(runtime.runtimeGetVersion())), ("cupy", cupy.__version__)),
         )
 
@@ -88,6 +97,10 @@ class CupyDriver:
         graph = stream.end_capture()
         graph.upload(stream)
         return graph
+
+    def abandon_capture(self, stream: Any) -> None:
+        with suppress(runtime.CUDARuntimeError):  # what failed may have ended the capture too
+            stream.end_capture()
 
     def launch_graph(self, graph: Any, stream: Any) -> None:
         graph.launch(stream)

@@ -87,6 +87,10 @@ class Driver(Protocol):
         """What was issued to the stream, and to those that it forked to, as a graph ready to launch."""
         ...
 
+    def abandon_capture(self, stream: Stream) -> None:
+        """End a capture in which something failed, and forget it."""
+        ...
+
     def launch_graph(self, graph: Graph, stream: Stream) -> None: ...
 
     def kernel(self, source: str, name: str) -> Kernel:

@@ -187,6 +187,11 @@ class HostDriver:
         self._say("end_capture", stream, len(graph.nodes))
         return graph
 
+    def abandon_capture(self, stream: HostStream) -> None:
+        for other in self._streams:
+            other.capture, other.front = None, set()
+        self._say("abandon_capture", stream)
+
     def launch_graph(self, graph: HostGraph, stream: HostStream) -> None:
         self._say("launch_graph", stream, len(graph.nodes))
 
@@ -292,7 +297,7 @@ class HostLibrary:
         handle: HostStream,
     ) -> None:
         convolution, plan, duration_us = executable
-        if plan.name == "refused":
+        if plan.name == "refused" or (plan.name == "not captured" and handle.capture is not None):
             raise RefusalError
         assert set(addresses) == ({"x", "w", "b", "y"} if convolution.bias else {"x", "w", "y"})
         assert all(address % 16 == 0 for address in addresses.values()), "cuDNN's pointers are aligned"
