@@ -15,10 +15,10 @@ import numpy as np
 
 from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, MeasuringCostModel
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError
+from iossim.errors import DeviceError, OptionError
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.ir.network import ModelSource, Network
@@ -29,6 +29,10 @@ from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import reprice
+from iossim.scheduling.ios import STRATEGIES
+from iossim.scheduling.measured.budget import Budget
+from iossim.scheduling.measured.search import MeasuredProgress
+from iossim.scheduling.measured.search import ignore as ignore_measuring
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, schedule, scheduler_names
 from iossim.study.published import published_latency_us
@@ -181,20 +185,69 @@ def optimize(
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
     progress: Progress = ignore,
+    budget: Budget | str | None = None,
+    measuring: MeasuredProgress = ignore_measuring,
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
     Its ``ties`` say whether it differs from the sequential schedule by more than the noise.
 
+    With a ``budget`` (:class:`Budget`, or its text: ``1000`` measurements, ``60s``, ``all``) the stages of a cost model that
+    measures are measured only as far as they matter; the simulator proposes them, on ``device`` or the one that is
+    measured, and ``measuring`` is told of the progress. Without a budget every stage is priced, whatever that takes.
+
     KeyboardInterrupt ends a search of IOS with the best schedule so far, which then is not ``complete``.
     """
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
+    if budget is not None and scheduler in STRATEGIES:
+        return _optimize_measured(network, device, prices, scheduler, options, budget, measuring)
     _warm_up(network, prices)
     found = schedule(network, prices, scheduler, options, progress)
     if scheduler == "sequential" or not found.complete:
         return _with_intervals(network, [found], prices)[0]
     return _with_intervals(network, [found], prices, "sequential")[0]
+
+
+def _optimize_measured(
+    network: Network,
+    device: DeviceProfile | str | None,
+    truth: CostModel,
+    scheduler: str,
+    options: SearchOptions | None,
+    budget: Budget | str,
+    measuring: MeasuredProgress,
+) -> Schedule:
+    from iossim.scheduling.measured.schedule import schedule_measured
+
+    if not isinstance(truth, MeasuringCostModel):
+        raise OptionError(
+            f"--budget is for a cost model that measures, and {truth.identity.name!r} does not; leave it out, or give "
+            "a backend as --cost-model"
+        )
+    chosen = Budget.parse(budget) if isinstance(budget, str) else budget
+    estimate = estimating_model(truth, device, network.precision)
+    return schedule_measured(network, estimate, truth, scheduler, options or SearchOptions(), chosen, measuring)
+
+
+def estimating_model(
+    truth: CostModel, device: DeviceProfile | str | None = None, precision: Precision | str = Precision.FP32
+) -> CostModel:
+    """The simulator that proposes what to measure: of ``device``, or of the one that ``truth`` measures.
+
+    Raises OptionError where that has no profile.
+    """
+    own = truth.identity.device
+    try:
+        profile = load_device(own) if device is None else load_device(device) if isinstance(device, str) else device
+    except DeviceError:
+        if device is not None:
+            raise
+        raise OptionError(
+            f"{own!r} has no profile to estimate its stages with; run 'iossim profile' and 'iossim calibrate', or give "
+            "--device PROFILE.yaml"
+        ) from None
+    return create_cost_model("simulator", profile, Precision.named(precision), Engine.named(truth.identity.engine))
 
 
 def simulate(
@@ -276,11 +329,31 @@ def summary(found: Schedule) -> str:
         )
     if expected := expectation(found):
         lines.append(f"measured, {expected} are expected (nine times of ten)")
+    lines += _measured_summary(found)
     if "sequential" in found.ties:
         lines.append("a tie with sequential: the difference is inside the noise")
     lines += [f"note: {note}" for note in found.notes]
     claim = optimality(found)
     return "\n".join([*lines, claim] if claim else lines)
+
+
+def _measured_summary(found: Schedule) -> list[str]:
+    """What was measured for a schedule, in words."""
+    options = found.options
+    if "measurements" not in options:
+        return []
+    estimated_us = options["estimated_us"]
+    if options["everything_measured"]:
+        end = "every stage there is"
+    elif options["settled"]:
+        end = "until no other schedule was likely to be faster"
+    else:
+        end = f"as far as a budget of {options['budget']} went" if found.complete else "until interrupted"
+    return [
+        f"{options['measurements']:,} stages measured, {end}; {options['estimate']['name']} of "
+        f"{options['estimate']['device']} had said {estimated_us / 1e3:.3f} ms of this schedule "
+        f"({100 * (estimated_us / found.latency_us - 1):+.1f}%)"
+    ]
 
 
 def expectation(found: Schedule) -> str | None:
@@ -305,6 +378,8 @@ def optimality(found: Schedule) -> str | None:
     if not found.complete:
         return "interrupted: the best schedule found so far, not proven optimal"
     if "stages" not in found.options:
+        return None
+    if "measurements" in found.options and not found.options["everything_measured"]:
         return None
     if found.notes:
         return "not proven optimal: not all was searched, as noted"

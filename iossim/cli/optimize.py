@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,12 +11,19 @@ from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.loading import load_network
 from iossim.cli.outputs import check_outputs, schedule_files
-from iossim.cli.progress import progress_bars
+from iossim.cli.progress import measuring_bar, progress_bars
+
+if TYPE_CHECKING:
+    from iossim.cost.model import CostModel
+    from iossim.scheduling.measured.budget import Budget
 
 SchedulerName = Annotated[
     str,
     typer.Option("--scheduler", metavar="NAME", help="sequential, greedy, ios-merge, ios-parallel or ios-both."),
 ]
+
+#: What is measured unless --budget says otherwise: with a hundredth of a second each, a quarter of a minute.
+DEFAULT_MEASUREMENTS = 1000
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +42,7 @@ def optimize(
     stages: options.Stages = "general",
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
+    budget: options.Budget = None,
     shape: options.Shape = None,
     graphs: options.Graphs = None,
     units: options.Units = "model",
@@ -44,22 +52,29 @@ def optimize(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model, print the stages, and write schedule.json, graph.dot, trace.json and timeline.svg to --out."""
+    """Schedule a model, print the stages, and write schedule.json, graph.dot, trace.json and timeline.svg to --out.
+
+    A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
+    """
     from iossim import api
+    from iossim.scheduling.measured.budget import Budget
 
     search = api.search_options(stages, max_group_size, max_groups)
     prices = api.cost_model(cost_model, device, dtype, engine, store)
+    spend = Budget.parse(budget) if budget else default_budget(prices)
     check_outputs(out, trace, plot, prices)
     network = load_network(model, batch, dtype, shape, graphs, units, max_block)
-    with progress_bars(quiet=as_json) as progress, interruptible():
+    with progress_bars(quiet=as_json) as progress, measuring_bar(as_json) as measuring, interruptible():
         found = api.optimize(
             network,
-            None,
+            device if spend else None,
             scheduler=scheduler,
             engine=engine,
             cost_model=prices,
             options=search,
             progress=progress(scheduler),
+            budget=spend,
+            measuring=measuring,
         )
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
@@ -79,3 +94,14 @@ def optimize(
         typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
     if not found.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def default_budget(prices: CostModel) -> Budget | None:
+    """The budget of a cost model that measures; None for prices that are there already, measured once or not."""
+    from iossim.cost.model import MeasuringCostModel
+    from iossim.cost.replay import ReplayCostModel
+    from iossim.scheduling.measured.budget import Budget
+
+    if not isinstance(prices, MeasuringCostModel) or isinstance(prices, ReplayCostModel):
+        return None
+    return Budget(measurements=DEFAULT_MEASUREMENTS)

@@ -65,6 +65,14 @@ CostModelName = Annotated[
         help="simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE.",
     ),
 ]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="N|SECONDSs|all",
+        help="Of a backend as --cost-model: measurements (default 1000), seconds (60s), or all stages there are.",
+    ),
+]
 Stages = Annotated[
     str, typer.Option("--stages", metavar="DEFINITION", help="Stages that may be formed: general or paper.")
 ]

@@ -32,12 +32,14 @@ from iossim.scheduling.scheduler import Progress, ignore, scheduler
 
 #: The pruning of the paper's experiments (section 4.1): r and s.
 PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
+#: Of each scheduler: may a stage run several groups, may it merge convolutions?
+STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
 
 
 @scheduler("ios-merge")
 def schedule_merging(network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress) -> Schedule:
     """The best schedule whose stages are single units and merged convolutions."""
-    return _schedule(network, cost_model, "ios-merge", options, progress, concurrent=False, merge=True)
+    return _schedule(network, cost_model, "ios-merge", options, progress)
 
 
 @scheduler("ios-parallel")
@@ -45,17 +47,17 @@ def schedule_parallel(
     network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress
 ) -> Schedule:
     """The best schedule whose stages run groups side by side."""
-    return _schedule(network, cost_model, "ios-parallel", options, progress, concurrent=True, merge=False)
+    return _schedule(network, cost_model, "ios-parallel", options, progress)
 
 
 @scheduler("ios-both")
 def schedule_both(network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress) -> Schedule:
     """The best schedule over both strategies."""
-    return _schedule(network, cost_model, "ios-both", options, progress, concurrent=True, merge=True)
+    return _schedule(network, cost_model, "ios-both", options, progress)
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class Part:
     """A problem that is solved as a whole: a block, or a run of a block that is too wide. ``units`` are the block's."""
 
     problem: ScheduleProblem
@@ -79,11 +81,9 @@ def _schedule(
     name: str,
     options: SearchOptions,
     progress: Progress,
-    *,
-    concurrent: bool,
-    merge: bool,
 ) -> Schedule:
     started = perf_counter()
+    concurrent, merge = STRATEGIES[name]
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     solution = solve(problems, cost_model, options, concurrent=concurrent, merge=merge, progress=progress)
     return build_schedule(
@@ -169,7 +169,7 @@ class _Solver:
         self.concurrent, self.merge = concurrent, merge
         self.complete = True
         self.notes: list[str] = []
-        self._parts: dict[str, tuple[list[_Part], list[str]]] = {}
+        self._parts: dict[str, tuple[list[Part], list[str]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
         #: Of ios-both: the search without concurrency, which solves wider blocks as a whole.
         self._merging = _Solver(cost_model, options, False, True) if concurrent and merge else None
@@ -177,7 +177,9 @@ class _Solver:
     def extend(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
         """Append a block to the best schedules of all that comes before it."""
         if problem.key not in self._parts:
-            self._parts[problem.key] = self._prepare(problem)
+            self._parts[problem.key] = prepare_block(
+                problem, self.cost_model, self.options, concurrent=self.concurrent, merge=self.merge
+            )
         parts, said = self._parts[problem.key]
         reached = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
         for part in parts:
@@ -220,7 +222,7 @@ class _Solver:
         """How many distinct stages were priced, over all distinct blocks."""
         return sum(solution.priced_stages for solution in self._solutions.values())
 
-    def _extend_part(self, best: dict[int, _Prefix], part: _Part) -> dict[int, _Prefix]:
+    def _extend_part(self, best: dict[int, _Prefix], part: Part) -> dict[int, _Prefix]:
         reached: dict[int, _Prefix] = {}
         for entry, prefix in best.items():
             solution = self._solve(part, entry)
@@ -230,11 +232,13 @@ class _Solver:
                 cost_us = prefix.cost_us + path.cost_us
                 if bit in reached and reached[bit].cost_us <= cost_us:
                     continue
-                stages = tuple(PlannedStage(_spread(stage.mask, part.units), stage.strategy) for stage in path.stages)
+                stages = tuple(
+                    PlannedStage(spread_mask(stage.mask, part.units), stage.strategy) for stage in path.stages
+                )
                 reached[bit] = _Prefix(cost_us, (*prefix.plans[:-1], (*prefix.plans[-1], *stages)))
         return reached
 
-    def _solve(self, part: _Part, entry: int) -> BlockSolution:
+    def _solve(self, part: Part, entry: int) -> BlockSolution:
         key = (part.problem.key, entry)
         if key not in self._solutions:
             bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
@@ -253,50 +257,6 @@ class _Solver:
             self.complete &= self._solutions[key].complete
         return self._solutions[key]
 
-    def _prepare(self, problem: ScheduleProblem) -> tuple[list[_Part], list[str]]:
-        """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it, in words."""
-        limits = self.options.limits
-        runs = [tuple(range(len(problem)))]
-        parts: list[_Part] = []
-        while runs:
-            units = runs.pop(0)
-            part = problem if len(units) == len(problem) else problem.restrict(units)
-            lattice = build_lattice(part, limits.max_states)
-            space = None if lattice is None else self._solvable_space(part, lattice)
-            if lattice is None or space is None:
-                runs = [*_halves(problem, units), *runs]
-                continue
-            merges = price_merges(part, self.cost_model, space.max_groups or len(part)) if self.merge else no_merges()
-            parts.append(_Part(part, lattice, units, space, merges))
-        said: list[str] = []
-        if len(parts) > 1:
-            sizes = ", ".join(str(len(part.units)) for part in parts)
-            said.append(f"too wide to be solved as a whole, split into runs of {sizes} units")
-        pruned = {part.space for part in parts} - {self.options.space}
-        said += [
-            f"too many transitions to be solved unpruned, pruned to groups of at most {space.max_group_size} units, "
-            f"{space.max_groups} groups"
-            for space in pruned
-        ]
-        if self.merge and (many := largest_class(problem)) > ALL_SUBSETS:
-            said.append(f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets")
-        return parts, said
-
-    def _solvable_space(self, problem: ScheduleProblem, lattice: Lattice) -> StageSpace | None:
-        """The space itself, or pruned as in the paper, or None if that still has too many transitions."""
-        space, limit = self.options.space, self.options.limits.max_transitions
-        if not self.concurrent or len(lattice) <= FEW_STATES:
-            return space
-        pruned = replace(
-            space,
-            max_group_size=min(PAPER_GROUP_SIZE, space.max_group_size or len(problem)),
-            max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
-        )
-        for tried in (space, pruned):
-            if not more_transitions_than(limit, problem, lattice, tried):
-                return tried
-        return None
-
     def lower_bound_us(self, problems: Sequence[ScheduleProblem]) -> float | None:
         """What any schedule of the blocks costs at least, split and pruned or not."""
         return network_lower_bound_us(
@@ -308,6 +268,66 @@ class _Solver:
         if len(parts) == 1 and parts[0].space.max_groups is None:
             return parts[0].merges
         return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
+
+
+def prepare_block(
+    problem: ScheduleProblem,
+    cost_model: CostModel,
+    options: SearchOptions,
+    *,
+    concurrent: bool,
+    merge: bool,
+    few_states: int | None = None,
+) -> tuple[list[Part], list[str]]:
+    """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it, in words.
+
+    A block of up to ``few_states`` states (by default :data:`FEW_STATES`) is not asked how many transitions it has.
+    """
+    limits = options.limits
+    few = FEW_STATES if few_states is None else few_states
+    runs = [tuple(range(len(problem)))]
+    parts: list[Part] = []
+    while runs:
+        units = runs.pop(0)
+        part = problem if len(units) == len(problem) else problem.restrict(units)
+        lattice = build_lattice(part, limits.max_states)
+        space = None if lattice is None else _solvable_space(part, lattice, options, concurrent, few)
+        if lattice is None or space is None:
+            runs = [*_halves(problem, units), *runs]
+            continue
+        merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
+        parts.append(Part(part, lattice, units, space, merges))
+    said: list[str] = []
+    if len(parts) > 1:
+        sizes = ", ".join(str(len(part.units)) for part in parts)
+        said.append(f"too wide to be solved as a whole, split into runs of {sizes} units")
+    pruned = {part.space for part in parts} - {options.space}
+    said += [
+        f"too many transitions to be solved unpruned, pruned to groups of at most {space.max_group_size} units, "
+        f"{space.max_groups} groups"
+        for space in pruned
+    ]
+    if merge and (many := largest_class(problem)) > ALL_SUBSETS:
+        said.append(f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets")
+    return parts, said
+
+
+def _solvable_space(
+    problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, concurrent: bool, few_states: int
+) -> StageSpace | None:
+    """The space itself, or pruned as in the paper, or None if that still has too many transitions."""
+    space, limit = options.space, options.limits.max_transitions
+    if not concurrent or len(lattice) <= few_states:
+        return space
+    pruned = replace(
+        space,
+        max_group_size=min(PAPER_GROUP_SIZE, space.max_group_size or len(problem)),
+        max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
+    )
+    for tried in (space, pruned):
+        if not more_transitions_than(limit, problem, lattice, tried):
+            return tried
+    return None
 
 
 def _cheapest(*ways: dict[int, _Prefix]) -> dict[int, _Prefix]:
@@ -333,6 +353,6 @@ def _halves(problem: ScheduleProblem, units: tuple[int, ...]) -> list[tuple[int,
     return [tuple(sorted(ordered[:cut])), tuple(sorted(ordered[cut:]))]
 
 
-def _spread(mask: int, units: tuple[int, ...]) -> int:
+def spread_mask(mask: int, units: tuple[int, ...]) -> int:
     """A mask over a run of units as a mask over the block's."""
     return sum(1 << unit for index, unit in enumerate(units) if mask >> index & 1)

@@ -1,0 +1,104 @@
+"""A stand-in for hardware: another cost model with a seeded error on every stage, asked for as if by measuring.
+
+*Independent*: the logarithm of each signature's error is drawn from a normal distribution. *Structured*
+(``structured``): as a simulator errs whose parameters are off: the time of each operator, and what it takes of each
+resource that groups share, are off alike wherever it runs; a little independent error comes on top.
+
+Errors come from the seed and the signature alone, so they are the same in every process. The signature leaves the order of
+groups open, and a simulator does not: as with measurements that are kept, a signature costs what the first stage
+of it that was asked for costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from iossim.cost.model import CostModel, CostModelIdentity, Prices
+from iossim.errors import OptionError
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.stage_hash import stage_hashes, unit_keys
+
+if TYPE_CHECKING:
+    from iossim.devices.profile import DeviceProfile
+    from iossim.ir.types import Precision
+
+#: Standard deviation of the independent part of a structured error.
+STRUCTURED_SIGMA = 0.03
+STRUCTURED = "structured"
+
+
+@dataclass
+class PerturbedCostModel:
+    """``inner`` with an error: ``sigma`` is the standard deviation of the logarithm of each signature's."""
+
+    inner: CostModel
+    sigma: float
+    seed: int = 0
+    _inner_us: dict[int, float] = field(default_factory=dict, repr=False)
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        inner = self.inner.identity
+        version = f"sigma={self.sigma:g},seed={self.seed}+{inner.name}:{inner.version}"
+        return CostModelIdentity("perturbed", inner.device, inner.precision, inner.engine, version)
+
+    def signatures(self, batch: StageBatch) -> list[Hashable]:
+        """Equal for stages that cost the same: a number each."""
+        return list(self._hashes(batch).tolist())
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        from scipy.special import ndtri
+
+        hashes, first, inverse = np.unique(self._hashes(batch), return_index=True, return_inverse=True)
+        numbers = hashes.tolist()
+        asked = np.array([i for i, number in enumerate(numbers) if number not in self._inner_us], dtype=np.int64)
+        if len(asked):
+            stages = first[asked]
+            prices = self.inner.price_stages(StageBatch(batch.problem, batch.masks[stages], batch.strategies[stages]))
+            self._inner_us.update(zip(hashes[asked].tolist(), prices.tolist(), strict=True))
+        inner_us = np.array([self._inner_us[number] for number in numbers])
+        # The hash is as good as drawn from all 64-bit numbers; its upper 53 bits are a fraction inside (0, 1).
+        fraction = ((hashes >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53
+        perturbed: Prices = inner_us * np.exp(self.sigma * ndtri(fraction))
+        return perturbed[inverse.reshape(-1)]
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.inner.price_boundary(left_concurrent, right_concurrent)
+
+    def bounds(self, problem: ScheduleProblem) -> None:
+        """What is measured has no bounds."""
+        return None
+
+    def _hashes(self, batch: StageBatch) -> Masks:
+        return stage_hashes(batch, unit_keys(batch.problem.signatures, self.seed))
+
+
+def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> PerturbedCostModel:
+    """``argument`` is ``SIGMA`` or ``structured``, and a seed: ``perturbed:0.1``, ``perturbed:structured,7``."""
+    from iossim.backends.simulator.cost_model import create as create_simulator
+    from iossim.backends.simulator.structured_error import with_structured_error
+    from iossim.execution.engine import Engine
+
+    kind, _, seed_text = argument.partition(",")
+    if seed_text and not seed_text.isdecimal():
+        raise OptionError(f"--cost-model perturbed:{argument}: the seed is not a whole number; give perturbed:0.1,7")
+    seed = int(seed_text or 0)
+    if kind == STRUCTURED:
+        simulator = create_simulator(device, precision, engine)
+        inner = with_structured_error(simulator.profile, precision, Engine.named(engine), seed)
+        return PerturbedCostModel(inner, STRUCTURED_SIGMA, seed)
+    try:
+        sigma = float(kind)
+    except ValueError:
+        sigma = -1.0
+    if not 0 <= sigma <= 1:
+        raise OptionError(
+            f"--cost-model perturbed:{argument}: the error is a standard deviation from 0 to 1, or 'structured'; "
+            "give perturbed:0.1, say"
+        )
+    return PerturbedCostModel(create_simulator(device, precision, engine), sigma, seed)

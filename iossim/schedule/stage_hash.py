@@ -1,0 +1,79 @@
+"""Hashes of stages by what they do: equal for stages whose groups are the same sequences of equal units.
+
+The signature of a stage (``cost.memo.stage_signature``) is its strategy and the multiset of its groups, each the sequence
+of its units' signatures. A search has hundreds of thousands of stages, so here it is a 64-bit number, made by
+compiled code. Two of a million stages that differ have the same number with a probability of about 3e-8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.compiled import jit
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import Masks
+
+
+def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
+    """A 64-bit number for each unit's signature, the same in every process; another ``salt`` gives others."""
+    digests = [hashlib.sha256(f"{salt}\0{signature}".encode()).digest() for signature in signatures]
+    return np.array([int.from_bytes(digest[:8], "little") for digest in digests], dtype=np.uint64)
+
+
+def stage_hashes(batch: StageBatch, keys: Masks) -> Masks:
+    """The hash of each stage, shape ``[len(batch)]``; ``keys[u]`` is the number of unit ``u`` (:func:`unit_keys`).
+
+    A unit of the number 0 does nothing: it counts in no sequence, and a group of such units is none.
+    """
+    masks = np.ascontiguousarray(batch.masks, dtype=np.uint64)
+    hashes: Masks = _hash_stages(masks, np.ascontiguousarray(batch.strategies), batch.problem.predecessors, keys)
+    return hashes
+
+
+@jit(inline="always")
+def _mix(value: np.uint64) -> np.uint64:
+    """The finaliser of splitmix64."""
+    value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return value ^ value >> np.uint64(31)
+
+
+@jit
+def _hash_stages(masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks) -> Masks:
+    one = np.uint64(1)
+    units = len(predecessors)
+    hashes = np.empty(len(masks), dtype=np.uint64)
+    groups = np.zeros(units, dtype=np.uint64)
+    for index in range(len(masks)):
+        count = 0
+        if strategies[index] != 0:
+            groups[0], count = masks[index], 1
+        else:
+            for unit in range(units):
+                bit = one << np.uint64(unit)
+                if masks[index] & bit == 0:
+                    continue
+                joined, kept = bit, 0
+                for g in range(count):
+                    if groups[g] & predecessors[unit]:
+                        joined |= groups[g]
+                    else:
+                        groups[kept] = groups[g]
+                        kept += 1
+                groups[kept] = joined
+                count = kept + 1
+        total = np.uint64(strategies[index])
+        for g in range(count):
+            sequence = np.uint64(0)
+            for unit in range(units):
+                if groups[g] >> np.uint64(unit) & one and keys[unit] != 0:
+                    sequence = _mix(sequence ^ keys[unit]) + one
+            # A sum, since groups have no order.
+            if sequence != 0:
+                total += _mix(sequence)
+        hashes[index] = _mix(total)
+    return hashes
