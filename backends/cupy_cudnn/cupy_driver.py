@@ -14,7 +14,6 @@ from iossim.backends.cupy_cudnn.driver import DeviceFacts
 from iossim.backends.cupy_cudnn.kernel_call import Scalar
 from iossim.ir.op import Array
 
-
 # Read when CUDA starts: with fewer hardware queues, streams would share one and wait for each other by accident.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 

@@ -209,7 +209,7 @@ class _Lowering:
                 per_channel = (1, -1, *[1] * (len(self.graph.types[name].shape) - 2))
                 vectors = self.weights.normalisation(node)
                 shaped = [
-                    _as_shape(view, tuple(view.elements if n == -1 else n for n in per_channel)) for view in vectors
+                    view.with_ones(tuple(view.elements if n == -1 else n for n in per_channel)) for view in vectors
                 ]
                 terms = [text(node.inputs[0]), *(symbol(view) for view in shaped)]
             else:
@@ -305,7 +305,7 @@ class _Lowering:
     def _product(
         self, a: View, w: View, y: View, bias: View | None, addend: tuple[View, float] | None, activation: Op | None
     ) -> None:
-        images = [_as_shape(view, (*view.shape, 1, 1)) for view in (a, y)]
+        images = [view.with_ones((*view.shape, 1, 1)) for view in (a, y)]
         if addend is not None:
             addend = (
                 View(addend[0].memory, images[1].shape, (*addend[0].strides, 0, 0), addend[0].offset),
@@ -335,7 +335,7 @@ class _Lowering:
         operands, terms = [inner], ["a0"]
         if bias is not None:
             bias = bias if bias.is_dense and bias.suits_cudnn else self._dense_copy(bias)
-            operands.append(_as_shape(bias, (1, filters, *[1] * (len(y.shape) - 2))))
+            operands.append(bias.with_ones((1, filters, *[1] * (len(y.shape) - 2))))
             terms.append("a1")
         if addend is not None:
             terms.append(f"{element_kernels.literal(addend[1])} * a{len(operands)}")
@@ -380,13 +380,6 @@ class _Lowering:
                 self.calls.append(element_kernels.copy(self._flat(view, shape), target))
         else:
             self.values[value] = self._flat(view, shape)
-
-
-def _as_shape(view: View, shape: tuple[int, ...]) -> View:
-    """A view with ones added to its shape or taken from it, which always is one."""
-    shaped = view.reshaped(shape)
-    assert shaped is not None, f"{view} is not of shape {shape}"
-    return shaped
 
 
 def _moved(op: Slice | Split | Transpose, x: View) -> list[View]:

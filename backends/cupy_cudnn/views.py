@@ -50,10 +50,6 @@ class View:
             and self.offset * ELEMENT_BYTES % CUDNN_ALIGNMENT_BYTES == 0
         )
 
-    def channels(self, begin: int, count: int) -> View:
-        """``count`` elements of axis 1 from ``begin`` on."""
-        return self.part(1, begin, count)
-
     def part(self, axis: int, begin: int, count: int, step: int = 1) -> View:
         """Elements ``begin``, ``begin + step``, ... of an axis."""
         shape, strides = list(self.shape), list(self.strides)
@@ -92,6 +88,12 @@ class View:
         if shape and self.shape[0] == shape[0] and _packed_from(self, 1):
             return replace(self, shape=tuple(shape), strides=(self.strides[0], *row_major(shape[1:])))
         return None
+
+    def with_ones(self, shape: Sequence[int]) -> View:
+        """The view with axes of one element added or taken away, which always is one."""
+        shaped = self.reshaped(shape)
+        assert shaped is not None, f"{self} is not of shape {shape}"
+        return shaped
 
     @property
     def image_strides(self) -> tuple[int, ...]:

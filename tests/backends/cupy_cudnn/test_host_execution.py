@@ -92,7 +92,7 @@ def test_a_repeated_stage_computes_what_one_does(engine: Engine, synchronise: bo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["squeezenet", "randwire"])
+@pytest.mark.parametrize("model", ["ios_sample", "randwire"])
 def test_networks_of_the_zoo(model: str) -> None:
     network = load(model)
     driver = HostDriver()
