@@ -1,4 +1,4 @@
-"""Load a model: a network of the zoo by name, or an ONNX file, as a network that is ready to be scheduled."""
+"""Load a model, a network that is ready to be scheduled: of the zoo by name, an ONNX file, or a file of the IOS engine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from iossim.errors import ModelError, OptionError, did_you_mean
+from iossim.ir.graph import Graph
 from iossim.ir.network import Block, ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.catalogue import BuildOptions, ZooModel, zoo_model, zoo_models
@@ -33,6 +34,8 @@ def load(
 ) -> Network:
     """The network of a zoo name or an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file).
 
+    A name ending in ``.json`` is a network and schedule that the published IOS engine saved (:mod:`iossim.models.ios_file`).
+
     ``batch`` is the number of images; by default one, or what ``shapes`` or an ONNX file say. ``dtype`` names a
     :class:`~iossim.ir.types.Precision`. ``shapes`` gives whole shapes of graph inputs by name, batch included;
     ``dimensions`` binds symbolic dimensions of an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``.
@@ -50,8 +53,14 @@ def load(
     unit_policy(units)  # an unknown one is an error before anything is read
     whole_shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     dimensions = dict(dimensions or {})
-    path = _onnx_path(model)
-    if path is None:
+    is_ios_file = str(model).lower().endswith(".json")
+    path = None if is_ios_file else _onnx_path(model)
+    if is_ios_file:
+        if whole_shapes or dimensions or graphs is not None:
+            raise OptionError(f"an IOS file holds all of its shapes: give {str(model)!r} none, and no graphs")
+        network = _from_ios_file(Path(model), batch or 1, precision, seed)
+        network = split_blocks(with_units(network, units), max_block)
+    elif path is None:
         zoo = _zoo_model(str(model))
         if dimensions:
             raise OptionError(f"model {zoo.name!r} has no symbolic dimensions to bind; leave them out")
@@ -151,8 +160,26 @@ def _from_onnx(
     graph = retype(graph, precision)
     if not graph.nodes:
         raise ModelError(f"model {path} computes nothing: no op is left once its constants are folded")
+    return network_of(graph, path.stem, precision, units)
+
+
+def network_of(graph: Graph, name: str, precision: Precision = Precision.FP32, units: str = MODEL) -> Network:
+    """A graph as a network, its ops fused by a unit policy, all units in one block; raises OptionError for an unknown one."""
     fused = unit_policy(units)(graph)
-    return Network(path.stem, graph, fused, (Block("all", tuple(range(len(fused)))),), precision)
+    return Network(name, graph, fused, (Block("all", tuple(range(len(fused)))),), precision)
+
+
+def _from_ios_file(path: Path, batch: int, precision: Precision, seed: int) -> Network:
+    from iossim.models.ios_file import network_and_scheduler, read_ios_file
+    from iossim.models.ios_import import network_of_file
+
+    file = read_ios_file(path)
+    name, _ = network_and_scheduler(file.name)
+    original = None
+    for zoo in zoo_models():
+        if zoo.name == name and zoo.input_shape == file.input.output_shape:
+            original = zoo.build(BuildOptions((batch, *zoo.input_shape), precision, None, seed))
+    return network_of_file(file, path, batch, precision, seed, original)
 
 
 def _onnx_path(model: str | Path) -> Path | None:

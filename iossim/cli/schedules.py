@@ -1,0 +1,125 @@
+"""``iossim schedules``: schedules from files of the published IOS engine, and to files of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.outputs import check_outputs, schedule_files
+from iossim.errors import OptionError
+
+if TYPE_CHECKING:
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import Schedule
+
+#: What the published schedules were found on, by the same engine.
+_PUBLISHED_DEVICE = "v100-sxm2"
+
+IosFilePath = Annotated[Path, typer.Argument(metavar="FILE", help="A schedule that the IOS engine saved (.json).")]
+SavedSchedule = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that iossim wrote.")]
+OnDevice = Annotated[
+    str,
+    typer.Option("--device", "-d", metavar="NAME", help="What it is priced on; a file does not say where it ran."),
+]
+ToFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")]
+Format = Annotated[str, typer.Option("--format", metavar="NAME", help="ios, dot, or a plugin's.")]
+OtherModel = Annotated[
+    str | None,
+    typer.Option("--model", metavar="MODEL", help="The model, where it is no longer where the schedule says."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Schedules from and to files of other programs.")
+    group.callback(invoke_without_command=True)(options.help_without_command)
+    group.command("import", help="Read a schedule that the IOS engine saved, check it and price it.")(import_schedule)
+    group.command("export", help="Write a schedule in another program's format.")(export_schedule)
+    app.add_typer(group, name="schedules")
+
+
+def import_schedule(
+    file: IosFilePath,
+    device: OnDevice = _PUBLISHED_DEVICE,
+    batch: options.Batch = None,
+    engine: options.Engine = "paper",
+    cost_model: options.CostModelName = "simulator",
+    store: options.Store = None,
+    out: options.Out = None,
+    trace: options.Trace = None,
+    plot: options.Plot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
+    from iossim import api
+    from iossim.models.ios_file import read_ios_file
+    from iossim.models.ios_import import schedule_of_file
+    from iossim.models.load import load
+
+    if file.suffix.lower() != ".json":
+        raise OptionError(
+            f"IOS schedule {file}: the name must end in .json, for the schedule to find its network again"
+        )
+    prices = api.cost_model(cost_model, device, "fp32", engine, store)
+    check_outputs(out, trace, plot, prices)
+    network = load(str(file), batch=batch)
+    read = schedule_of_file(read_ios_file(file), file, network)
+    priced = api.simulate(read, None, network=network, engine=engine, cost_model=prices)
+    priced = priced.model_copy(update={"notes": [*priced.notes, *network.notes]})
+    published_us = _published_us(network, priced)
+    if as_json:
+        typer.echo(priced.model_dump_json(indent=1))
+    else:
+        from rich.console import Console
+
+        from iossim.reporting.console import schedule_table
+
+        console = Console()
+        console.print(schedule_table(priced))
+        console.print(api.summary(priced), highlight=False)
+        if published_us is not None:
+            error = priced.latency_us / published_us - 1
+            console.print(f"published: {published_us / 1e3:.2f} ms; this is {error:+.1%}", highlight=False)
+    if out is not None:
+        from iossim.reporting.output_folder import write_all
+
+        written = write_all(out, schedule_files(network, priced, prices, trace, plot, None))
+        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+
+
+def export_schedule(
+    schedule: SavedSchedule, out: ToFile, format_name: Format = "ios", model: OtherModel = None
+) -> None:
+    """Write a saved schedule, and its network with it, as another program reads them."""
+    from iossim import api
+    from iossim.reporting.schedule_formats import schedule_format
+    from iossim.user_files import write_atomically
+
+    write = schedule_format(format_name)
+    read, network = api.read_schedule(schedule, model)
+    text = write(network, read)
+    try:
+        write_atomically(out, text)
+    except OSError as error:
+        raise OptionError(f"--out {out} cannot be written: {error.strerror}; choose another file") from None
+    typer.echo(f"wrote {out}", err=True)
+
+
+def _published_us(network: Network, priced: Schedule) -> float | None:
+    """The published latency of such a schedule: only if the file's network is the published one, op by op."""
+    from iossim.errors import IossimError
+    from iossim.ir.types import Precision
+    from iossim.models.load import load
+    from iossim.study.published import published_latency_us
+
+    batch = network.source.batch
+    published_us = published_latency_us(network.name, priced.device, batch, priced.scheduler)
+    if published_us is None or network.precision is not Precision.FP32 or priced.cost_model["name"] == "random":
+        return None
+    try:
+        same = load(network.name, batch=batch).graph.hash == network.graph.hash
+    except IossimError:
+        return None
+    return published_us if same and priced.engine == "paper" else None

@@ -1,0 +1,322 @@
+"""Files of the published IOS engine: read, undone, priced, and written again with the same content."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import make_schedule, make_stage, random_schedule
+
+from iossim.errors import OptionError, ScheduleError
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.pool import AveragePool
+from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.models.ios_export import ios_file
+from iossim.models.ios_file import file_name, network_and_scheduler, read_ios_file
+from iossim.models.ios_import import network_of_file, schedule_of_file
+from iossim.models.layers import (
+    average_pool,
+    conv,
+    conv_relu,
+    global_average_pool,
+    join,
+    max_pool,
+    relu,
+    relu_conv,
+    relu_sepconv,
+)
+from iossim.models.load import load
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import BlockSchedule, Schedule
+
+PUBLISHED = {1: "inception_v3.v100.batch1.json", 32: "inception_v3.v100.batch32.json"}
+SEEDS = st.integers(0, 2**20)
+NOWHERE = Path("some.json")
+
+
+@pytest.fixture
+def published(shared: Path) -> Path:
+    folder = shared / "data" / "ios_schedules"
+    if not folder.is_dir():
+        pytest.skip(f"no schedules of the IOS engine at {folder}")
+    return folder
+
+
+@pytest.mark.parametrize("batch", PUBLISHED)
+def test_a_published_file_is_the_networks_of_the_zoo(published: Path, batch: int) -> None:
+    path = published / PUBLISHED[batch]
+    network = load(path, batch=batch)
+    assert network.graph.hash == load("inception_v3", batch=batch).graph.hash
+    assert (len(network.units), len(network.blocks), network.notes) == (119, 13, ())
+    schedule = schedule_of_file(read_ios_file(path), path, network)
+    fit(schedule, network)
+    assert schedule.scheduler == "ios-both"
+    assert sum(stage.strategy == "merge" for stage in schedule.stages) == {1: 9, 32: 4}[batch]
+    assert sorted(name for stage in schedule.stages for name in stage.units) == sorted(network.unit_index)
+
+
+@pytest.mark.parametrize("batch", PUBLISHED)
+def test_a_published_file_is_written_again_byte_for_byte(published: Path, batch: int) -> None:
+    path = published / PUBLISHED[batch]
+    network = load(path, batch=batch)
+    schedule = schedule_of_file(read_ios_file(path), path, network)
+    assert ios_file(schedule, network).text() == path.read_text()
+
+
+def test_without_the_original_slices_and_kernels_are_as_the_file_has_them(published: Path) -> None:
+    """Of batch 1 the slices tell all; of batch 32 two merged convolutions are read as one, and stand in zeros."""
+    path = published / PUBLISHED[1]
+    zoo = load("inception_v3")
+    file = read_ios_file(path)
+    alone = network_of_file(file, path)
+    assert alone.graph.hash == zoo.graph.hash
+    assert alone.notes == ()
+
+    path = published / PUBLISHED[32]
+    file = read_ios_file(path)
+    alone = network_of_file(file, path, batch=32)
+    assert alone.graph.hash != load(path, batch=32).graph.hash
+    assert [note.partition("; ")[2] for note in alone.notes] == [
+        "those read as one are halved", "taken as '103' has", "those read as one are halved", "taken as '114' has"
+    ]  # fmt: skip
+    assert ios_file(schedule_of_file(file, path, alone), alone) == file
+
+
+def random_exportable(seed: int) -> Network:
+    """Two blocks of one input and one output each, of all that the format has words for."""
+    generator = random.Random(seed)
+    b = GraphBuilder(f"random{seed}")
+    x = b.input("image", (1, 4, 8, 8))
+    for block in range(2):
+        with b.block(f"b{block}"):
+            values, read = [x], set()
+            for index in range(generator.randint(2, 7)):
+                name, source = f"b{block}.u{index}", generator.choice([x, *values])
+                same = [v for v in values if b.types[v].shape == b.types[source].shape]
+                kind = generator.choice(["conv"] * 6 + ["plain", "sum", "pool", "relu", "sep", "relu-conv"])
+                kernel = generator.choice([(1, 1), (3, 3), (1, 3), (3, 1)])
+                padding = (kernel[0] // 2, kernel[1] // 2)
+                read.add(source)
+                if kind == "conv":
+                    y = conv_relu(b, name, source, generator.choice([2, 4]), kernel, padding=padding)
+                elif kind == "plain":
+                    y = conv(b, name, source, 4, kernel, padding=padding)
+                elif kind == "sum":
+                    other = generator.choice(same)
+                    read.add(other)
+                    y = join(b, name, [[source, other]])
+                elif kind == "pool":
+                    pool = generator.choice([max_pool, average_pool])
+                    if pool is max_pool:
+                        y = max_pool(b, name, source, 3, 1, 1)
+                    else:
+                        y = average_pool(b, name, source, 3, 1, 1, count_include_pad=True)
+                elif kind == "relu":
+                    y = relu(b, name, source)
+                elif kind == "sep":
+                    y = relu_sepconv(b, name, [source, source], 4, 3)
+                else:
+                    y = relu_conv(b, name, source, 4)
+                values.append(y)
+            x = join(b, f"b{block}.out", [value for value in values[1:] if value not in read])
+    with b.block("tail"):
+        x = global_average_pool(b, "tail.pool", x)
+    return b.network([x])
+
+
+@settings(max_examples=60)
+@given(SEEDS, SEEDS)
+def test_what_is_written_is_read_as_the_same_network_and_schedule(seed: int, order: int) -> None:
+    network = random_exportable(seed)
+    schedule = random_schedule(network, order)
+    file = ios_file(schedule, network)
+    back = network_of_file(file, NOWHERE, original=network)
+    assert back.graph.hash == network.graph.hash
+    read = schedule_of_file(file, NOWHERE, back)
+    assert [(s.strategy, s.groups) for s in read.stages] == [(s.strategy, s.groups) for s in schedule.stages]
+    assert ios_file(read, back).text() == file.text()
+    # And without the original, as one that is merged differently but computes the same.
+    alone = network_of_file(file, NOWHERE)
+    assert ios_file(schedule_of_file(file, NOWHERE, alone), alone).text() == file.text()
+
+
+def test_names_of_files() -> None:
+    assert network_and_scheduler("inception_v3_dp_parallel_merge") == ("inception_v3", "ios-both")
+    assert network_and_scheduler("mine") == ("mine", "ios-file")
+    for scheduler in ("ios-both", "ios-parallel", "ios-merge", "sequential", "greedy", "ios-file"):
+        assert network_and_scheduler(file_name("net", scheduler)) == ("net", scheduler)
+
+
+@pytest.fixture
+def small() -> tuple[Network, Schedule]:
+    """a, b (merged) and c of the input; d of a; e = concat(d, b + c); tail."""
+    b = GraphBuilder("small")
+    x = b.input("image", (1, 3, 6, 6))
+    with b.block("main"):
+        left, middle = conv_relu(b, "a", x, 2), conv_relu(b, "b", x, 4)
+        right = max_pool(b, "c p", conv_relu(b, "c", x, 4), 3, 1, 1)
+        join(b, "e", [conv_relu(b, "d", left, 2), [middle, right]])
+    with b.block("tail"):
+        y = conv_relu(b, "f", "e.concat", 3, 3, stride=2)
+    network = b.network([y])
+    blocks = [
+        BlockSchedule(
+            name="main",
+            stages=[make_stage([["a", "b"]], "merge"), make_stage([["c", "c p"], ["d"]]), make_stage([["e"]])],
+        ),
+        BlockSchedule(name="tail", stages=[make_stage([["f"]])]),
+    ]
+    return network, make_schedule(network, blocks)
+
+
+def test_what_a_small_schedule_is_written_as(small: tuple[Network, Schedule]) -> None:
+    network, schedule = small
+    document = json.loads(ios_file(schedule, network).text())
+    main, tail = document["blocks"]
+    assert main["stages"] == [[["a"]], [["c", "c_p"], ["d"]], [["e"]]]
+    merged, *_, d = main["inner_nodes"]
+    assert (merged["name"], merged["hint_name"], merged["out_channels"]) == ("a", "a b", 6)
+    assert d["inputs"] == [[["a", 0, 2]]]
+    assert main["exit_node"]["inputs"] == [[["d", 0, 2]], [["a", 2, 6], ["c_p", 0, 4]]]
+    assert tail["enter_node"] == main["exit_node"]
+    assert tail["exit_node"]["output_shape"] == [3, 2, 2]
+
+
+Change = Callable[[Any], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("blocks"), "field 'blocks': Field required"),
+        (lambda d: d["blocks"].clear(), "field 'blocks'"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(colour=1), "colour"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(kernel=[1, -1]), "kernel"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(out_channels=10**30), "out_channels"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(type="lstm"), "'conv', 'pool', 'identity'"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(act="gelu"), "act"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(inputs=[]), "inputs"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(inputs=[[["zero", 0, 3]]]), "reads 'zero', which no node"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(inputs=[[["image", 0, 2]]]), "channels 0 to 2 of 'image'"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(hint_name="a b z"), "stands for 3 convolutions"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(hint_name="a a"), "two convolutions are named 'a'"),
+        (lambda d: d["blocks"][0]["inner_nodes"][0].update(groups=3), "is merged and has 3 groups"),
+        (lambda d: d["blocks"][0]["inner_nodes"][1].update(groups=2), "2 groups do not divide its 3 input"),
+        (lambda d: d["blocks"][0]["inner_nodes"][1].update(output_shape=[4, 5, 6]), "its output_shape is 4x5x6"),
+        (lambda d: d["blocks"][0]["inner_nodes"][1].update(kernel=[9, 9]), "node 'c'"),
+        (lambda d: d["blocks"][0]["inner_nodes"][1].update(name="a"), "two nodes are named 'a'"),
+        (lambda d: d["blocks"][0]["inner_nodes"].reverse(), "which no node before it makes"),
+        (lambda d: d["blocks"][1].update(enter_name="a"), "block 1 starts from 'a'"),
+        (lambda d: d["blocks"][0]["stages"].pop(0), "unit 'a' (and 1 more) is in no stage"),
+        (lambda d: d["blocks"][0]["stages"].reverse(), "which runs in a later stage"),
+        (lambda d: d["blocks"][0]["stages"][0].append(["c"]), "merged convolution 'a' shares it with others"),
+        (lambda d: d["blocks"][0]["stages"][1].append(["nobody"]), "'nobody' is no unit"),
+        (lambda d: d["blocks"][0]["stages"][1].append([]), "a group without units"),
+    ],
+)
+def test_a_malformed_file_is_one_line(
+    small: tuple[Network, Schedule], tmp_path: Path, change: Change, message: str
+) -> None:
+    network, schedule = small
+    document = json.loads(ios_file(schedule, network).text())
+    change(document)
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ScheduleError) as caught:
+        schedule_of_file(read_ios_file(path), path, load(path))
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{" * 100_000, '{"name": NaN}', "\udcff"])
+def test_what_is_no_such_file_is_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ScheduleError) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_whatever_is_missing_is_one_line(small: tuple[Network, Schedule], tmp_path: Path) -> None:
+    """Every key and element taken out, one at a time: an error of one line."""
+    network, schedule = small
+    document = json.loads(ios_file(schedule, network).text())
+    path, refused = tmp_path / "bad.json", 0
+
+    def places(value: Any, *at: Any) -> list[tuple[Any, ...]]:
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        return [place for key, inner in items for place in ((*at, key), *places(inner, *at, key))]
+
+    for *parents, key in places(document):
+        if (parents, key) == (["blocks"], 1):
+            continue  # a network that ends sooner
+        changed = deepcopy(document)
+        holder = changed
+        for parent in parents:
+            holder = holder[parent]
+        del holder[key]
+        path.write_text(json.dumps(changed))
+        with pytest.raises(ScheduleError) as caught:
+            schedule_of_file(read_ios_file(path), path, load(path))
+        assert "\n" not in str(caught.value), (parents, key)
+        refused += 1
+    assert refused > 200
+
+
+def test_a_file_takes_no_shapes(small: tuple[Network, Schedule], tmp_path: Path) -> None:
+    network, schedule = small
+    path = tmp_path / "small.json"
+    path.write_text(ios_file(schedule, network).text())
+    assert load(path, batch=4).graph.types["image"].shape == (4, 3, 6, 6)
+    with pytest.raises(OptionError, match="holds all of its shapes"):
+        load(path, shapes={"image": (1, 3, 9, 9)})
+
+
+def one_conv(**changes: Any) -> tuple[Network, Schedule]:
+    b = GraphBuilder("one")
+    x = b.input("x", changes.get("shape", (1, 2, 6, 6)))
+    if changes.get("second_input"):
+        x = join(b, "s", [[x, b.input("z", (1, 2, 6, 6))]])
+    with b.block("all"):
+        y = conv(b, "a", x, 2)
+        if "op" in changes:
+            y = b.add(changes["op"], y, name="o")
+        outputs = [y, conv(b, "c", x, 2)] if changes.get("second_output") else [y]
+    network = b.network(outputs)
+    return network, make_schedule(
+        network,
+        [
+            BlockSchedule(name=block.name, stages=[make_stage([[network.units[unit].name]]) for unit in block.units])
+            for block in network.blocks
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"second_input": True}, "it has 2 inputs"),
+        ({"second_output": True}, "makes 2 values for others"),
+        ({"op": Sigmoid()}, "has no node for sigmoid"),
+        ({"op": Clip(0.0, 6.0)}, "has no node for clip"),
+        ({"op": AveragePool((3, 3), (1, 1), (1, 1, 1, 1))}, "counts its padding"),
+        ({"op": AveragePool((3, 3), (2, 2), (0, 0, 0, 0), ceil_mode=True)}, "hang over the end"),
+        ({"op": AveragePool((3, 3), (1, 1), (0, 0, 1, 1), count_include_pad=True)}, "same on both sides"),
+    ],
+)
+def test_what_the_format_cannot_say_is_one_line(changes: dict[str, Any], message: str) -> None:
+    network, schedule = one_conv(**changes)
+    with pytest.raises(ScheduleError, match="'one' cannot be written as an IOS schedule") as caught:
+        ios_file(schedule, network)
+    assert message in str(caught.value)
