@@ -7,9 +7,9 @@ same plans are enumerated from a description of one (``properties``), though not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from types import ModuleType
 from typing import Any
 
@@ -29,13 +29,12 @@ class Allowed:
     nondeterministic: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Planned:
-    """A graph of the front end, its plans by name with their index, and the one that is selected."""
+    """A graph of the front end (None where cuDNN refuses it), and its plans by name with their index."""
 
     graph: Any
     plans: dict[str, tuple[int, EnginePlan]]
-    selected: int = -1
 
 
 @dataclass(frozen=True)
@@ -82,24 +81,31 @@ class CudnnGraphs:
         return _Executable(planned, planned.plans[plan][0])
 
     def execute(self, executable: _Executable, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
-        planned = executable.planned
-        if planned.selected != executable.index:
-            # Selects it, no more: it is built already. Executing the selected plan is the front end's shortest way.
-            planned.graph.build_plan_at_index(executable.index)
-            planned.selected = executable.index
-        planned.graph.execute({UIDS[name]: address for name, address in addresses.items()}, workspace, handle=handle)
+        pack = {UIDS[name]: address for name, address in addresses.items()}
+        executable.planned.graph.execute_plan_at_index(pack, workspace, executable.index, handle)
 
     def _with_plans(self, convolution: Convolution) -> _Planned:
-        """All plans of a convolution that the options allow, built, each name once."""
-        planned = _Planned(self._enumerated(convolution), {})
-        if planned.graph is None:
-            return planned
-        for index in range(planned.graph.get_execution_plan_count()):
-            if self._built(planned.graph, index):
-                name = planned.graph.get_plan_name_at_index(index)
-                workspace_bytes = int(planned.graph.get_workspace_size_plan_at_index(index))
-                planned.plans.setdefault(name, (index, EnginePlan(name, workspace_bytes)))
-        return planned
+        """All plans of a convolution that the options allow, built, each name once.
+
+        They are executed through a graph that no notes were filtered from: the front end checks filters at each execution,
+        which takes longer than all else that the host does for it.
+        """
+        filtered = self._enumerated(convolution, self._unwanted)
+        plans: dict[str, tuple[int, EnginePlan]] = {}
+        if filtered is not None:
+            for index in range(filtered.get_execution_plan_count()):
+                if self._built(filtered, index):
+                    name = filtered.get_plan_name_at_index(index)
+                    workspace_bytes = int(filtered.get_workspace_size_plan_at_index(index))
+                    plans.setdefault(name, (index, EnginePlan(name, workspace_bytes)))
+        if not self._unwanted or not plans:
+            return _Planned(filtered, plans)
+        graph = self._enumerated(convolution, [])
+        for name, (index, _) in list(plans.items()):
+            # The heuristics answer alike; were they not to, the plan would be another one, and is left out.
+            if not self._built(graph, index) or graph.get_plan_name_at_index(index) != name:
+                del plans[name]
+        return _Planned(graph, plans)
 
     def _built(self, graph: Any, index: int) -> bool:
         """Build a plan; False where a note excludes it, or cuDNN finds that it cannot be run after all."""
@@ -111,8 +117,22 @@ class CudnnGraphs:
             return False
         return True
 
-    def _enumerated(self, convolution: Convolution) -> Any:
-        """The graph with its plans enumerated, none built; None where cuDNN refuses the convolution."""
+    @cached_property
+    def _unwanted(self) -> list[Any]:
+        """The numerical notes of plans that the options exclude."""
+        notes = self._cudnn.numerical_note
+        unwanted = []
+        if not self._allowed.tf32:
+            unwanted += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+        if not self._allowed.nondeterministic:
+            unwanted.append(notes.NONDETERMINISTIC)
+        return unwanted
+
+    def _enumerated(self, convolution: Convolution, unwanted: Sequence[Any]) -> Any:
+        """The graph with its plans enumerated, none built, those excluded that have one of the ``unwanted`` notes.
+
+        None where cuDNN refuses the convolution.
+        """
         cudnn = self._cudnn
         graph = self._graph(convolution)
         modes = cudnn.heur_mode
@@ -126,14 +146,8 @@ class CudnnGraphs:
             raise BackendError(
                 f"cuDNN cannot plan {convolution}: {_first_line(error)}; see CUDNN_LOGLEVEL_DBG"
             ) from None
-        notes = cudnn.numerical_note
-        unwanted = []
-        if not self._allowed.tf32:
-            unwanted += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
-        if not self._allowed.nondeterministic:
-            unwanted.append(notes.NONDETERMINISTIC)
         if unwanted:
-            graph.deselect_numeric_notes(unwanted)
+            graph.deselect_numeric_notes(list(unwanted))
         return graph
 
     def _graph(self, convolution: Convolution) -> Any:

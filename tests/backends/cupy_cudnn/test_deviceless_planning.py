@@ -127,7 +127,9 @@ def test_execution_gets_as_far_as_the_missing_device(graphs: CudnnGraphs) -> Non
         bound = graphs.bind(CONVOLUTION, plan.name)
         with pytest.raises(RuntimeError, match="handle"):
             graphs.execute(bound, {"x": 256, "w": 512, "b": 768, "y": 1024}, 4096, None)
-        assert bound.planned.graph.get_workspace_size() == plan.workspace_bytes
+        graph = bound.planned.graph
+        assert graph.get_plan_name_at_index(bound.index) == plan.name
+        assert graph.get_workspace_size_plan_at_index(bound.index) == plan.workspace_bytes
 
 
 def test_what_cudnn_does_not_fuse_has_no_plans(graphs: CudnnGraphs) -> None:
