@@ -18,7 +18,7 @@ from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel, MeasuringCostModel
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import DeviceError, OptionError
+from iossim.errors import DeviceError, OptionError, did_you_mean
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.ir.network import ModelSource, Network
@@ -139,6 +139,17 @@ def search_options(
 ) -> SearchOptions:
     """Options of the search: definition of stages, and the pruning r (``max_group_size``) and s (``max_groups``)."""
     return SearchOptions(StageSpace(stages, max_group_size, max_groups))  # type: ignore[arg-type]
+
+
+def known_schedulers(names: str) -> list[str]:
+    """``sequential,ios-both`` as a list; raises OptionError for a scheduler that is not known, or none at all."""
+    chosen = list(dict.fromkeys(filter(None, names.split(","))))
+    for name in chosen:
+        if name not in scheduler_names():
+            raise OptionError(f"--schedulers {name!r} is not known; {did_you_mean(name, scheduler_names())}")
+    if not chosen:
+        raise OptionError(f"--schedulers names none; known: {', '.join(scheduler_names())}")
+    return chosen
 
 
 def compare(

@@ -159,12 +159,15 @@ def _print(
 ) -> None:
     from rich.console import Console
 
-    from iossim.reporting.measured_runs import measured_table, median_stage_error_percent, stage_table
+    from iossim.reporting.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
 
     console = Console()
     context = runner.context
     title = f"{saved.network} by {context.backend}, batch {saved.source.batch}, {context.precision}, {context.engine} engine"
-    console.print(measured_table(title, rows))
+    console.print(title, style="bold", highlight=False, markup=False)
+    console.print(measured_table("", rows))
+    if said := disturbance(rows):
+        console.print(said, highlight=False)
     if by_stage is not None:
         console.print()
         console.print(stage_table(by_stage))

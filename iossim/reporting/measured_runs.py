@@ -13,6 +13,15 @@ from iossim.reporting.console import Cell, Column, records_table
 from iossim.schedule.schedule import Schedule
 
 
+def disturbance(rows: Sequence[MeasuredRow]) -> str | None:
+    """What is to be said of rounds that other work on the machine disturbed; None where there were none."""
+    rejected = sum(row.samples.rejected for row in rows)
+    kept = sum(int(row.samples.conditions.get("disturbed_but_kept", 0)) for row in rows)
+    if kept:
+        return f"the machine was busy: {kept} disturbed rounds were kept, since too few were not; {rejected} rejected"
+    return f"{rejected} rounds that other work disturbed were rejected" if rejected else None
+
+
 def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
     """Medians over rounds, the spread from the 10th to the 90th percentile, and the speed-up over the first row."""
     records: list[dict[str, Cell]] = [
@@ -22,8 +31,6 @@ def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
             "spread_ms": row.samples.spread_us / 1e3,
             "speedup_x": row.speedup.value,
             "interval": f"{row.speedup.low:.2f} to {row.speedup.high:.2f}" if row is not rows[0] else "",
-            "rounds": len(row.samples.times_us),
-            "rejected": row.samples.rejected,
             "predicted_ms": None if row.predicted_us is None else row.predicted_us / 1e3,
             "error_percent": row.error_percent,
         }
@@ -34,9 +41,7 @@ def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
         Column("median_ms", digits=3),
         Column("spread_ms", digits=3),
         Column("speedup_x", "speed-up"),
-        Column("interval"),
-        Column("rounds"),
-        Column("rejected"),
+        Column("interval", "nine of ten"),
         Column("predicted_ms", digits=3),
         Column("error_percent", digits=1),
     ]

@@ -1,0 +1,82 @@
+"""What a user of ONNX Runtime gets without iossim: the whole network in one session, with a thread, or with one a core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from iossim.backends.onnxruntime_cpu.backend import missing
+from iossim.backends.onnxruntime_cpu.machine import usable_cores
+from iossim.backends.onnxruntime_cpu.measuring import time_programs
+from iossim.backends.onnxruntime_cpu.program import Program, Segment
+from iossim.errors import OptionError, did_you_mean
+from iossim.execution.backend import BackendError, Samples, Timing
+from iossim.ir.network import Network
+
+#: Names, and whether the ops of a session run on all cores.
+BASELINES = {"onnxruntime-1-thread": False, "onnxruntime": True}
+
+
+def baseline_names(device: str | None = None) -> list[str]:
+    """All of them; raises BackendError for another device than ``cpu``, which is meant where none is given."""
+    if device not in (None, "cpu"):
+        raise BackendError(f"the baselines of ONNX Runtime run on the processor, not on {device!r}; leave them out")
+    if lacking := missing():
+        raise BackendError(lacking)
+    return list(BASELINES)
+
+
+def measure_baselines(
+    network: Network,
+    names: Sequence[str],
+    timing: Timing,
+    device: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Samples]:
+    """Time the whole network in a session of its own for each name, disturbed rounds rejected as those of plans are.
+
+    Raises OptionError for an unknown name, BackendError for another device than ``cpu``, and for a network that ONNX
+    Runtime does not take.
+    """
+    baseline_names(device)
+    for name in names:
+        if name not in BASELINES:
+            raise OptionError(f"baseline {name!r} is not known; {did_you_mean(name, BASELINES)}")
+    cores = usable_cores()
+    found: dict[str, Samples] = {}
+    for number, name in enumerate(names):
+        threads = len(cores) if BASELINES[name] else 1
+
+        def shown(done: int, total: int, before: int = number) -> None:
+            progress(before * total + done, len(names) * total)
+
+        (found[name],) = time_programs([_program(network, threads)], [{}], timing, cores, threads, shown)
+    return found
+
+
+def _program(network: Network, threads: int) -> Program:
+    """The network as one step of one stream, on made inputs."""
+    import onnxruntime
+
+    from iossim.execution.made_inputs import made_arrays
+    from iossim.models.onnx_export import export_graph
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 4
+    graph = network.graph
+    try:
+        session = onnxruntime.InferenceSession(
+            export_graph(graph).SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # ONNX Runtime's own exceptions have no common base
+        reason = str(error).strip().splitlines()[0]
+        raise BackendError(f"ONNX Runtime cannot run {network.name!r} as a whole: {reason}; leave it out") from None
+    binding = session.io_binding()
+    for name, array in made_arrays(graph.inputs, graph.types).items():
+        binding.bind_cpu_input(name, array)
+    for output in session.get_outputs():
+        binding.bind_output(output.name)
+    return Program((Segment((partial(session.run_with_iobinding, binding),), ()),), 1, {}, {}, (), {}, 0)

@@ -1,0 +1,189 @@
+"""``iossim bench``: networks measured under several schedulers and baselines, as figure 4.1 of the IOS thesis compares them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.interrupt import interruptible
+from iossim.cli.loading import load_network
+from iossim.cli.outputs import Writer, wants_plot
+from iossim.cli.progress import progress_bars
+
+if TYPE_CHECKING:
+    from iossim.execution.backend import Context
+    from iossim.study.measured import MeasuredNetwork
+
+Models = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL...", help="Networks of the zoo (see 'iossim models list') or ONNX files."),
+]
+Schedulers = Annotated[
+    str,
+    typer.Option("--schedulers", metavar="NAMES", help="Whose schedules are run; speed-ups are over the first."),
+]
+Compare = Annotated[
+    str,
+    typer.Option("--compare", metavar="NAMES", help="Baselines beside them: torch, onnxruntime, or one of theirs."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("bench", help="Measure networks under several schedulers on this machine.")(bench)
+
+
+def bench(
+    models: Models,
+    backend: options.BackendName,
+    schedulers: Schedulers = "sequential,greedy,ios-both",
+    compare: Compare = "",
+    budget: options.Budget = "300",
+    device: options.Device = None,
+    batch: options.Batch = None,
+    dtype: options.DataType = "fp32",
+    engine: options.Engine = "paper",
+    max_group_size: options.MaxGroupSize = None,
+    max_groups: options.MaxGroups = None,
+    units: options.Units = "model",
+    max_block: options.MaxBlock = 64,
+    rounds: options.Rounds = 30,
+    warm_up: options.WarmUp = 3,
+    seed: options.Seed = 0,
+    cold: options.Cold = False,
+    store: options.Store = None,
+    out: options.Out = None,
+    plot: options.Plot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds.
+
+    Schedulers of IOS measure at most --budget stages a network, proposed by the simulator of --device (by default of the
+    device that the backend runs on). With --out, networks.jsonl holds every run with its schedule, as 'iossim validate'
+    reads it, and bench.svg shows them.
+    """
+    from iossim import api
+    from iossim.execution.backend import backend_from
+    from iossim.execution.engine import Engine
+    from iossim.ir.types import Precision
+    from iossim.reporting.output_folder import check_writable
+    from iossim.scheduling.measured.budget import Budget
+    from iossim.study.measured import measure_network, split_names
+
+    _, baselines = split_names(compare, "--compare", plain=())
+    chosen = api.known_schedulers(schedulers)
+    timing = options.timing(rounds, warm_up, seed, cold)
+    search = api.search_options("general", max_group_size, max_groups)
+    spend = Budget.parse(budget or "all")
+    if out is not None:
+        check_writable(out)
+    runner = backend_from(backend, Precision.named(dtype), Engine.named(engine))
+    networks = [load_network(model, batch, dtype, None, None, units, max_block) for model in models]
+    found: list[MeasuredNetwork] = []
+    with progress_bars(quiet=as_json, unit="done") as start, interruptible():
+        for network in networks:
+            found.append(
+                measure_network(
+                    network,
+                    chosen,
+                    baselines,
+                    runner,
+                    timing,
+                    budget=spend,
+                    device=device,
+                    options=search,
+                    store=store,
+                    progress=start,
+                )
+            )
+    if as_json:
+        typer.echo(json.dumps([_to_json(one, runner.context) for one in found], indent=1))
+    else:
+        _print(found, runner.context)
+    if out is not None:
+        from iossim.reporting.output_folder import write_all
+
+        written = write_all(out, _files(found, runner.context, plot))
+        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+
+
+def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "model": measured.network.name,
+        "batch": measured.network.source.batch,
+        "context": asdict(context),
+        "runs": [row.to_json() for row in measured.rows],
+    }
+
+
+def _print(found: list[MeasuredNetwork], context: Context) -> None:
+    from rich.console import Console
+
+    from iossim.reporting.measured_runs import disturbance, measured_table
+
+    console = Console()
+    for number, measured in enumerate(found):
+        if number:
+            console.print()
+        network = measured.network
+        title = (
+            f"{network.name} by {context.backend} on {context.device}, batch {network.source.batch}, "
+            f"{context.precision}, {context.engine} engine"
+        )
+        console.print(title, style="bold", highlight=False, markup=False)
+        console.print(measured_table("", measured.rows))
+        for name, schedule in measured.schedules.items():
+            for note in schedule.notes:
+                console.print(f"note: {name}: {note}", style="dim", highlight=False, markup=False)
+        if said := disturbance(measured.rows):
+            console.print(said, highlight=False)
+
+
+def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) -> dict[str, Writer]:
+    """networks.jsonl, and the picture of all networks."""
+    from datetime import date
+
+    from iossim.calibration.validation.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
+    from iossim.reporting.figures import save_figure
+    from iossim.user_files import write_atomically
+
+    header = NetworkHeader(
+        device=context.device,
+        driver=context.driver,
+        date=date.today().isoformat(),
+        source="iossim bench",
+    )
+    lines = [header_line(header)]
+    for measured in found:
+        for row in measured.rows:
+            schedule = measured.schedules.get(row.name)
+            lines.append(
+                run_line(
+                    NetworkRun.of(
+                        row.samples,
+                        model=measured.network.name,
+                        batch=measured.network.source.batch,
+                        dtype=context.precision,
+                        engine=context.engine if schedule else "",
+                        backend=context.backend if schedule else row.name.partition("-")[0],
+                        name=row.name,
+                        schedule=schedule,
+                        libraries=dict(context.libraries) if schedule else {},
+                        options=dict(context.options) if schedule else {},
+                    )
+                )
+            )
+    files: dict[str, Writer] = {"networks.jsonl": lambda path: write_atomically(path, "".join(lines))}
+    if wants_plot(plot):
+        from iossim.reporting.comparison_plot import comparison_figure
+        from iossim.study.measured import comparison_rows
+
+        title = f"Measured by {context.backend} on {context.device}, {context.precision}, {context.engine} engine"
+        figure = comparison_figure(title, {one.network.name: comparison_rows(one) for one in found})
+        files["bench.svg"] = lambda path: save_figure(figure, path)
+        files["bench.png"] = lambda path: save_figure(figure, path)
+    return files
