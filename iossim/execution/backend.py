@@ -2,7 +2,8 @@
 
 A backend runs plans and times them; it knows no schedule, no search and no store. Whatever prices or reports by measurement
 (:mod:`iossim.cost.measured`, ``iossim run``, ``iossim bench``) is written against this file alone. A backend is the
-module ``iossim.backends.NAME.backend`` with a function ``create``; adding one is adding that module.
+module ``iossim.backends.NAME.backend`` with functions ``create`` and ``missing``; adding one is adding that module, or a
+plugin with such a module (:mod:`iossim.plugins`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
+from iossim.plugins import BACKENDS, PluginError, plugin, plugins
 from iossim.schedule.batch import Strategy
 
 
@@ -128,11 +130,17 @@ class Backend(Protocol):
 
 def backend_names() -> list[str]:
     """The backends that can be asked for by name, whether or not they can run here."""
-    return sorted(
-        module.name
-        for module in iter_modules(iossim.backends.__path__)
-        if find_spec(f"iossim.backends.{module.name}.backend")
-    )
+    return sorted({*own_backends(), *plugins(BACKENDS)})
+
+
+def own_backends() -> list[str]:
+    """Those that iossim has itself."""
+    return [name for name in own_packages() if find_spec(f"iossim.backends.{name}.backend")]
+
+
+def own_packages() -> list[str]:
+    """The packages of ``iossim.backends``, not all of which run plans."""
+    return sorted(module.name for module in iter_modules(iossim.backends.__path__))
 
 
 def create_backend(
@@ -148,6 +156,9 @@ def create_backend(
     known = backend_names()
     if name not in known:
         raise OptionError(f"--backend {name!r} is not known; {did_you_mean(name, known)}")
+    if name not in own_packages() and (added := plugin(BACKENDS, name)) is not None:
+        made: Backend = added.run(lambda: added.load().create(precision, engine, dict(options or {})))
+        return made
     module = import_module(f"iossim.backends.{name}.backend")
     backend: Backend = module.create(precision, engine, dict(options or {}))
     return backend
@@ -172,6 +183,11 @@ def backend_from(
 
 def missing_for(name: str) -> str:
     """Why the backend of that name cannot run on this machine, in one line with the remedy; empty where it can."""
-    module = import_module(f"iossim.backends.{name}.backend")
-    missing: str = module.missing()
+    if name not in own_packages() and (added := plugin(BACKENDS, name)) is not None:
+        try:
+            lacks: str = added.run(lambda: added.load().missing())
+        except PluginError as error:
+            return str(error)
+        return lacks
+    missing: str = import_module(f"iossim.backends.{name}.backend").missing()
     return missing

@@ -61,11 +61,10 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
         first[index[plan.region(name).storage]] = 0
     kept = [index[plan.region(name).storage] for name in (*plan.inputs, *plan.outputs)]
     last[kept] = np.iinfo(np.int64).max
-    before = (first[None, :, :] >= last[:, None, :]).all(axis=2)  # [a, b]: all of a happens before all of b
-    apart: NDArray[np.bool_] = before | before.T
-    never = (last == 0).all(axis=1)  # not accessed at all: holds nothing
-    apart |= never[:, None] | never[None, :]
-    result: NDArray[np.bool_] = ~apart
+    # [a, b]: all of a happens before all of b
+    before = np.asarray((first[None, :, :] >= last[:, None, :]).all(axis=2))
+    never = np.asarray((last == 0).all(axis=1))  # not accessed at all: holds nothing
+    result: NDArray[np.bool_] = ~(before | before.T | never[:, None] | never[None, :])
     np.fill_diagonal(result, False)
     return result
 

@@ -13,7 +13,7 @@ from iossim.ir.types import DType, TensorType
 from iossim.schedule.batch import Strategy
 from iossim.validation import Value, first_problem
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Literal[1] = 1
 
 
 class _Buffer(Value):

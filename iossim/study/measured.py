@@ -42,8 +42,14 @@ def split_names(text: str, option: str, plain: Sequence[str] = PLAIN) -> tuple[l
     """``sequential,torch`` as schedulers (of ``plain``) and baselines; raises OptionError naming the unknown one."""
     names = list(dict.fromkeys(filter(None, text.split(","))))
     for name in names:
-        if name not in plain and name.partition("-")[0] not in BASELINES:
+        owner = name.partition("-")[0]
+        if name in plain or name in BASELINES:
+            continue
+        if owner not in BASELINES:
             raise OptionError(f"{option} {name!r} is not known; {did_you_mean(name, [*plain, *BASELINES])}")
+        known = import_module(BASELINES[owner]).BASELINES
+        if name not in known:
+            raise OptionError(f"{option} {name!r} is not known; {did_you_mean(name, known)}")
     return [name for name in names if name in plain], [name for name in names if name not in plain]
 
 
