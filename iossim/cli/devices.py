@@ -1,8 +1,9 @@
-"""``iossim devices``: the devices that ship, what is known of one, and new ones from datasheet facts."""
+"""``iossim devices``: the devices that are known, what is known of one, new ones from datasheet facts, and can they be."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,12 @@ from iossim.cli.derive import derive
 
 DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
 
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="What the device is to be called.")]
+NewFile = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file to write; by default NAME.yaml here.")
+]
+Profiles = Annotated[list[str], typer.Argument(metavar="PROFILE...", help="Names of devices, or profiles' files.")]
+
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Device profiles: datasheet facts and model parameters.")
@@ -19,16 +26,24 @@ def register(app: typer.Typer) -> None:
     group.command("list", help="The devices that have a profile.")(list_devices)
     group.command("show", help="What is known of a device, and from where.")(show_device)
     group.command("derive", help="Describe a GPU that is not at hand, from datasheet facts.")(derive)
+    group.command("new", help="Write a commented profile to fill in.")(new_device)
+    group.command("validate", help="Say what cannot be right in profiles.")(validate_devices)
     app.add_typer(group, name="devices")
 
 
 def list_devices(as_json: options.Json = False) -> None:
-    """The devices that ship, and this machine's processor once it has a profile."""
-    from iossim.devices.load import device, device_names
+    """The devices that ship, the user's, and those of plugins; a profile that cannot be read is a warning."""
+    from iossim.devices.load import device, device_names, origin
+    from iossim.errors import IossimError
+    from iossim.plugins import warn_once
 
     rows: list[dict[str, Any]] = []
     for name in device_names():
-        profile = device(name)
+        try:
+            profile = device(name)
+        except IossimError as error:
+            warn_once(str(error))
+            continue
         rows.append(
             {
                 "name": name,
@@ -38,6 +53,7 @@ def list_devices(as_json: options.Json = False) -> None:
                 "fp32_tflops": profile.fp32_tflops,
                 "dram_gbps": profile.dram_bandwidth_gbps,
                 "parameters": profile.provenance.kind,
+                "from": origin(name),
             }
         )
     if as_json:
@@ -59,3 +75,38 @@ def show_device(name: DeviceName, as_json: options.Json = False) -> None:
     profile = device(name)
     data = profile.model_dump(mode="json")
     typer.echo(json.dumps(data, indent=1) if as_json else yaml.safe_dump(data, sort_keys=False).rstrip())
+
+
+def new_device(name: NewName, out: NewFile = None) -> None:
+    """Write a profile to fill in, with a comment on each fact; a file that is there already is left alone."""
+    from iossim.devices.load import user_folder
+    from iossim.devices.template import write_template
+
+    path = out or Path(f"{name}.yaml")
+    write_template(name, path, user_folder())
+    typer.echo(f"wrote {path}; fill it in, then: iossim devices validate {path}")
+
+
+def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
+    """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do not."""
+    from iossim.devices.load import device
+    from iossim.devices.plausibility import implausible
+    from iossim.errors import DeviceError, IossimError
+
+    found: dict[str, list[str]] = {}
+    for name in profiles:
+        try:
+            found[name] = implausible(device(name))
+        except IossimError as error:
+            found[name] = [str(error)]
+    if as_json:
+        typer.echo(
+            json.dumps([{"profile": name, "problems": problems} for name, problems in found.items()], indent=1)
+        )
+    else:
+        for name, problems in found.items():
+            typer.echo(f"{name}: {'plausible' if not problems else ''}".rstrip())
+            for problem in problems:
+                typer.echo(f"  {problem}")
+    if wrong := [name for name, problems in found.items() if problems]:
+        raise DeviceError(f"{len(wrong)} of {len(found)} profiles cannot be right: {', '.join(wrong)}; correct them")

@@ -1,7 +1,8 @@
 """Find a cost model by name: ``iossim.cost.NAME`` or ``iossim.backends.NAME.cost_model``, each with a ``create``.
 
 A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans and
-has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options).
+has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Others add cost models as
+plugins (:mod:`iossim.plugins`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-import iossim.backends
 import iossim.cost
 from iossim.errors import OptionError, did_you_mean
-from iossim.execution.backend import backend_names
+from iossim.execution.backend import backend_names, own_backends, own_packages
+from iossim.plugins import COST_MODELS, plugin, plugins
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -41,9 +42,14 @@ _NOT_MODELS = (
 
 def cost_model_names() -> list[str]:
     """The cost models that can be asked for by name."""
+    return sorted({*own_cost_models(), *backend_names(), *plugins(COST_MODELS)})
+
+
+def own_cost_models() -> list[str]:
+    """Those that iossim has itself."""
     plain = [module.name for module in iter_modules(iossim.cost.__path__) if module.name not in _NOT_MODELS]
-    backends = [module.name for module in iter_modules(iossim.backends.__path__) if _has_model(module.name)]
-    return sorted({*plain, *backends, *backend_names()})
+    backends = [name for name in own_packages() if _has_model(name)]
+    return sorted({*plain, *backends, *own_backends()})
 
 
 def create_cost_model(
@@ -61,6 +67,9 @@ def create_cost_model(
     names = cost_model_names()
     if name not in names:
         raise OptionError(f"--cost-model {name!r} is not known; {did_you_mean(name, names)}")
+    if name not in own_cost_models() and (added := plugin(COST_MODELS, name)) is not None:
+        model: CostModel = added.call(device, precision, engine, argument)
+        return model
     if name in backend_names() and not _has_model(name):
         from iossim.cost import measured
 
@@ -71,9 +80,9 @@ def create_cost_model(
         return replay.create(device, precision, engine, argument, store)
     home = f"iossim.cost.{name}"
     module = import_module(home if find_spec(home) else f"iossim.backends.{name}.cost_model")
-    model: CostModel = module.create(device, precision, engine, argument)
-    return model
+    created: CostModel = module.create(device, precision, engine, argument)
+    return created
 
 
 def _has_model(backend: str) -> bool:
-    return find_spec(f"iossim.backends.{backend}.cost_model") is not None
+    return backend in own_packages() and find_spec(f"iossim.backends.{backend}.cost_model") is not None

@@ -1,4 +1,4 @@
-"""Find and read device profiles: a name of ``hw_profiles``, this machine's processor, or a file."""
+"""Find and read device profiles: a name of ``hw_profiles``, of the user's folder or of a plugin, this processor, or a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from iossim.devices.compute_capability import PROCESSOR
 from iossim.errors import DeviceError, did_you_mean
+from iossim.plugins import DEVICES, Plugin, PluginError, plugin, plugins, warn_once
 from iossim.user_files import read_text
+from iossim.user_folders import user_data
 
 if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
@@ -17,10 +19,16 @@ _FOLDER = "iossim.hw_profiles"
 
 
 def device_names() -> list[str]:
-    """The devices that iossim ships, sorted, and this machine's processor if its profile is there."""
+    """The devices that can be asked for by name: those that ship, the user's, those of plugins, and last this processor."""
     from iossim.devices.host_processor import host_processor_path
 
-    return [*shipped_names(), *[PROCESSOR] * host_processor_path().exists()]
+    added = {*user_names(), *plugins(DEVICES)} - set(own_names())
+    return [*shipped_names(), *sorted(added), *[PROCESSOR] * host_processor_path().exists()]
+
+
+def own_names() -> list[str]:
+    """Names that neither a user nor a plugin can give: the shipped ones, and that of this machine's processor."""
+    return [*shipped_names(), PROCESSOR]
 
 
 def shipped_names() -> list[str]:
@@ -32,8 +40,34 @@ def shipped_names() -> list[str]:
     )
 
 
+def user_folder() -> Path:
+    """Where a user's own profiles stand, each found by the name of its file; it may not exist yet."""
+    return user_data() / "devices"
+
+
+def user_names() -> list[str]:
+    """The devices of the user's folder, sorted; a name that ships is left out with a warning."""
+    folder = user_folder()
+    found = sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
+    for name in set(found) & set(shipped_names()):
+        warn_once(
+            f"device profile {folder / name}.yaml is not used: {name!r} is a device that ships; rename the file"
+        )
+    return [name for name in found if name not in own_names()]
+
+
+def origin(name: str) -> str:
+    """Where the device of that name comes from: ``shipped``, the file of a user, or the package of a plugin."""
+    if name == PROCESSOR or name in user_names():
+        return str(user_folder() / f"{name}.yaml")
+    if name not in shipped_names() and (added := plugin(DEVICES, name)) is not None:
+        return added.package
+    return "shipped"
+
+
 def device(name_or_path: str) -> DeviceProfile:
-    """The profile of a shipped device, of this machine's processor (``cpu``), or of a YAML file.
+    """The profile of a device that ships, of the user's folder, of a plugin, of this machine's processor (``cpu``), or of
+    a YAML file.
 
     Raises DeviceError naming the file and the field at fault.
     """
@@ -42,20 +76,45 @@ def device(name_or_path: str) -> DeviceProfile:
     path = Path(name_or_path)
     is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
     if is_path:
-        return parse(
-            read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), str(path)
-        )
+        return _read(path)
     if name_or_path == PROCESSOR:
         from iossim.devices.host_processor import load_host_processor
 
         return load_host_processor()
-    names = device_names()
-    if name_or_path not in names:
+    if name_or_path in shipped_names():
+        entry = resources.files(_FOLDER) / f"{name_or_path}.yaml"
+        return parse(entry.read_text(encoding="utf-8"), entry.name)
+    if name_or_path in user_names():
+        own = user_folder() / f"{name_or_path}.yaml"
+        return _named(_read(own), name_or_path, str(own))
+    if (added := plugin(DEVICES, name_or_path)) is not None:
+        return plugin_device(added)
+    raise DeviceError(
+        f"unknown device {name_or_path!r}; {did_you_mean(name_or_path, device_names())}; or give a .yaml file"
+    )
+
+
+def plugin_device(added: Plugin) -> DeviceProfile:
+    """The profile of a plugin; raises PluginError or DeviceError naming it."""
+    text = added.call()
+    if not isinstance(text, str):
+        raise PluginError(f"{added} returns {type(text).__name__}, not YAML; update or uninstall {added.package}")
+    return _named(parse(text, f"of {added}"), added.name, f"of {added}")
+
+
+def _read(path: Path) -> DeviceProfile:
+    return parse(
+        read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), str(path)
+    )
+
+
+def _named(profile: DeviceProfile, name: str, where: str) -> DeviceProfile:
+    """The profile, if it calls itself by the name that it is found by: schedules and stores keep the name inside."""
+    if profile.name != name:
         raise DeviceError(
-            f"unknown device {name_or_path!r}; {did_you_mean(name_or_path, names)}; or give a .yaml file"
+            f"device profile {where} is found as {name!r} and has the name {profile.name!r}; make them one"
         )
-    entry = resources.files(_FOLDER) / f"{name_or_path}.yaml"
-    return parse(entry.read_text(encoding="utf-8"), entry.name)
+    return profile
 
 
 def parse(text: str, where: str) -> DeviceProfile:

@@ -48,6 +48,9 @@ class Datasheet(Value):
     boost_clock_ghz: Fact[float]
     dram_bandwidth_gbps: Fact[float]
     dram_bytes: Fact[int]
+    #: The width of the memory bus, and what each of its pins carries: they make the bandwidth, to check it by.
+    dram_bus_bits: Fact[int] | None = None
+    dram_pin_gbps: Fact[float] | None = None
     l2_bytes: Fact[int]
     #: The largest cache that a core has to itself; of processors only.
     core_cache_bytes: Fact[int] | None = None
@@ -161,7 +164,9 @@ class DeviceProfile(Value):
     @property
     def fingerprint(self) -> str:
         """Hash of all that prices depend on: a price from another fingerprint is another device's."""
-        priced = self.model_dump_json(include={"datasheet", "parameters", "engine"})
+        priced = self.model_dump_json(
+            include={"datasheet", "parameters", "engine"}, exclude={"datasheet": {"dram_bus_bits", "dram_pin_gbps"}}
+        )
         return hashlib.sha256(priced.encode()).hexdigest()[:12]
 
     @property

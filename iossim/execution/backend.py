@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 

@@ -15,7 +15,7 @@ from iossim.ir.types import Precision
 
 SHIPPED = {
     "k80", "p4", "p100-pcie-16gb", "v100-sxm2", "v100-pcie-32gb", "t4", "rtx-2080-ti", "a100-sxm-40gb",
-    "a100-pcie-40gb", "a100-pcie-80gb", "h100-sxm", "h200-sxm",
+    "a100-pcie-40gb", "a100-pcie-80gb", "h100-sxm", "h200-sxm", "rtx-3090", "rtx-4090", "l4", "l40s", "jetson-orin",
 }  # fmt: skip
 
 FACTS = """
