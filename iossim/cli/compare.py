@@ -35,6 +35,8 @@ def compare(
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     shape: options.Shape = None,
+    dim: options.Dimension = None,
+    strict: options.Strict = False,
     graphs: options.Graphs = None,
     units: options.Units = "model",
     max_block: options.MaxBlock = 64,
@@ -49,7 +51,7 @@ def compare(
     search = api.search_options(stages, max_group_size, max_groups)
     prices = api.cost_model(cost_model, device, dtype, engine, store)
     check_outputs(out, trace, plot, prices)
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block)
+    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
     if as_json:
@@ -85,7 +87,8 @@ def _print(comparison: Comparison) -> None:
     # Not as the table's own title, which would wrap at the table's width.
     console.print(title, style="bold", highlight=False, markup=False)
     console.print(comparison_table("", rows))
-    for note in dict.fromkeys(note for found in comparison.schedules for note in found.notes):
+    notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
+    for note in dict.fromkeys(notes):
         console.print(f"note: {note}", style="dim", highlight=False)
     best, baseline = comparison.best, comparison.baseline
     if best.ties:

@@ -20,6 +20,8 @@ def load_network(
     graphs: Path | None = None,
     units: str = "model",
     max_block: int = 64,
+    dimensions: Sequence[str] | None = None,
+    strict: bool = False,
 ) -> Network:
     """Load a model as the options say."""
     from iossim.models.load import load
@@ -32,6 +34,8 @@ def load_network(
         graphs=graphs,
         units=units,
         max_block=max_block,
+        dimensions=parse_dimensions(dimensions or ()),
+        strict=strict,
     )
 
 
@@ -45,3 +49,15 @@ def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
             raise OptionError(f"--shape {text!r} is not a shape; write NAME=1x3x224x224")
         shapes[name] = tuple(int(size) for size in sizes)
     return shapes
+
+
+def parse_dimensions(given: Sequence[str]) -> dict[str, int]:
+    """``["batch=8"]`` as ``{"batch": 8}``; raises OptionError naming the one at fault."""
+    sizes: dict[str, int] = {}
+    for text in given:
+        name, equals, size = text.rpartition("=")
+        if not equals or not name or not size.isdecimal() or int(size) < 1:
+            raise OptionError(f"--dim {text!r} is not a dimension; write NAME=8")
+        if sizes.setdefault(name, int(size)) != int(size):
+            raise OptionError(f"--dim {name!r} is given as both {sizes[name]} and {size}; give it once")
+    return sizes

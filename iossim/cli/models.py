@@ -35,6 +35,8 @@ def show_model(
     batch: options.Batch = None,
     dtype: options.DataType = "fp32",
     shape: options.Shape = None,
+    dim: options.Dimension = None,
+    strict: options.Strict = False,
     graphs: options.Graphs = None,
     units: options.Units = "model",
     max_block: options.MaxBlock = 64,
@@ -44,7 +46,7 @@ def show_model(
     from iossim.schedule.problem import ScheduleProblem
     from iossim.scheduling.counting import width
 
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block)
+    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict)
     blocks = [
         {
             "block": block.name,

@@ -44,6 +44,8 @@ def optimize(
     store: options.Store = None,
     budget: options.Budget = None,
     shape: options.Shape = None,
+    dim: options.Dimension = None,
+    strict: options.Strict = False,
     graphs: options.Graphs = None,
     units: options.Units = "model",
     max_block: options.MaxBlock = 64,
@@ -63,7 +65,7 @@ def optimize(
     prices = api.cost_model(cost_model, device, dtype, engine, store)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     check_outputs(out, trace, plot, prices)
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block)
+    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict)
     with progress_bars(quiet=as_json) as progress, measuring_bar(as_json) as measuring, interruptible():
         found = api.optimize(
             network,
@@ -86,6 +88,8 @@ def optimize(
         console = Console()
         console.print(schedule_table(found))
         console.print(api.summary(found), highlight=False)
+        for remark in found.remarks:
+            console.print(f"note: {remark}", style="dim", highlight=False)
     if out is not None:
         from iossim.reporting.output_folder import write_all
 

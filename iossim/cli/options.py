@@ -43,6 +43,14 @@ Shape = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an ONNX file's input; may be repeated."),
 ]
+Dimension = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=8", help="Size of an ONNX file's named dimension; may be repeated."),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse operators that iossim does not know, instead of pricing their traffic."),
+]
 Graphs = Annotated[
     Path | None,
     typer.Option("--graphs", metavar="DIR", help="Folder of edge lists for randwire, instead of its own graphs."),

@@ -29,6 +29,8 @@ def search_space(
     max_groups: options.MaxGroups = None,
     batch: options.Batch = None,
     shape: options.Shape = None,
+    dim: options.Dimension = None,
+    strict: options.Strict = False,
     units: options.Units = "model",
     max_block: options.MaxBlock = 64,
     as_json: options.Json = False,
@@ -39,7 +41,7 @@ def search_space(
     from iossim.scheduling.counting import SearchSpace, count_search_space
 
     space = search_options(stages, max_group_size, max_groups).space
-    network = load_network(model, batch, "fp32", shape, graphs, units, max_block)
+    network = load_network(model, batch, "fp32", shape, graphs, units, max_block, dim, strict)
     counted: dict[bytes, SearchSpace] = {}
     blocks: list[dict[str, str | int]] = []
     with progress_bars(quiet=as_json) as bars:

@@ -31,8 +31,7 @@ class ArrayConstant(Constant):
     type: TensorType = field(init=False)
 
     def __post_init__(self) -> None:
-        dtype = DType("fp32") if self.array.dtype == np.float32 else dtype_of(self.array)
-        object.__setattr__(self, "type", TensorType(self.array.shape, dtype))
+        object.__setattr__(self, "type", TensorType(self.array.shape, dtype_of(self.array)))
 
     def load(self) -> Array:
         return self.array
@@ -71,7 +70,7 @@ class AbsentConstant(Constant):
 
 def dtype_of(array: Array) -> DType:
     """The element type of an array; raises GraphError for one that iossim does not know."""
-    for dtype in DType:
-        if dtype.numpy == array.dtype:
-            return dtype
-    raise GraphError(f"element type {array.dtype} is not supported; known: {', '.join(DType)}")
+    found = DType.of_numpy(array.dtype)
+    if found is None:
+        raise GraphError(f"element type {array.dtype} is not supported; known: {', '.join(DType)}")
+    return found

@@ -8,6 +8,7 @@ the graph; blocks are scheduled one by one (IOS thesis, section 3.3.1).
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Any
 
 from iossim.errors import GraphError
 from iossim.ir.graph import Graph, Node
+from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import Precision
 
 
@@ -123,6 +125,20 @@ class Network:
 
     def with_blocks(self, blocks: Iterable[Block], *notes: str) -> Network:
         return replace(self, blocks=tuple(blocks), notes=(*self.notes, *notes))
+
+    @cached_property
+    def foreign(self) -> dict[str, int]:
+        """The operators that iossim has no class of its own for, by name, and how often each is there."""
+        found = Counter(node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign))
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What is not known of the network, and how that is dealt with, a sentence each."""
+        if not self.foreign:
+            return ()
+        listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in self.foreign.items())
+        return (f"Priced as memory traffic, since iossim does not know what they compute: {listed}.",)
 
     def statistics(self) -> dict[str, Any]:
         """Counts that describe the network: units, blocks, multiply-adds, parameters."""

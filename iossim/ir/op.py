@@ -21,6 +21,10 @@ from iossim.ir.types import TensorType
 Array = NDArray[Any]
 
 
+class NotCoveredError(ModelError):
+    """An ONNX node that an op kind does not cover, although it may be valid: it is then carried as a foreign op."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What an op asks of a machine: arithmetic (a multiply-add is two) and unique bytes moved."""
@@ -61,10 +65,10 @@ class OnnxNode:
         return self.types[self.inputs[index]]
 
     def constant(self, index: int, what: str) -> Array:
-        """The array of input ``index``; raises ModelError where it is computed at run time."""
+        """The array of input ``index``; raises NotCoveredError where it is computed at run time."""
         name = self.inputs[index]
         if name not in self.constants:
-            raise ModelError(
+            raise NotCoveredError(
                 f"{self.op_type} {self.name!r}: its {what} ({name!r}) is computed at run time; "
                 "export the model with constant shapes"
             )
@@ -118,7 +122,10 @@ class Op(ABC):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The op that an ONNX node spells, and the node's inputs that carry data."""
+        """The op that an ONNX node spells, and the node's inputs that carry data.
+
+        Raises ModelError for a node that is not valid, NotCoveredError for one that the op kind does not cover.
+        """
         raise ModelError(f"{node.op_type} {node.name!r} cannot be read from ONNX")
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:

@@ -20,27 +20,54 @@ class DType(StrEnum):
     BFLOAT16 = "bf16"
     INT8 = "int8"
     UINT8 = "uint8"
+    INT16 = "int16"
+    UINT16 = "uint16"
     INT32 = "int32"
+    UINT32 = "uint32"
     INT64 = "int64"
+    UINT64 = "uint64"
     BOOL = "bool"
+    # Of quantised tensors; those of less than a byte count a byte an element, as arrays hold them.
+    FLOAT8_E4M3FN = "fp8_e4m3fn"
+    FLOAT8_E4M3FNUZ = "fp8_e4m3fnuz"
+    FLOAT8_E5M2 = "fp8_e5m2"
+    FLOAT8_E5M2FNUZ = "fp8_e5m2fnuz"
+    FLOAT8_E8M0 = "fp8_e8m0"
+    FLOAT4_E2M1 = "fp4_e2m1"
+    INT4 = "int4"
+    UINT4 = "uint4"
+    INT2 = "int2"
+    UINT2 = "uint2"
 
     @property
     def bytes(self) -> int:
-        return _BYTES[self]
+        return _BYTES.get(self, 1)
 
     @property
     def is_floating(self) -> bool:
+        """Whether networks compute in it: not so the 8-bit and smaller ones, which need scales."""
         return self in (DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy element type; bf16 comes from ``ml_dtypes``, which onnx brings."""
-        if self is DType.BFLOAT16:
-            import ml_dtypes  # only bf16 needs it
+        """The NumPy element type; those that NumPy lacks come from ``ml_dtypes``, which onnx brings."""
+        name = self.numpy_name
+        if self not in _OF_ML_DTYPES:
+            return np.dtype(name)
+        import ml_dtypes  # few models need it
 
-            bfloat16: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16)
-            return bfloat16
-        return np.dtype(_NUMPY[self])
+        found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
+        return found
+
+    @property
+    def numpy_name(self) -> str:
+        """What NumPy, or ``ml_dtypes``, calls the element type."""
+        return _NUMPY.get(self, str(self))
+
+    @staticmethod
+    def of_numpy(dtype: np.dtype[np.generic]) -> DType | None:
+        """The element type of that NumPy type; None for one that iossim does not know."""
+        return _BY_NUMPY_NAME.get(dtype.name)
 
 
 _BYTES = {
@@ -48,22 +75,42 @@ _BYTES = {
     DType.FLOAT32: 4,
     DType.FLOAT16: 2,
     DType.BFLOAT16: 2,
-    DType.INT8: 1,
-    DType.UINT8: 1,
+    DType.INT16: 2,
+    DType.UINT16: 2,
     DType.INT32: 4,
+    DType.UINT32: 4,
     DType.INT64: 8,
-    DType.BOOL: 1,
+    DType.UINT64: 8,
 }
+#: Where NumPy's name is another.
 _NUMPY = {
     DType.FLOAT64: "float64",
     DType.FLOAT32: "float32",
     DType.FLOAT16: "float16",
-    DType.INT8: "int8",
-    DType.UINT8: "uint8",
-    DType.INT32: "int32",
-    DType.INT64: "int64",
-    DType.BOOL: "bool",
+    DType.BFLOAT16: "bfloat16",
+    DType.FLOAT8_E4M3FN: "float8_e4m3fn",
+    DType.FLOAT8_E4M3FNUZ: "float8_e4m3fnuz",
+    DType.FLOAT8_E5M2: "float8_e5m2",
+    DType.FLOAT8_E5M2FNUZ: "float8_e5m2fnuz",
+    DType.FLOAT8_E8M0: "float8_e8m0fnu",
+    DType.FLOAT4_E2M1: "float4_e2m1fn",
 }
+_OF_ML_DTYPES = frozenset(
+    {
+        DType.BFLOAT16,
+        DType.FLOAT8_E4M3FN,
+        DType.FLOAT8_E4M3FNUZ,
+        DType.FLOAT8_E5M2,
+        DType.FLOAT8_E5M2FNUZ,
+        DType.FLOAT8_E8M0,
+        DType.FLOAT4_E2M1,
+        DType.INT4,
+        DType.UINT4,
+        DType.INT2,
+        DType.UINT2,
+    }
+)
+_BY_NUMPY_NAME = {dtype.numpy_name: dtype for dtype in DType}
 
 
 class Precision(StrEnum):

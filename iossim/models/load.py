@@ -31,6 +31,7 @@ def load(
     units: str = MODEL,
     max_block: int = MAX_UNITS,
     seed: int = 0,
+    strict: bool = False,
 ) -> Network:
     """The network of a zoo name or an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file).
 
@@ -40,7 +41,8 @@ def load(
     :class:`~iossim.ir.types.Precision`. ``shapes`` gives whole shapes of graph inputs by name, batch included;
     ``dimensions`` binds symbolic dimensions of an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``.
     ``units`` names a unit policy (:mod:`iossim.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
-    ``seed`` is that of the zoo's weights and random graphs.
+    ``seed`` is that of the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and
+    would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`).
 
     Raises ModelError, OptionError or GraphError.
     """
@@ -70,6 +72,11 @@ def load(
         if graphs is not None:
             raise OptionError(f"graphs {str(graphs)!r} are for models of the zoo that are made from them, not {path}")
         network = _from_onnx(path, batch, precision, whole_shapes, dimensions, units)
+        if strict and network.foreign:
+            listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.foreign.items())
+            raise ModelError(
+                f"{path} has operators that iossim does not know: {listed}; leave out --strict to price them"
+            )
         network = cut_blocks(network, max_block)
     options = {
         **({"dtype": str(precision)} if precision is not Precision.FP32 else {}),

@@ -23,10 +23,28 @@ _DTYPES: dict[int, DType] = {
     TensorProto.BFLOAT16: DType.BFLOAT16,
     TensorProto.INT8: DType.INT8,
     TensorProto.UINT8: DType.UINT8,
+    TensorProto.INT16: DType.INT16,
+    TensorProto.UINT16: DType.UINT16,
     TensorProto.INT32: DType.INT32,
+    TensorProto.UINT32: DType.UINT32,
     TensorProto.INT64: DType.INT64,
+    TensorProto.UINT64: DType.UINT64,
     TensorProto.BOOL: DType.BOOL,
+    # Those that the oldest supported onnx does not have, by number.
+    17: DType.FLOAT8_E4M3FN,
+    18: DType.FLOAT8_E4M3FNUZ,
+    19: DType.FLOAT8_E5M2,
+    20: DType.FLOAT8_E5M2FNUZ,
+    21: DType.UINT4,
+    22: DType.INT4,
+    23: DType.FLOAT4_E2M1,
+    24: DType.FLOAT8_E8M0,
+    25: DType.UINT2,
+    26: DType.INT2,
 }
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+#: Elements that share a byte in a file.
+_PACKED_BITS = {DType.INT4: 4, DType.UINT4: 4, DType.FLOAT4_E2M1: 4, DType.INT2: 2, DType.UINT2: 2}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,16 +99,33 @@ def dtype_of_onnx(code: int, what: str) -> DType:
     return _DTYPES[code]
 
 
+def onnx_code(dtype: DType) -> int:
+    """ONNX's code of an element type."""
+    return _CODES[dtype]
+
+
+def stored_bytes(value: TensorType) -> int:
+    """Bytes that a tensor takes in a file, where elements of less than a byte are packed."""
+    return -(-value.elements * _PACKED_BITS.get(value.dtype, 8 * value.dtype.bytes) // 8)
+
+
 def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
     """The lazy constant of an ONNX tensor; ``folder`` is the model's, ``what`` begins the message of a ModelError."""
     tensor_type = TensorType(tuple(tensor.dims), dtype_of_onnx(tensor.data_type, what))
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external_constant(tensor, tensor_type, folder, what)
     if tensor.HasField("raw_data"):
-        complete = len(tensor.raw_data) == tensor_type.bytes
+        complete = len(tensor.raw_data) == stored_bytes(tensor_type)
     else:
-        fields = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data)
-        complete = max(map(len, fields)) == tensor_type.elements
+        fields = (
+            tensor.float_data,
+            tensor.int32_data,
+            tensor.int64_data,
+            tensor.double_data,
+            tensor.uint64_data,
+        )
+        packed = -(-tensor_type.elements * _PACKED_BITS.get(tensor_type.dtype, 8) // 8)
+        complete = max(map(len, fields)) == packed
     if not complete:
         raise ModelError(f"{what} does not hold the data of {tensor_type}; the file is damaged")
     return TensorConstant(tensor_type, tensor)
@@ -110,9 +145,13 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
         raise ModelError(f"{what} is stored in {folder / location}, which does not exist; put it beside the model")
     try:
         offset = int(entries.get("offset", 0))
-        length = int(entries.get("length", tensor_type.bytes))
+        length = int(entries.get("length", stored_bytes(tensor_type)))
     except ValueError:
         raise ModelError(f"{what} has an offset or length that is no number; the file is damaged") from None
+    if tensor_type.dtype in _PACKED_BITS:
+        raise ModelError(
+            f"{what} is packed in {folder / location}; iossim reads {tensor_type.dtype} in the model only"
+        )
     if offset < 0 or length != tensor_type.bytes or path.stat().st_size < offset + length:
         raise ModelError(
             f"{what} is not whole in {folder / location}: it needs {tensor_type.bytes} bytes from {offset} on"

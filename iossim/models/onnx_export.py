@@ -1,6 +1,8 @@
 """Graphs, schedule units and merged convolutions as ONNX models, with their weights.
 
 Inputs and outputs keep the names they have in the graph, so that what runs a model can bind them to a plan's buffers.
+Where no operator set is asked for, it is the newest that every supported ONNX Runtime reads, or that of foreign ops which
+mean something else in it.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network, Unit
 from iossim.ir.types import TensorType
-from iossim.models.onnx_spelling import IR_VERSION, OPSET, Names, spell
+from iossim.models.onnx_constants import onnx_code
+from iossim.models.onnx_spelling import IR_VERSION, Names, fitting_opset, imported_domains, spell
 
 
-def export_graph(graph: Graph, opset: int = OPSET, name: str = "graph") -> onnx.ModelProto:
+def export_graph(graph: Graph, opset: int | None = None, name: str = "graph") -> onnx.ModelProto:
     """The model of a whole graph, checked by ONNX's checker.
 
     Raises ModelError for an op that the operator set cannot spell, GraphError for a graph without its weights.
@@ -26,14 +29,14 @@ def export_graph(graph: Graph, opset: int = OPSET, name: str = "graph") -> onnx.
     return _model(name, graph.nodes, graph.inputs, graph.outputs, graph.types, graph.constants, opset)
 
 
-def export_unit(network: Network, unit: Unit, opset: int = OPSET) -> onnx.ModelProto:
+def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.ModelProto:
     """The model of one unit: from ``unit.inputs`` to ``unit.outputs``. Raises as :func:`export_graph`."""
     graph = network.graph
     nodes = network.unit_nodes(unit)
     return _model(unit.name, nodes, unit.inputs, unit.outputs, graph.types, graph.constants, opset)
 
 
-def export_merged(network: Network, units: Sequence[int], opset: int = OPSET) -> onnx.ModelProto:
+def export_merged(network: Network, units: Sequence[int], opset: int | None = None) -> onnx.ModelProto:
     """The model of the stacked convolution of several units (indices) and the activation they share.
 
     It reads their common input and makes one output, in which the parts are channel slices in the order of ``units``.
@@ -66,9 +69,11 @@ def _model(
     outputs: Sequence[str],
     types: Mapping[str, TensorType],
     constants: Mapping[str, Constant],
-    opset: int,
+    asked_opset: int | None,
 ) -> onnx.ModelProto:
     nodes = tuple(nodes)
+    ops = [node.op for node in nodes]
+    opset = fitting_opset(ops) if asked_opset is None else asked_opset
     used = {value for node in nodes for value in node.inputs} | set(outputs)
     names = Names([*types, *(value for node in nodes for value in node.outputs)])
     weights = [_tensor(value, constant) for value, constant in constants.items() if value in used]
@@ -84,15 +89,16 @@ def _model(
         [_declared(value, types[value]) for value in outputs],
         weights,
     )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION, producer_name="iossim"
-    )
+    imports = [
+        helper.make_opsetid(domain, version) for domain, version in {"": opset, **imported_domains(ops)}.items()
+    ]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION, producer_name="iossim")
     onnx.checker.check_model(model)
     return model
 
 
 def _declared(name: str, value: TensorType) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype.numpy), value.shape)
+    return helper.make_tensor_value_info(name, onnx_code(value.dtype), value.shape)
 
 
 def _tensor(name: str, constant: Constant) -> TensorProto:

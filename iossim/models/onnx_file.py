@@ -6,12 +6,15 @@ from pathlib import Path
 
 import onnx
 import onnx.inliner
+import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from iossim.errors import ModelError
 
 #: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.
 OLDEST_OPSET = 7
+#: From it on ONNX's own version converter makes a model one of :data:`OLDEST_OPSET`.
+OLDEST_CONVERTED = 6
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -42,20 +45,36 @@ def read_model(path: Path) -> onnx.ModelProto:
     if not model.graph.node:
         raise ModelError(f"{path} holds a graph without operators; there is nothing to schedule")
     opset = standard_opset(model)
-    if opset < OLDEST_OPSET:
+    if opset < OLDEST_CONVERTED:
         raise ModelError(
-            f"{path} uses operator set {opset}; iossim reads {OLDEST_OPSET} and later: "
+            f"{path} uses operator set {opset}; iossim reads {OLDEST_CONVERTED} and later: "
             "convert it with onnx.version_converter"
         )
     newest = onnx.defs.onnx_opset_version()
     if opset > newest:
         raise ModelError(f"{path} uses operator set {opset}; the installed onnx knows up to {newest}: update onnx")
+    if opset < OLDEST_OPSET:
+        model = _converted(model, path, opset)
     return onnx.inliner.inline_local_functions(model) if model.functions else model
 
 
+def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProto:
+    try:
+        return onnx.version_converter.convert_version(model, OLDEST_OPSET)
+    except Exception as error:  # the converter raises what C++ did
+        reason = (str(error).splitlines() or [type(error).__name__])[-1]
+        raise ModelError(
+            f"{path} uses operator set {opset}, and ONNX cannot convert it to {OLDEST_OPSET}: {reason}; "
+            f"export the model with operator set {OLDEST_OPSET} or later"
+        ) from None
+
+
 def standard_opset(model: onnx.ModelProto) -> int:
-    """The version of the standard operators; a file that states none means the first."""
-    return max((entry.version for entry in model.opset_import if is_standard(entry.domain)), default=1)
+    """The version of the standard operators; a file that states none means the first, or has none of them."""
+    stated = [entry.version for entry in model.opset_import if is_standard(entry.domain)]
+    if not stated and not any(is_standard(node.domain) for node in model.graph.node):
+        return onnx.defs.onnx_opset_version()
+    return max(stated, default=1)
 
 
 def is_standard(domain: str) -> bool:

@@ -6,7 +6,7 @@ once, by ONNX's own reference implementation, so that operators which iossim doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.onnx_node import canonical, compute
 from iossim.ir.op import Array
 from iossim.ir.types import TensorType
 from iossim.models.onnx_constants import FilledConstant, tensor_constant
@@ -25,16 +26,15 @@ from iossim.models.onnx_file import is_standard
 LARGEST_FOLDED = 4096
 
 #: Equal inputs need not give equal outputs.
-_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Folds the nodes of one model: its file (which begins every message), operator set and IR version."""
+    """Folds the nodes of one model: its file (which begins every message) and its operator set."""
 
     path: Path
     opset: int
-    ir_version: int
 
     def known_outputs(
         self,
@@ -58,36 +58,15 @@ class Folder:
         if node.op_type == "ConstantOfShape":
             return [_filled(node, arrays[0], where)]
         try:
-            return [ArrayConstant(np.asarray(array)) for array in self._compute(node, inputs, arrays, where)]
+            return [ArrayConstant(array) for array in compute(canonical(node), self.opset, arrays)]
         except GraphError as error:
-            raise ModelError(f"{where}: {error}") from None
-
-    def _compute(self, node: NodeProto, names: Sequence[str], arrays: Sequence[Array], where: str) -> list[Array]:
-        from onnx.reference import ReferenceEvaluator  # most models of today need none of it
-
-        feeds = dict(zip(names, arrays, strict=True))
-        graph = helper.make_graph(
-            [node],
-            "folded",
-            [
-                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-                for name, array in feeds.items()
-            ],
-            [helper.make_empty_tensor_value_info(name) for name in node.output if name],
-        )
-        imports = [helper.make_opsetid("", self.opset)]
-        model = helper.make_model(graph, opset_imports=imports, ir_version=self.ir_version)
-        try:
-            return list(ReferenceEvaluator(model).run(None, feeds))
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError, RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ModelError(f"{where} has known inputs, but cannot be computed: {reason}") from None
+            raise ModelError(f"{where} has known inputs, but {error}") from None
 
 
 def can_fold(node: NodeProto) -> bool:
     """Whether the node is a standard operator whose outputs follow from its inputs alone."""
     nested = any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute)
-    return is_standard(node.domain) and node.op_type not in _RANDOM and not nested and onnx.defs.has(node.op_type)
+    return is_standard(node.domain) and node.op_type not in RANDOM and not nested and onnx.defs.has(node.op_type)
 
 
 def _shape(node: NodeProto, value: TensorType) -> Array:

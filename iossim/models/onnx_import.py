@@ -19,12 +19,14 @@ import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.op import Array, OnnxNode, Op
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op
+from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx_constants import tensor_constant
 from iossim.models.onnx_file import is_standard, read_model, standard_opset
 from iossim.models.onnx_folding import Folder, can_fold
-from iossim.models.onnx_inputs import bind_inputs, declared_inputs
+from iossim.models.onnx_foreign import ForeignReader, declared_types, listed, runs_graphs
+from iossim.models.onnx_inputs import as_declared, bind_inputs, declared_inputs
 from iossim.models.onnx_rebatching import Rebatching
 
 
@@ -41,17 +43,20 @@ def import_onnx(
     batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``shapes`` binds whole inputs by name,
     ``dimensions`` the named dimensions that the file leaves open.
 
-    Raises ModelError for a file that cannot be read, a dimension left open, or operators that iossim does not know
-    (all of them at once); OptionError for a binding that fits nothing in the file.
+    An operator that no op kind covers is carried whole, as a foreign op, if the types of its outputs can be told.
+
+    Raises ModelError for a file that cannot be read, a dimension left open, or operators that iossim cannot take (all of
+    them at once); OptionError for a binding that fits nothing in the file.
     """
     model = read_model(path)
     given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    bound = bind_inputs(declared_inputs(model.graph, path), path, batch, given, dimensions or {})
+    inputs = declared_inputs(model.graph, path)
+    bound = bind_inputs(inputs, path, batch, given, dimensions or {})
     rebatching = None
     if bound.declared is not None and bound.declared_batch is not None and batch is not None:
-        declared = _Importer(model, path, bound.declared).graph()
+        declared = _Importer(model, path, bound.declared, as_declared(inputs, bound.declared)).graph()
         rebatching = Rebatching(declared, bound.declared_batch, batch)
-    return _Importer(model, path, bound.types, rebatching).graph()
+    return _Importer(model, path, bound.types, as_declared(inputs, bound.types), rebatching).graph()
 
 
 class _Arrays(Mapping[str, Array]):
@@ -78,14 +83,19 @@ class _Importer:
         model: onnx.ModelProto,
         path: Path,
         inputs: Mapping[str, TensorType],
+        sizes: Mapping[str, int] | None,
         rebatching: Rebatching | None = None,
     ) -> None:
+        """``sizes`` are those of the named dimensions, None where the inputs are not as the file declares them."""
         self._proto = model.graph
         self._path = path
         self._inputs = inputs
         self._rebatching = rebatching
         self._opset = standard_opset(model)
-        self._folder = Folder(path, self._opset, model.ir_version)
+        self._folder = Folder(path, self._opset)
+        versions = {entry.domain: entry.version for entry in model.opset_import if not is_standard(entry.domain)}
+        declared = {} if sizes is None else declared_types(model.graph, sizes)
+        self._foreign = ForeignReader({"": self._opset, **versions}, model.ir_version, declared)
         self._checker = onnx.checker.C.CheckerContext()
         self._checker.ir_version = model.ir_version
         self._checker.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
@@ -97,10 +107,10 @@ class _Importer:
         self._varying: set[str] = set(inputs)
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []
-        #: Values of unknown type, since they come from an operator that iossim does not know.
+        #: Values of unknown type, since they come from an operator that iossim cannot take.
         self._unknown_values: set[str] = set()
-        #: Operators that iossim does not know: type, then the names of their nodes.
-        self._unknown_ops: dict[str, list[str]] = {}
+        #: Operators that iossim cannot take: type, then the names of their nodes, and why.
+        self._unknown_ops: dict[str, list[tuple[str, str]]] = {}
 
     def graph(self) -> Graph:
         for tensor in self._proto.initializer:
@@ -126,7 +136,7 @@ class _Importer:
         if self._unknown_values.intersection(inputs):
             # It may be shape arithmetic that would have folded: only what surely would not is unknown too.
             if op_class is None and not can_fold(node):
-                self._note_unknown(node, name)
+                self._note_unknown(node, name, "it reads what iossim does not have")
             self._unknown_values.update(node.output)
             return
         for value in inputs:
@@ -136,36 +146,89 @@ class _Importer:
         if known is not None:
             for value, constant in zip(node.output, known, strict=False):
                 self._add_constant(value, constant)
-        elif op_class is not None:
-            self._add_op(op_class, node, name, where)
         else:
-            self._note_unknown(node, name)
+            self._check(node, where)
+            try:
+                op, data, made = self._interpreted(op_class, node, name, where)
+            except NotCoveredError as error:
+                self._note_unknown(node, name, str(error))
+            else:
+                self._add_op(op, data, made, node, name, where)
 
     def _add_constant(self, name: str, constant: Constant) -> None:
         self._constants[name] = constant
         self._types[name] = constant.type
 
-    def _add_op(self, op_class: type[Op], node: NodeProto, name: str, where: str) -> None:
+    def _check(self, node: NodeProto, where: str) -> None:
+        if runs_graphs(node):
+            return  # the checker would not find the outer values that they read
         try:
             onnx.checker.check_node(node, self._checker)
         except onnx.checker.ValidationError as error:
-            raise ModelError(f"{where} is not valid: {str(error).splitlines()[0]}") from None
-        varying = not self._varying.isdisjoint(node.input)
-        rebatching = self._rebatching if varying else None
-        adapted = rebatching.adapted(node.output[0]) if rebatching else None
+            if onnx.defs.has(node.op_type, node.domain):
+                raise ModelError(f"{where} is not valid: {str(error).splitlines()[0]}") from None
+
+    def _interpreted(
+        self, op_class: type[Op] | None, node: NodeProto, name: str, where: str
+    ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
+        """A node as an op of its own kind, or else as a foreign one; with the inputs that carry data and its output types.
+
+        Raises NotCoveredError where it can be neither.
+        """
+        uncovered: NotCoveredError | None = None
+        if op_class is not None:
+            try:
+                return self._own(op_class, node, name, where)
+            except NotCoveredError as error:
+                uncovered = error
+            except GraphError as error:
+                raise ModelError(f"{where}: {error}") from None
+            except ModelError as error:
+                raise ModelError(f"{self._path}: {error}") from None
         try:
-            op, data = (adapted.op, adapted.inputs) if adapted else op_class.from_onnx(self._view(node, name))
-            made = op.infer([self._types[value] for value in data])
-        except GraphError as error:
-            raise ModelError(f"{where}: {error}") from None
+            op = self._foreign.read(node, self._types, self._constants)
+        except NotCoveredError as error:
+            if uncovered is not None:
+                raise ModelError(f"{self._path}: {uncovered}") from None
+            raise error
         except ModelError as error:
-            raise ModelError(f"{self._path}: {error}") from None
+            raise ModelError(f"{where} is not valid: {error}") from None
+        data = tuple(value for value in node.input if value)
+        return op, data, op.infer([self._types[value] for value in data])
+
+    def _own(
+        self, op_class: type[Op], node: NodeProto, name: str, where: str
+    ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
+        adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and self._varies(node) else None
+        op, data = (adapted.op, adapted.inputs) if adapted else op_class.from_onnx(self._view(node, name))
+        made = op.infer([self._types[value] for value in data])
         if len(made) > len(node.output):
-            raise ModelError(f"{where} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged")
+            raise ModelError(
+                f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"
+            )
         for value in node.output[len(made) :]:
             if value and self._readers[value]:
-                raise ModelError(f"{where}: its output {value!r} is read, but iossim computes the first output only")
-        outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(node.output[: len(made)]))
+                raise NotCoveredError(
+                    f"{node.op_type} {name!r}: its output {value!r} is read, which iossim does not compute"
+                )
+        return op, data, made
+
+    def _varies(self, node: NodeProto) -> bool:
+        return not self._varying.isdisjoint(node.input)
+
+    def _add_op(
+        self,
+        op: Op,
+        data: tuple[str, ...],
+        made: Sequence[TensorType],
+        node: NodeProto,
+        name: str,
+        where: str,
+    ) -> None:
+        named = [value for value in node.output if value] if isinstance(op, Foreign) else node.output[: len(made)]
+        outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(named))
+        varying = self._varies(node)
+        rebatching = self._rebatching if varying else None
         for value, value_type in zip(outputs, made, strict=True):
             if any(size < 1 for size in value_type.shape):
                 raise ModelError(f"{where} would make an empty tensor {value_type}; its input is too small for it")
@@ -190,20 +253,17 @@ class _Importer:
             self._opset,
         )
 
-    def _note_unknown(self, node: NodeProto, name: str) -> None:
+    def _note_unknown(self, node: NodeProto, name: str, reason: str) -> None:
         op_type = node.op_type if is_standard(node.domain) else f"{node.domain}.{node.op_type}"
-        self._unknown_ops.setdefault(op_type, []).append(name)
+        self._unknown_ops.setdefault(op_type, []).append((name, reason))
         self._unknown_values.update(node.output)
 
     def _refuse_unknown(self) -> None:
-        if not self._unknown_ops:
-            return
-        listed = ", ".join(
-            f"{op_type} ({names[0]!r}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
-            for op_type, names in sorted(self._unknown_ops.items())
-        )
-        known = ", ".join(sorted(Op.onnx_registry))
-        raise ModelError(f"{self._path} has operators that iossim does not know: {listed}; known: {known}")
+        if self._unknown_ops:
+            raise ModelError(
+                f"{self._path} has operators that iossim cannot take: {listed(self._unknown_ops)}; "
+                "export the model without them"
+            )
 
 
 def _named_apart(nodes: Iterable[Node]) -> list[Node]:

@@ -79,6 +79,19 @@ def bind_inputs(
     return BoundInputs({**bound, **changed}, bound, fixed[0])
 
 
+def as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]) -> dict[str, int] | None:
+    """The sizes of the named dimensions if the inputs are bound as the file declares them; None if sizes were replaced."""
+    sizes: dict[str, int] = {}
+    for value in inputs:
+        for dimension, size in zip(value.dimensions or (), bound[value.name].shape, strict=False):
+            if isinstance(dimension, int):
+                if dimension != size:
+                    return None
+            elif dimension != "?" and sizes.setdefault(dimension, size) != size:
+                return None
+    return sizes
+
+
 def _check(
     inputs: Sequence[DeclaredInput],
     path: Path,
@@ -96,6 +109,8 @@ def _check(
                 f"{path} has no input {name!r} to give the shape {spelled}; {did_you_mean(name, by_name)}"
             )
         declared = by_name[name].dimensions
+        if 0 in shape:
+            raise OptionError(f"shape {spelled} of input {name!r} of {path} is an empty tensor; iossim takes none")
         if any(size < 1 for size in shape) or (declared is not None and len(declared) != len(shape)):
             raise OptionError(f"shape {spelled} does not fit input {name!r} of {path}: {by_name[name].spelled()}")
         if batch is not None and name == inputs[0].name and shape and shape[0] != batch:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
 from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.split import Split
@@ -39,7 +40,7 @@ class Rebatching:
 
     def keeps_batch(self, op: Op, output: str, made: TensorType) -> bool:
         """Whether an op that now makes ``made`` still treats each image as it did."""
-        mixes_images = isinstance(op, Concat | Split | Softmax) and op.axis == 0
+        mixes_images = isinstance(op, Foreign) or (isinstance(op, Concat | Split | Softmax) and op.axis == 0)
         return not mixes_images and made == self._expected(output)
 
     def _expected(self, value: str) -> TensorType | None:

@@ -6,6 +6,7 @@ of the operator at that set says.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from iossim.errors import ModelError
 from iossim.ir.op import Op
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.types import TensorType
@@ -51,6 +53,8 @@ def spell(
     ``x`` is the type of the first input; ``names`` gives parameters and values in between theirs. Raises ModelError
     where the operator of that ``opset`` cannot say what the op does.
     """
+    if isinstance(op, Foreign):
+        return [_foreign(op, name, inputs, outputs, opset)], []
     if isinstance(op, Softmax) and op.flatten and opset >= 13:
         return _flattened_softmax(op, name, inputs[0], outputs[0], x, opset, names)
     op_type, given = op.to_onnx()
@@ -74,6 +78,48 @@ def spell(
                 f"op {name!r}: {op_type} of operator set {opset} has no {parameter!r}; write a later operator set"
             )
     return [helper.make_node(op_type, operands, outputs, name, **attributes)], tensors
+
+
+def fitting_opset(ops: Iterable[Op]) -> int:
+    """The operator set to write ops in: :data:`OPSET`, or where foreign ops mean something else in it, theirs."""
+    for op in ops:
+        if isinstance(op, Foreign) and not _domain(op) and not _means_the_same(op, OPSET):
+            return op.version
+    return OPSET
+
+
+def imported_domains(ops: Iterable[Op]) -> dict[str, int]:
+    """The operator sets other than ONNX's own that ops are of, and their versions."""
+    return {_domain(op): op.version for op in ops if isinstance(op, Foreign) and _domain(op)}
+
+
+def _foreign(op: Foreign, name: str, inputs: Sequence[str], outputs: Sequence[str], opset: int) -> NodeProto:
+    """The node that a foreign op was read from, with other names."""
+    if not _domain(op) and not _means_the_same(op, opset):
+        raise ModelError(
+            f"op {name!r}: {op.op_type} of operator set {op.version} is another in {opset}; write {op.version}"
+        )
+    node = NodeProto.FromString(base64.b64decode(op.node))
+    read, made = iter(inputs), iter(outputs)
+    for place, given in enumerate(node.input):
+        node.input[place] = next(read) if given else ""
+    for place, given in enumerate(node.output):
+        node.output[place] = next(made) if given else ""
+    node.name = name
+    return node
+
+
+def _domain(op: Foreign) -> str:
+    return NodeProto.FromString(base64.b64decode(op.node)).domain
+
+
+def _means_the_same(op: Foreign, opset: int) -> bool:
+    """Whether an operator of ONNX's own was not changed between the set that it is of and another."""
+    try:
+        versions = [onnx.defs.get_schema(op.op_type, version).since_version for version in (op.version, opset)]
+    except onnx.defs.SchemaError:
+        return op.version == opset
+    return versions[0] == versions[1]
 
 
 def _flattened_softmax(

@@ -19,6 +19,7 @@ from iossim.ir.ops.add import Add
 from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from iossim.ir.ops.relu import Relu
@@ -207,4 +208,6 @@ def _kind(op: Op) -> str:
     """The kind of a unit of one op."""
     if isinstance(op, MaxPool | AveragePool | GlobalAveragePool):
         return "Pool"
+    if isinstance(op, Foreign):
+        return op.op_type
     return "-".join(part.capitalize() for part in op.kind.split("_"))

@@ -78,6 +78,8 @@ class Schedule(Value):
     #: False if the search was interrupted: the best schedule so far.
     complete: bool = True
     notes: list[str] = Field(default_factory=list)
+    #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`).
+    remarks: list[str] = Field(default_factory=list)
     blocks: list[BlockSchedule]
 
     @property

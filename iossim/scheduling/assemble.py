@@ -83,6 +83,7 @@ def build_schedule(
         scheduler=scheduler,
         latency_us=total_latency_us(blocks),
         blocks=blocks,
+        remarks=list(network.remarks),
         **fields,  # type: ignore[arg-type]
     )
 

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op, as_float32, require
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, as_float32, require
 from iossim.ir.types import TensorType
 
 
@@ -47,9 +46,11 @@ class BatchNorm(Op):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         if node.attribute("training_mode", 0):
-            raise ModelError(f"BatchNormalization {node.name!r} is in training mode; export the model for inference")
+            raise NotCoveredError(
+                f"BatchNormalization {node.name!r} is in training mode; export the model for inference"
+            )
         if not node.attribute("spatial", 1):
-            raise ModelError(
+            raise NotCoveredError(
                 f"BatchNormalization {node.name!r} normalises each pixel apart (spatial=0), which iossim does not "
                 "know; convert the model to opset 9 or later"
             )

@@ -41,7 +41,10 @@ class Softmax(Op):
         x = widen(inputs[0])
         first = normal_axis(self.axis, x.ndim)
         axes = tuple(range(first, x.ndim)) if self.flatten else (first,)
-        exponential = np.exp(x - x.max(axis=axes, keepdims=True))
+        with np.errstate(
+            invalid="ignore"
+        ):  # where all is minus infinity, as in a row that is masked, nothing is known
+            exponential = np.exp(x - x.max(axis=axes, keepdims=True))
         y = exponential / exponential.sum(axis=axes, keepdims=True)
         return (y.astype(inputs[0].dtype, copy=False),)
 

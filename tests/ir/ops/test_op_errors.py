@@ -140,6 +140,13 @@ def test_attributes_round_trip(kind):
         "split": {"axis": 1, "sizes": (1, 2)},
         "slice": {"starts": (0,), "ends": (1,), "axes": (0,), "steps": (1,)},
         "local_response_norm": {"size": 5},
+        "foreign": {
+            "op_type": "Det",
+            "version": 11,
+            "node": "",
+            "inputs": (("fp32", (2, 2)),),
+            "outputs": (("fp32", ()),),
+        },
     }
     op = Op.registry[kind](**defaults.get(kind, {}))
     as_json = {name: list(value) if isinstance(value, tuple) else value for name, value in op.attributes().items()}

@@ -1,0 +1,88 @@
+"""Operators that iossim has no class of its own for: carried whole, priced as memory traffic, computed by ONNX."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from iossim.errors import GraphError
+from iossim.ir.onnx_node import compute
+from iossim.ir.op import Array, Op, require
+from iossim.ir.types import DType, TensorType
+
+#: An element type and a shape, as JSON holds them.
+RecordedType = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Foreign(Op):
+    """An ONNX node with the types that it was read with.
+
+    ``node`` is the node without names, serialised (:func:`iossim.ir.onnx_node.canonical`), in base64; ``version`` that of
+    the operator set of its domain. Inputs and outputs are those that the node does not leave out. Its work is not known:
+    it counts as the bytes of its operands.
+    """
+
+    kind: ClassVar[str] = "foreign"
+
+    op_type: str
+    version: int
+    node: str
+    inputs: tuple[RecordedType, ...]
+    outputs: tuple[RecordedType, ...]
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        """The recorded outputs. A graph that computes in another floating-point type has them in that type too."""
+        recorded = [tensor_type(each) for each in self.inputs]
+        require(
+            [value.shape for value in inputs] == [value.shape for value in recorded],
+            f"{self.op_type} was read with inputs {_listed(recorded)}, not {_listed(inputs)}; load the model again",
+        )
+        retyped: dict[DType, DType] = {}
+        for now, then in zip(inputs, recorded, strict=True):
+            same = retyped.setdefault(then.dtype, now.dtype) is now.dtype
+            require(
+                same and (now.dtype is then.dtype or then.dtype.is_floating),
+                f"{self.op_type} was read with inputs {_listed(recorded)}, not {_listed(inputs)}",
+            )
+        types = [tensor_type(each) for each in self.outputs]
+        return tuple(TensorType(each.shape, retyped.get(each.dtype, each.dtype)) for each in types)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        try:
+            node = base64.b64decode(self.node, validate=True)
+        except binascii.Error:
+            raise GraphError(f"{self.op_type} is damaged; save the graph again") from None
+        made = compute(node, self.version, inputs)
+        for array, expected in zip(made, self.outputs, strict=True):
+            require(
+                array.shape == tuple(expected[1]),
+                f"{self.op_type} made an output of shape {list(array.shape)} where the model says {list(expected[1])}: "
+                "its shape depends on data",
+            )
+        given = tuple(TensorType(array.shape, DType.of_numpy(array.dtype) or DType.FLOAT32) for array in inputs)
+        types = self.infer(given)
+        return tuple(array.astype(value.dtype.numpy, copy=False) for array, value in zip(made, types, strict=True))
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        """Exported by :mod:`iossim.models.onnx_spelling` as the node itself."""
+        raise GraphError(f"{self.op_type} is exported as the node that it was read from")
+
+
+def recorded_type(value: TensorType) -> RecordedType:
+    return str(value.dtype), value.shape
+
+
+def tensor_type(recorded: RecordedType) -> TensorType:
+    """Inverse of :func:`recorded_type`; raises GraphError for what is no type."""
+    try:
+        return TensorType(tuple(recorded[1]), DType(recorded[0]))
+    except (ValueError, TypeError, IndexError):
+        raise GraphError(f"{recorded!r} is no recorded type; save the graph again") from None
+
+
+def _listed(types: Sequence[TensorType]) -> str:
+    return ", ".join(map(str, types)) or "none"

@@ -1,0 +1,152 @@
+"""Operators without a class of their own: carried whole, computed by ONNX, priced as traffic, exported as themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import NodeProto, TensorProto, helper
+from onnx_models import write_onnx
+from onnx_of_op import run_onnxruntime
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.errors import GraphError, ModelError
+from iossim.ir.graph import Graph
+from iossim.ir.types import DType, TensorType
+from iossim.lowering.unit import lower_unit
+from iossim.models.load import load
+from iossim.models.onnx_export import export_graph
+from iossim.models.onnx_import import import_onnx
+from iossim.passes.retype import Retype
+
+node = helper.make_node
+
+
+def einsum(name: str = "e", output: str = "y") -> NodeProto:
+    return node("Einsum", ["x", "w"], [output], name, equation="nc,mc->nm")
+
+
+def write(path: Path, *nodes: NodeProto) -> Path:
+    return write_onnx(path, nodes, {"x": [2, 3]}, {"w": np.arange(12, dtype=np.float32).reshape(4, 3)})
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return import_onnx(write(tmp_path / "m.onnx", einsum()))
+
+
+def test_it_computes_what_onnxruntime_does_and_exports_as_itself(graph: Graph, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    (expected,) = run_onnxruntime(str(tmp_path / "m.onnx"), {"x": x})
+    np.testing.assert_allclose(evaluate_graph(graph, {"x": x})["y"], expected, rtol=1e-6)
+    model = export_graph(graph)
+    assert [each.op_type for each in model.graph.node] == ["Einsum"]
+    np.testing.assert_allclose(run_onnxruntime(model, {"x": x})[0], expected, rtol=1e-6)
+    (tmp_path / "again.onnx").write_bytes(model.SerializeToString())
+    assert import_onnx(tmp_path / "again.onnx").nodes[0].op.op_type == "Einsum"
+
+
+def test_names_do_not_count(graph: Graph, tmp_path: Path) -> None:
+    other = import_onnx(write(tmp_path / "n.onnx", einsum("other", "z"), node("Identity", ["z"], ["y"])))
+    assert other.nodes[0].op == graph.nodes[0].op
+
+
+def test_it_is_saved_as_json(graph: Graph) -> None:
+    again = Graph.from_json(json.loads(json.dumps(graph.to_json())))
+    assert again.hash == graph.hash
+    assert again.nodes[0].op == graph.nodes[0].op
+
+
+def test_types_are_those_that_it_was_read_with(graph: Graph) -> None:
+    op = graph.nodes[0].op
+    half = [TensorType(shape, DType.FLOAT16) for shape in ((2, 3), (4, 3))]
+    assert op.infer(half) == (TensorType((2, 4), DType.FLOAT16),)
+    with pytest.raises(
+        GraphError, match=r"was read with inputs fp32\[2x3\], fp32\[4x3\], not fp32\[5x3\], fp32\[4x3\]"
+    ):
+        op.infer([TensorType((5, 3)), TensorType((4, 3))])
+    with pytest.raises(GraphError, match="was read with inputs"):
+        op.infer([half[0], TensorType((4, 3))])
+    assert Retype(DType.FLOAT16).apply(graph).types["y"].dtype is DType.FLOAT16
+
+
+def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: Path) -> None:
+    path = write_onnx(
+        tmp_path / "n.onnx",
+        [node("Einsum", ["x", "x"], ["g"], "g", equation="nc,mc->nm"), node("Det", ["g"], ["y"], "d")],
+        {"x": [2, 3]},
+    )
+    network = load(path)
+    assert network.foreign == {"Det": 1, "Einsum": 1}
+    assert network.remarks == (
+        "Priced as memory traffic, since iossim does not know what they compute: Det, Einsum.",
+    )
+    assert [unit.kind for unit in network.units] == ["Einsum", "Det"]
+    ((first, *_),) = lower_unit(network, network.units[0])
+    assert (first.kernels[0].flops, first.kernels[0].bytes_written) == (16, 16)
+    assert network.graph.work(network.graph.nodes[0]).flops == 0
+    with pytest.raises(ModelError, match="does not know: Det, Einsum; leave out --strict"):
+        load(path, strict=True)
+
+
+def test_the_file_may_say_what_shapes_inference_leaves_open(tmp_path: Path) -> None:
+    """NonZero's output depends on its input; a file that fixes it is believed until it turns out wrong."""
+    body = helper.make_graph(
+        [node("NonZero", ["x"], ["y"], "n")],
+        "test",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [1, 2])],
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(body, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString())
+    graph = import_onnx(path)
+    assert evaluate_graph(graph, {"x": np.array([0, 1, 2], np.float32)})["y"].tolist() == [[1, 2]]
+    with pytest.raises(GraphError, match=r"NonZero made an output of shape \[1, 3\] where the model says \[1, 2\]"):
+        evaluate_graph(graph, {"x": np.ones(3, np.float32)})
+    with pytest.raises(ModelError, match="NonZero"):
+        import_onnx(path, shapes={"x": (4,)})  # what the file declares holds for its own shapes only
+
+
+def test_an_operator_of_onnxruntime(tmp_path: Path) -> None:
+    """ONNX's reference does not know com.microsoft; its shape is the file's word."""
+    body = helper.make_graph(
+        [node("FusedMatMul", ["x", "x"], ["y"], "f", domain="com.microsoft", transB=1, alpha=2.0)],
+        "test",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(body, opset_imports=imports, ir_version=8).SerializeToString())
+    graph = import_onnx(path)
+    assert graph.nodes[0].op.op_type == "com.microsoft.FusedMatMul"
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(evaluate_graph(graph, {"x": x})["y"], 2 * x @ x.T)
+    np.testing.assert_allclose(run_onnxruntime(export_graph(graph), {"x": x})[0], 2 * x @ x.T)
+
+
+def test_it_runs_on_the_processor(tmp_path: Path) -> None:
+    from iossim.api import optimize
+    from iossim.execution.backend import create_backend
+    from iossim.execution.lower import lower_schedule
+
+    network = load(write(tmp_path / "m.onnx", einsum()))
+    schedule = optimize(network, None, cost_model="random:0", scheduler="sequential")
+    plan = lower_schedule(schedule, network, in_place=True)
+    x = np.ones((2, 3), dtype=np.float32)
+    made = create_backend("onnxruntime_cpu").execute(network, plan, {"x": x})
+    np.testing.assert_allclose(made["y"], evaluate_graph(network.graph, {"x": x})["y"])
+
+
+def test_older_operator_sets_are_exported_as_they_are(tmp_path: Path) -> None:
+    """Hardmax of operator set 11 is another than that of 13 and later."""
+    nodes = [node("Hardmax", ["x"], ["h"], "h", axis=1), node("Relu", ["h"], ["y"], "r")]
+    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3, 2]}, opset=11))
+    model = export_graph(graph)
+    assert [entry.version for entry in model.opset_import] == [11]
+    x = np.random.default_rng(0).standard_normal((2, 3, 2)).astype(np.float32)
+    np.testing.assert_array_equal(run_onnxruntime(model, {"x": x})[0], evaluate_graph(graph, {"x": x})["y"])
+    with pytest.raises(ModelError, match="Hardmax of operator set 11 is another in 17; write 11"):
+        export_graph(graph, 17)
