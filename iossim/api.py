@@ -258,7 +258,9 @@ def estimating_model(
             f"{own!r} has no profile to estimate its stages with; run 'iossim profile' and 'iossim calibrate', or give "
             "--device PROFILE.yaml"
         ) from None
-    return create_cost_model("simulator", profile, Precision.named(precision), Engine.named(truth.identity.engine))
+    # What measures keeps values in place.
+    engine = Engine.named(truth.identity.engine)
+    return create_cost_model("simulator:in-place", profile, Precision.named(precision), engine)
 
 
 def simulate(

@@ -8,6 +8,7 @@ it runs, each node costs a little, and a stage of several groups is forked into 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -27,51 +28,65 @@ from iossim.devices.load import device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
+from iossim.execution.placement import Placement, placed
 from iossim.execution.timeline import Span
 from iossim.ir.network import Block, Network
 from iossim.ir.types import Precision
-from iossim.lowering.unit import lower_merged, lower_unit
+from iossim.lowering.candidates import copy_candidates
+from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule
 
 VERSION = "1"
+#: The argument that asks for concats and splits in place.
+IN_PLACE = "in-place"
 
 #: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
 _ROUNDING = 1e-9
 
 
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> SimulatorCostModel:
-    """The simulator of a device under ``paper`` or ``graph``; it takes no argument of its own."""
-    if argument:
-        raise OptionError(f"--cost-model simulator:{argument}: the simulator takes no argument; leave it out")
+    """The simulator of a device under ``paper`` or ``graph``; ``argument`` may be ``in-place``."""
+    if argument not in ("", IN_PLACE):
+        raise OptionError(
+            f"--cost-model simulator:{argument}: the simulator knows no such argument; leave it out, or give {IN_PLACE}"
+        )
     if device is None:
         raise OptionError(
             f"--cost-model simulator needs a device; give --device NAME; known: {', '.join(device_names())}"
         )
-    return SimulatorCostModel(device, precision, Engine.named(engine))
+    return SimulatorCostModel(device, precision, Engine.named(engine), in_place=argument == IN_PLACE)
 
 
 class SimulatorCostModel:
-    """Prices stages on ``profile``; equal units are lowered and priced once, in whatever network they come."""
+    """Prices stages on ``profile``; equal units are lowered and priced once, in whatever network they come.
 
-    def __init__(self, profile: DeviceProfile, precision: Precision, engine: Engine = Engine.PAPER) -> None:
+    Concats launch a kernel a term, as the published engine does; with ``in_place`` they and splits launch what cannot be
+    in place alone, as the backends of :mod:`iossim.backends` do.
+    """
+
+    def __init__(
+        self, profile: DeviceProfile, precision: Precision, engine: Engine = Engine.PAPER, in_place: bool = False
+    ) -> None:
         self.profile = profile
         self.precision = precision
         self.engine = engine
+        self.in_place = in_place
         costs = profile.engine
         self._kernels = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
         # A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = costs if engine == Engine.PAPER else None
         # A core of a processor runs one thread at a time.
         self._room = profile.sm_count if profile.is_processor else MAX_GROUPS
-        self._units: dict[str, UnitPrice] = {}
+        self._units: dict[tuple[str, str], UnitPrice] = {}
+        self._placements: WeakKeyDictionary[Network, Placement] = WeakKeyDictionary()
         self._problems: dict[str, PreparedProblem] = {}
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
 
     @property
     def identity(self) -> CostModelIdentity:
-        version = f"{VERSION}+{self.profile.fingerprint}"
+        version = f"{VERSION}+{self.profile.fingerprint}" + (f"+{IN_PLACE}" if self.in_place else "")
         return CostModelIdentity("simulator", self.profile.name, str(self.precision), self.engine, version)
 
     def price_stages(self, batch: StageBatch) -> Prices:
@@ -145,15 +160,23 @@ class SimulatorCostModel:
 
     def prepare(self, problem: ScheduleProblem) -> PreparedProblem:
         """The problem's kernels, laid out once for each distinct problem."""
-        prepared = self._problems.get(problem.key)
+        placement = self._placement(self._network(problem)) if self.in_place else None
+        texts = [placement.signature(unit) if placement else "" for unit in problem.units]
+        key = "\n".join((problem.key, *texts)) if any(texts) else problem.key
+        prepared = self._problems.get(key)
         if prepared is None:
             network = self._network(problem)
             units = [
-                self._unit(network, unit, signature)
-                for unit, signature in zip(problem.units, problem.signatures, strict=True)
+                self._unit(network, unit, (signature, text))
+                for unit, signature, text in zip(problem.units, problem.signatures, texts, strict=True)
             ]
-            prepared = self._problems[problem.key] = PreparedProblem.of(units)
+            prepared = self._problems[key] = PreparedProblem.of(units)
         return prepared
+
+    def _placement(self, network: Network) -> Placement:
+        if network not in self._placements:
+            self._placements[network] = placed(network)
+        return self._placements[network]
 
     def _network(self, problem: ScheduleProblem) -> Network:
         if problem.network is None:
@@ -165,12 +188,16 @@ class SimulatorCostModel:
             )
         return problem.network
 
-    def _unit(self, network: Network, unit: int, signature: str) -> UnitPrice:
-        price = self._units.get(signature)
+    def _unit(self, network: Network, unit: int, key: tuple[str, str]) -> UnitPrice:
+        price = self._units.get(key)
         if price is None:
-            steps = lower_unit(network, network.units[unit])
-            price = price_unit(self._kernels, steps, self._issue_costs)
-            self._units[signature] = price
+            moves = self._placement(network).moves if self.in_place else {}
+            if unit in moves:
+                types = network.graph.types
+                steps: StepCandidates = tuple(copy_candidates(types[term]) for term, _ in moves[unit])
+            else:
+                steps = lower_unit(network, network.units[unit])
+            price = self._units[key] = price_unit(self._kernels, steps, self._issue_costs)
         return price
 
     def _merged_unit(self, problem: ScheduleProblem, mask: int) -> UnitPrice | None:

@@ -121,7 +121,7 @@ def _stages(
         measured = reprice(saved, network, MeasuredCostModel(runner, kept, timing))
     if device is None:
         return stage_rows(saved, measured)
-    prices = api.cost_model("simulator", device, network.precision, runner.context.engine)
+    prices = api.cost_model("simulator:in-place", device, network.precision, runner.context.engine)
     return stage_rows(reprice(saved, network, prices), measured)
 
 

@@ -81,10 +81,10 @@ def measure_beside(
 
 
 def predictions(network: Network, schedules: Mapping[str, Schedule], device: str, engine: str) -> dict[str, float]:
-    """What the simulator of a device says of each schedule, microseconds."""
+    """What the simulator of a device says of each schedule, values in place as backends keep them; microseconds."""
     from iossim.api import cost_model
 
-    prices = cost_model("simulator", device, network.precision, engine)
+    prices = cost_model("simulator:in-place", device, network.precision, engine)
     return {name: reprice(found, network, prices).latency_us for name, found in schedules.items()}
 
 

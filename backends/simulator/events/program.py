@@ -16,8 +16,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
-from iossim.lowering.families.streaming import copy_candidate
-from iossim.lowering.processor import processor_copy
+from iossim.lowering.candidates import copy_candidates
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.batch import Strategy
 
@@ -96,7 +95,7 @@ class KernelLibrary:
 
     def copy(self, moved: TensorType) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
-        return self._kernels(((copy_candidate(moved), processor_copy(moved)),))
+        return self._kernels((copy_candidates(moved),))
 
     def _kernels(self, steps: StepCandidates) -> tuple[IssuedKernel, ...]:
         kernels: list[IssuedKernel] = []

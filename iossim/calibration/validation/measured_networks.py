@@ -288,7 +288,7 @@ def _predict(
         networks[source] = load_source(source)
     network = networks[source]
     fit(schedule, network)
-    simulator = SimulatorCostModel(profile, network.precision, Engine.named(run.engine))
+    simulator = SimulatorCostModel(profile, network.precision, Engine.named(run.engine), in_place=True)
     priced = reprice(schedule, network, simulator)
     interval = ScheduleErrors(network, profile).interval(priced)
     return _Predicted(priced.latency_us, interval.low_us, interval.high_us)
