@@ -16,10 +16,11 @@ from importlib.util import find_spec
 import numpy as np
 
 from iossim.backends.onnxruntime_cpu.crew import Crew
-from iossim.backends.onnxruntime_cpu.machine import processor, usable_cores
+from iossim.backends.onnxruntime_cpu.machine import processor
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import bind, make_arena, with_memory
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
+from iossim.cores import usable_cores
 from iossim.errors import GraphError, OptionError, did_you_mean
 from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine

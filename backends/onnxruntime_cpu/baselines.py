@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from iossim.backends.onnxruntime_cpu.backend import missing
-from iossim.backends.onnxruntime_cpu.machine import usable_cores
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import Program, Segment
+from iossim.cores import usable_cores
 from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.ir.network import Network

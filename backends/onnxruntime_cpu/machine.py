@@ -21,11 +21,6 @@ _ROUNDING_S = 2 / _TICKS_PER_S
 _UNKNOWN_CACHE_BYTES = 64 << 20
 
 
-def usable_cores() -> tuple[int, ...]:
-    """The cores that this thread may run on, in ascending order."""
-    return tuple(sorted(os.sched_getaffinity(0)))
-
-
 def processor() -> str:
     """The processor's model with family, model and stepping, which tell apart what has the same name."""
     facts: dict[str, str] = {}

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from iossim.backends.simulator.stage_model import MAX_GROUPS, Floats, StageKernels, price_masks
+from iossim.cores import usable_cores
 from iossim.schedule.problem import Masks
 
 #: Fewer stages than this are priced by the thread that asks: some milliseconds, against the cost of handing them over.
@@ -20,7 +21,7 @@ def price_concurrent(
 ) -> Floats:
     """The price of each mask as a concurrent stage, microseconds, shape ``[len(masks)]``; the same on any number of cores."""
     prices = np.empty(len(masks), dtype=np.float64)
-    parts = usable_cores() if len(masks) >= FEWEST_IN_PARALLEL else 1
+    parts = len(usable_cores()) if len(masks) >= FEWEST_IN_PARALLEL else 1
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
     def price(part: int) -> None:
@@ -34,14 +35,9 @@ def price_concurrent(
     return prices
 
 
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="iossim-pricing")
+    return ThreadPoolExecutor(len(usable_cores()), thread_name_prefix="iossim-pricing")
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from iossim.cli import options
+from iossim.cores import usable_cores
 
 #: Of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -35,6 +36,7 @@ def doctor(as_json: options.Json = False) -> None:
         "libraries": libraries(),
         "backends": backends(),
         "devices": devices(),
+        "plugins": plugins(),
         "folders": folders(),
     }
     if as_json:
@@ -45,13 +47,12 @@ def doctor(as_json: options.Json = False) -> None:
 
 def machine() -> dict[str, Any]:
     """Python, operating system, cores that this process may use, and memory (None where the system does not tell)."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": platform.platform(),
         "architecture": platform.machine(),
         "cores": os.cpu_count(),
-        "usable_cores": usable,
+        "usable_cores": len(usable_cores()),
         "memory_gib": _memory_gib(),
     }
 
@@ -97,6 +98,16 @@ def devices() -> dict[str, Any]:
 
     names = device_names()
     return {"profiles": len(names), "cpu_profile": "cpu" in names}
+
+
+def plugins() -> list[dict[str, Any]]:
+    """What other packages add: of which group, by which name, whose, and what is wrong with it, None where nothing is."""
+    from iossim.plugins import states
+
+    return [
+        {"group": each.group, "name": each.name, "package": each.package, "problem": problem or None}
+        for each, problem in states()
+    ]
 
 
 def folders() -> dict[str, dict[str, Any]]:
@@ -160,6 +171,13 @@ def _print(found: dict[str, Any]) -> None:
         typer.echo("\nExtras (pip install 'iossim[NAME]')")
     for name, extra in found["extras"].items():
         typer.echo(f"  {name:<16} {'installed' if extra['installed'] else 'lacks ' + ', '.join(extra['missing'])}")
+    if found["plugins"]:
+        typer.echo("\nPlugins")
+    for row in found["plugins"]:
+        if row["problem"]:
+            typer.echo(f"  {row['problem']}")
+        else:
+            typer.echo(f"  {row['name']:<16} {row['group']}, of {row['package']}")
     versions = [f"{name} {version}" for name, version in found["libraries"].items() if version is not None]
     if versions:
         typer.echo(f"\nLibraries: {', '.join(versions)}")

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iossim.cores import usable_cores
 from iossim.devices.compute_capability import PROCESSOR
 from iossim.errors import DeviceError
 from iossim.user_files import read_text
@@ -167,18 +168,12 @@ def _cpu_facts() -> dict[str, str]:
     return facts
 
 
-def _usable() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
 def _siblings(core: int) -> str:
     return _text(_SYSTEM / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core)
 
 
 def _cores() -> int:
-    return len({_siblings(core) for core in _usable()})
+    return len({_siblings(core) for core in usable_cores()})
 
 
 def _lanes(says: Mapping[str, str]) -> tuple[int, str]:
@@ -190,7 +185,7 @@ def _lanes(says: Mapping[str, str]) -> tuple[int, str]:
 
 
 def _nominal_clock_ghz(says: Mapping[str, str]) -> tuple[float, str]:
-    highest = _text(_SYSTEM / f"cpu{_usable()[0]}" / "cpufreq" / "cpuinfo_max_freq")
+    highest = _text(_SYSTEM / f"cpu{usable_cores()[0]}" / "cpufreq" / "cpuinfo_max_freq")
     if highest.isdigit():
         return int(highest) / 1e6, "cpufreq's highest"
     try:
@@ -201,7 +196,7 @@ def _nominal_clock_ghz(says: Mapping[str, str]) -> tuple[float, str]:
 
 def _caches() -> tuple[int, int, str]:
     """Bytes of the last-level cache and of the largest that the first core has to itself, and who says so."""
-    core = _usable()[0]
+    core = usable_cores()[0]
     last, own = 0, 0
     for index in sorted((_SYSTEM / f"cpu{core}" / "cache").glob("index*")):
         size = _bytes(_text(index / "size"))

@@ -31,7 +31,7 @@ def test_the_same_prices_on_any_number_of_cores(cores: int, monkeypatch: pytest.
     problem, masks = many_stages()
     prices = iossim.cost_model("simulator", "v100-sxm2")
     few = [prices.price_stages(StageBatch.concurrent(problem, part)) for part in np.array_split(masks, 40)]
-    monkeypatch.setattr(parallel_pricing, "usable_cores", lambda: cores)
+    monkeypatch.setattr(parallel_pricing, "usable_cores", lambda: tuple(range(cores)))
     parallel_pricing._threads.cache_clear()
     at_once = prices.price_stages(StageBatch.concurrent(problem, masks))
     parallel_pricing._threads.cache_clear()
@@ -39,7 +39,7 @@ def test_the_same_prices_on_any_number_of_cores(cores: int, monkeypatch: pytest.
 
 
 def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_pricing, "usable_cores", lambda: 2)
+    monkeypatch.setattr(parallel_pricing, "usable_cores", lambda: (0, 1))
     problem, masks = many_stages()
     prices = iossim.cost_model("simulator", "v100-sxm2")
     expected = prices.price_stages(StageBatch.concurrent(problem, masks))

@@ -19,6 +19,7 @@ from iossim.backends.onnxruntime_cpu.machine import LoadReading
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS
+from iossim.cores import usable_cores
 from iossim.errors import OptionError
 from iossim.execution.backend import BackendError, Samples, Timing, backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
@@ -32,7 +33,7 @@ from iossim.ir.ops.add import Add
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.schedule.batch import Strategy
 
-CORES = machine.usable_cores()
+CORES = usable_cores()
 
 
 def program(step: Step, inputs: dict[str, Array] | None = None, streams: int = 1) -> Program:
