@@ -37,6 +37,7 @@ def compare(
     shape: options.Shape = None,
     dim: options.Dimension = None,
     strict: options.Strict = False,
+    passes: options.Passes = None,
     graphs: options.Graphs = None,
     units: options.Units = "model",
     max_block: options.MaxBlock = 64,
@@ -51,7 +52,7 @@ def compare(
     search = api.search_options(stages, max_group_size, max_groups)
     prices = api.cost_model(cost_model, device, dtype, engine, store)
     check_outputs(out, trace, plot, prices)
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict)
+    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
     if as_json:

@@ -22,6 +22,7 @@ def load_network(
     max_block: int = 64,
     dimensions: Sequence[str] | None = None,
     strict: bool = False,
+    passes: Sequence[str] | None = None,
 ) -> Network:
     """Load a model as the options say."""
     from iossim.models.load import load
@@ -36,6 +37,7 @@ def load_network(
         max_block=max_block,
         dimensions=parse_dimensions(dimensions or ()),
         strict=strict,
+        passes=passes or (),
     )
 
 

@@ -37,6 +37,7 @@ def show_model(
     shape: options.Shape = None,
     dim: options.Dimension = None,
     strict: options.Strict = False,
+    passes: options.Passes = None,
     graphs: options.Graphs = None,
     units: options.Units = "model",
     max_block: options.MaxBlock = 64,
@@ -46,7 +47,7 @@ def show_model(
     from iossim.schedule.problem import ScheduleProblem
     from iossim.scheduling.counting import width
 
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict)
+    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
     blocks = [
         {
             "block": block.name,

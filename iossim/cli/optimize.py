@@ -46,6 +46,7 @@ def optimize(
     shape: options.Shape = None,
     dim: options.Dimension = None,
     strict: options.Strict = False,
+    passes: options.Passes = None,
     graphs: options.Graphs = None,
     units: options.Units = "model",
     max_block: options.MaxBlock = 64,
@@ -65,7 +66,7 @@ def optimize(
     prices = api.cost_model(cost_model, device, dtype, engine, store)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     check_outputs(out, trace, plot, prices)
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict)
+    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
     with progress_bars(quiet=as_json) as progress, measuring_bar(as_json) as measuring, interruptible():
         found = api.optimize(
             network,

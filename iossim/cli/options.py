@@ -51,6 +51,10 @@ Strict = Annotated[
     bool,
     typer.Option("--strict", help="Refuse operators that iossim does not know, instead of pricing their traffic."),
 ]
+Passes = Annotated[
+    list[str] | None,
+    typer.Option("--pass", metavar="NAME", help="Rewrite an ONNX file's graph by a plugin's pass; may be repeated."),
+]
 Graphs = Annotated[
     Path | None,
     typer.Option("--graphs", metavar="DIR", help="Folder of edge lists for randwire, instead of its own graphs."),

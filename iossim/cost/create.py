@@ -64,13 +64,13 @@ def create_cost_model(
     ``store`` is where measurements are kept and found, instead of the user's own store.
     """
     name, _, argument = spec.partition(":")
-    names = cost_model_names()
-    if name not in names:
-        raise OptionError(f"--cost-model {name!r} is not known; {did_you_mean(name, names)}")
-    if name not in own_cost_models() and (added := plugin(COST_MODELS, name)) is not None:
-        model: CostModel = added.call(device, precision, engine, argument)
-        return model
-    if name in backend_names() and not _has_model(name):
+    if name not in own_cost_models():
+        if (added := plugin(COST_MODELS, name)) is not None:
+            model: CostModel = added.call(device, precision, engine, argument)
+            return model
+        if name not in backend_names():
+            raise OptionError(f"--cost-model {name!r} is not known; {did_you_mean(name, cost_model_names())}")
+    if name not in own_cost_models() or (name in own_backends() and not _has_model(name)):
         from iossim.cost import measured
 
         return measured.create(name, device, precision, engine, argument, store)

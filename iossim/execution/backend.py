@@ -153,10 +153,10 @@ def create_backend(
 
     Raises OptionError for an unknown name or setting, BackendError where it cannot run on this machine.
     """
-    known = backend_names()
-    if name not in known:
-        raise OptionError(f"--backend {name!r} is not known; {did_you_mean(name, known)}")
-    if name not in own_packages() and (added := plugin(BACKENDS, name)) is not None:
+    if name not in own_backends():
+        added = plugin(BACKENDS, name)
+        if added is None:
+            raise OptionError(f"--backend {name!r} is not known; {did_you_mean(name, backend_names())}")
         made: Backend = added.run(lambda: added.load().create(precision, engine, dict(options or {})))
         return made
     module = import_module(f"iossim.backends.{name}.backend")
@@ -183,7 +183,7 @@ def backend_from(
 
 def missing_for(name: str) -> str:
     """Why the backend of that name cannot run on this machine, in one line with the remedy; empty where it can."""
-    if name not in own_packages() and (added := plugin(BACKENDS, name)) is not None:
+    if name not in own_backends() and (added := plugin(BACKENDS, name)) is not None:
         try:
             lacks: str = added.run(lambda: added.load().missing())
         except PluginError as error:

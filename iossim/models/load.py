@@ -32,6 +32,7 @@ def load(
     max_block: int = MAX_UNITS,
     seed: int = 0,
     strict: bool = False,
+    passes: Sequence[str] = (),
 ) -> Network:
     """The network of a zoo name or an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file).
 
@@ -42,7 +43,8 @@ def load(
     ``dimensions`` binds symbolic dimensions of an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``.
     ``units`` names a unit policy (:mod:`iossim.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
     ``seed`` is that of the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and
-    would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`).
+    would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that
+    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.plugins`).
 
     Raises ModelError, OptionError or GraphError.
     """
@@ -57,6 +59,8 @@ def load(
     dimensions = dict(dimensions or {})
     is_ios_file = str(model).lower().endswith(".json")
     path = None if is_ios_file else _onnx_path(model)
+    if passes and path is None:
+        raise OptionError(f"passes {', '.join(passes)} are for ONNX files, whose ops have no units yet, not {model}")
     if is_ios_file:
         if whole_shapes or dimensions or graphs is not None:
             raise OptionError(f"an IOS file holds all of its shapes: give {str(model)!r} none, and no graphs")
@@ -71,7 +75,7 @@ def load(
     else:
         if graphs is not None:
             raise OptionError(f"graphs {str(graphs)!r} are for models of the zoo that are made from them, not {path}")
-        network = _from_onnx(path, batch, precision, whole_shapes, dimensions, units)
+        network = _from_onnx(path, batch, precision, whole_shapes, dimensions, units, passes)
         if strict and network.foreign:
             listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.foreign.items())
             raise ModelError(
@@ -84,6 +88,7 @@ def load(
         **({"units": units} if units != MODEL else {}),
         **({"max_block": str(max_block)} if max_block != MAX_UNITS else {}),
         **({"seed": str(seed)} if seed else {}),
+        **({"passes": ",".join(passes)} if passes else {}),
         **{f"shape.{name}": "x".join(map(str, shape)) for name, shape in sorted(whole_shapes.items())},
         **{f"dimension.{name}": str(size) for name, size in sorted(dimensions.items())},
     }
@@ -107,7 +112,7 @@ def load_source(source: ModelSource) -> Network:
             shapes[of] = tuple(_integer(name, size) for size in options.pop(name).split("x"))
         elif dot and kind == "dimension":
             dimensions[of] = _integer(name, options.pop(name))
-    known = {"dtype", "graphs", "units", "max_block", "seed", _BATCH}
+    known = {"dtype", "graphs", "units", "max_block", "seed", "passes", _BATCH}
     for name in options:
         if name not in known:
             raise ModelError(f"model {source.model!r}: unknown option {name!r}; {did_you_mean(name, known)}")
@@ -121,6 +126,7 @@ def load_source(source: ModelSource) -> Network:
         units=options.get("units", MODEL),
         max_block=_integer("max_block", options.get("max_block", str(MAX_UNITS))),
         seed=_integer("seed", options.get("seed", "0")),
+        passes=[name for name in options.get("passes", "").split(",") if name],
     )
 
 
@@ -157,14 +163,15 @@ def _from_onnx(
     shapes: Mapping[str, tuple[int, ...]],
     dimensions: Mapping[str, int],
     units: str,
+    passes: Sequence[str],
 ) -> Network:
     """All units in one block, still to be cut."""
     from iossim.models.onnx_import import import_onnx  # onnx takes long to import
-    from iossim.passes.pipeline import canonicalise
+    from iossim.passes.pipeline import apply_plugins, canonicalise
     from iossim.passes.retype import retype
 
     graph = canonicalise(import_onnx(path, batch=batch, shapes=shapes, dimensions=dimensions))
-    graph = retype(graph, precision)
+    graph = retype(apply_plugins(graph, passes), precision)
     if not graph.nodes:
         raise ModelError(f"model {path} computes nothing: no op is left once its constants are folded")
     return network_of(graph, path.stem, precision, units)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
-from iossim.errors import OptionError, did_you_mean
+from iossim.errors import GraphError, OptionError, did_you_mean
 from iossim.ir.graph import Graph
 from iossim.passes.batch_norm_folding import BatchNormFolding
 from iossim.passes.constant_folding import ConstantFolding
@@ -46,7 +47,10 @@ def apply_plugins(graph: Graph, names: Iterable[str]) -> Graph:
             known = did_you_mean(name, plugins(PASSES)) if plugins(PASSES) else "no installed package adds any"
             raise OptionError(f"--pass {name!r} is not known; {known}")
         rewrite: GraphPass = added.load()
-        rewritten = added.run(lambda rewrite=rewrite, graph=graph: rewrite.apply(graph))
+        try:
+            rewritten = added.run(partial(rewrite.apply, graph))
+        except GraphError as error:
+            raise PluginError(f"{added} does not work: {error}; update or uninstall {added.package}") from None
         if not isinstance(rewritten, Graph) or set(rewritten.outputs) != set(graph.outputs):
             raise PluginError(f"{added} returns no graph of the same outputs; update or uninstall {added.package}")
         graph = rewritten

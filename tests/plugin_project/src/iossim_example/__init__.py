@@ -1,0 +1,1 @@
+"""What a package of someone else adds to iossim."""

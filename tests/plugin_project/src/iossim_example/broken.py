@@ -1,0 +1,15 @@
+"""What does not work, each in its own way."""
+
+from __future__ import annotations
+
+
+def create(*arguments: object) -> object:
+    raise RuntimeError("the licence server\nis down")
+
+
+def profile() -> str:
+    return "name: broken-gpu\ntitle: no facts\n"
+
+
+def output(*arguments: object) -> object:
+    return 7

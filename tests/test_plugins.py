@@ -1,0 +1,232 @@
+"""A package of someone else's, installed as a user installs one: what works is found, what is broken is one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from command_line import printed, printed_json, refused
+from onnx import TensorProto, helper
+from random_networks import random_inputs, random_network, unscheduled
+
+from iossim.cli.main import main
+from iossim.cost.create import cost_model_names
+from iossim.devices.load import device, device_names, origin
+from iossim.execution.backend import backend_names, create_backend, missing_for
+from iossim.execution.lower import lower_schedule
+from iossim.plugins import GROUPS, PluginError, plugin, plugins, states, warn_once
+from iossim.scheduling.scheduler import schedule
+
+PROJECT = Path(__file__).parent / "plugin_project"
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the project is installed into."""
+    work = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(PROJECT, work / "project")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*install, "--target", str(work / "site"), str(work / "project")], check=True, cwd=work)
+    return work / "site"
+
+
+@pytest.fixture
+def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(site))
+    warn_once.cache_clear()
+    yield
+    for name in [name for name in sys.modules if name.startswith("iossim_example")]:
+        del sys.modules[name]
+
+
+def test_nothing_is_found_that_is_not_installed() -> None:
+    assert not any(each.package.startswith("iossim-example") for group in GROUPS for each in plugins(group).values())
+
+
+def test_all_are_found_by_name(installed: None) -> None:
+    assert {"per-unit", "broken-costs", "simulator", "random"} <= set(cost_model_names())
+    assert {"example", "broken-backend", "numpy_reference"} <= set(backend_names())
+    assert {"example-gpu", "t4"} <= set(device_names())
+    assert str(plugin("iossim.outputs", "csv")) == "plugin 'csv' of iossim-example 1.2 (iossim.outputs)"
+    assert "iossim_example" not in sys.modules, "a list imports nothing"
+
+
+def test_a_cost_model(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json(capsys, "optimize ios_sample --cost-model per-unit:7 --device t4 --json")
+    assert found["cost_model"]["name"] == "per-unit"
+    # a, b and c side by side (or as one convolution), then d, then the concat.
+    assert found["latency_us"] == 3 * 7
+    assert "give microseconds" in refused(capsys, "optimize ios_sample --cost-model per-unit:fast --device t4")
+
+
+def test_a_device(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert device("example-gpu").sm_count == 20
+    assert origin("example-gpu") == "iossim-example 1.2"
+    found = printed_json(capsys, "optimize ios_sample --device example-gpu --json")
+    assert found["device"] == "example-gpu"
+    assert printed(capsys, "devices validate example-gpu") == "example-gpu: plausible\n"
+
+
+def test_a_backend_runs_plans(installed: None) -> None:
+    from iossim.api import cost_model
+
+    network = random_network(3)
+    backend = create_backend("example")
+    assert backend.context.backend == "example"
+    assert missing_for("example") == ""
+    plan = lower_schedule(schedule(network, cost_model("random:1"), "greedy"), network, in_place=True)
+    inputs = random_inputs(network)
+    found = backend.execute(network, plan, inputs)
+    for name, expected in unscheduled(network, inputs).items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_output_format(installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
+    printed(capsys, f"schedules export {tmp_path}/schedule.json --format csv --out {tmp_path}/stages.csv")
+    stages = [
+        stage for block in json.loads((tmp_path / "schedule.json").read_text())["blocks"] for stage in block["stages"]
+    ]
+    lines = (tmp_path / "stages.csv").read_text().splitlines()
+    assert len(lines) == 1 + len(stages)
+    assert lines[1].startswith(f"{stages[0]['strategy']},")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "optimize ios_sample --device t4 --cost-model broken-costs",
+            "plugin 'broken-costs' of iossim-example 1.2 (iossim.cost_models) does not work: ModuleNotFoundError: No module "
+            "named 'iossim_example.not_there'; update or uninstall iossim-example 1.2",
+        ),
+        (
+            "optimize ios_sample --device t4 --cost-model raising-costs",
+            "RuntimeError: the licence server is down; update",
+        ),
+        (
+            "devices show broken-gpu",
+            "of plugin 'broken-gpu' of iossim-example 1.2 (iossim.devices) is not valid: field",
+        ),
+        (
+            "optimize ios_sample --cost-model broken-backend",
+            "iossim_example.costs is module, not a module with create and",
+        ),
+    ],
+)
+def test_what_is_broken_is_one_line_where_it_is_asked_for(
+    installed: None, capsys: pytest.CaptureFixture[str], line: str, words: str
+) -> None:
+    assert words in refused(capsys, line)
+
+
+def test_a_broken_output_writes_nothing(installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
+    out = tmp_path / "file.txt"
+    words = refused(capsys, f"schedules export {tmp_path}/schedule.json --format broken-output --out {out}")
+    assert "'broken-output' of iossim-example 1.2 (iossim.outputs) returns int, not text" in words
+    assert not out.exists()
+
+
+def test_a_broken_device_is_left_out_of_the_list_with_a_warning(
+    installed: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["devices", "list", "--json"]) == 0
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    assert "example-gpu" in names
+    assert "broken-gpu" not in names
+    assert {"t4", "v100-sxm2"} <= set(names)
+
+
+def test_doctor_names_each_problem(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row for row in printed_json(capsys, "doctor --json")["plugins"] if row["package"] == "iossim-example 1.2"]
+    problems = {row["name"]: row["problem"] for row in rows}
+    works = {name for name, problem in problems.items() if problem is None}
+    # Those two are broken only once they are called.
+    assert works - {"raising-costs", "broken-output"} == {
+        "per-unit",
+        "example-gpu",
+        "no-double-relu",
+        "example",
+        "csv",
+    }
+    assert "is not used: iossim has 'simulator' itself" in problems["simulator"]
+    assert "iossim_example.broken:profile is function, not a GraphPass" in problems["broken-pass"]
+    assert "not_there" in problems["broken-costs"]
+    assert "broken-gpu" in problems["broken-gpu"]
+    assert "not a module with create and missing" in problems["broken-backend"]
+    text = printed(capsys, "doctor")
+    for row in rows:
+        assert f"{row['name']}" in text
+        assert "\n" not in (row["problem"] or "")
+    assert printed_json(capsys, "optimize ios_sample --device t4 --json")["cost_model"]["name"] == "simulator"
+
+
+def test_of_two_packages_with_one_name_the_first_counts(
+    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "aaa-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: aaa\nVersion: 1.0\n")
+    (other / "entry_points.txt").write_text("[iossim.outputs]\ncsv = iossim_example.outputs:csv\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    chosen = plugin("iossim.outputs", "csv")
+    assert chosen is not None
+    assert chosen.package == "aaa 1.0"
+    told = [problem for each, problem in states() if each.name == "csv" and each is not chosen]
+    assert told == ["plugin 'csv' of iossim-example 1.2 (iossim.outputs) is not used: aaa 1.0 has the same name"]
+
+
+def test_what_is_no_function_is_refused(installed: None) -> None:
+    broken = plugin("iossim.passes", "broken-pass")
+    assert broken is not None
+    with pytest.raises(PluginError, match="is function, not a GraphPass"):
+        broken.load()
+
+
+def test_in_a_process_of_its_own(site: Path) -> None:
+    """As on a user's machine: standard output is the list alone, standard error one line for what is broken."""
+    run = subprocess.run(
+        [sys.executable, "-m", "iossim", "devices", "list", "--json"],
+        env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "example-gpu" in {row["name"] for row in json.loads(run.stdout)}
+    assert run.stderr.count("\n") == 1
+    assert run.stderr.startswith("warning: device profile of plugin 'broken-gpu' of iossim-example 1.2")
+
+
+def test_a_pass_rewrites_a_file_and_is_kept_in_the_schedule(
+    installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "two.onnx"
+    save_relus(path, 3)
+    plain = printed_json(capsys, f"optimize {path} --device t4 --json")
+    assert len([unit for block in plain["blocks"] for s in block["stages"] for g in s["groups"] for unit in g]) == 3
+    printed(capsys, f"optimize {path} --device t4 --pass no-double-relu --out {tmp_path}/out --no-plot --no-trace")
+    found = json.loads((tmp_path / "out" / "schedule.json").read_text())
+    assert len([unit for block in found["blocks"] for s in block["stages"] for g in s["groups"] for unit in g]) == 1
+    assert found["source"]["options"]["passes"] == "no-double-relu"
+    again = printed_json(capsys, f"simulate {tmp_path}/out/schedule.json --json")
+    assert again["latency_us"] == found["latency_us"]
+    assert "--pass 'no-relu' is not known; did you mean 'no-double-relu'" in refused(
+        capsys, f"optimize {path} --device t4 --pass no-relu"
+    )
+    assert "'broken-pass'" in refused(capsys, f"optimize {path} --device t4 --pass broken-pass")
+    assert "are for ONNX files" in refused(capsys, "optimize squeezenet --device t4 --pass no-double-relu")
+
+
+def save_relus(path: Path, count: int) -> None:
+    """An ONNX file of so many ReLUs in a row."""
+    nodes = [helper.make_node("Relu", [f"x{i}"], [f"x{i + 1}"]) for i in range(count)]
+    ends = [helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, [1, 4, 8, 8]) for i in (0, count)]
+    graph = helper.make_graph(nodes, "relus", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
