@@ -7,6 +7,7 @@ sequences of these as one unit, in blocks that read one value and make one. Anyt
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from iossim.errors import ScheduleError
 from iossim.ir.graph import Node as GraphNode
@@ -182,6 +183,7 @@ class _Writer:
             if isinstance(op, Conv) and all(value in graph.constants for value in inputs[1:]):
                 return self._convolution(name, name, op, graph.types[inputs[1]].shape, terms, x.shape, fused)
             if isinstance(op, GlobalAveragePool | GlobalMaxPool):
+                kind: Literal["global_avg", "global_max"]
                 kind = "global_avg" if isinstance(op, GlobalAveragePool) else "global_max"
                 whole = self._shape(inputs[0])
                 return PoolNode(

@@ -1,0 +1,41 @@
+"""``iossim schema``: JSON schemas of the files that people write, for editors and for programs that check them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iossim.errors import OptionError
+
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="profile, schedule, table or measurement.")]
+Folder = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all of them into this folder.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("schema", help="Print the JSON schema of a file, for editors.")(print_schema)
+
+
+def print_schema(name: Name = None, out: Folder = None) -> None:
+    """Print a schema, or write NAME.json of all of them into a folder."""
+    from iossim.reporting.output_folder import write_all
+    from iossim.schemas import schema, schema_names
+    from iossim.user_files import write_atomically
+
+    if (name is None) is (out is None):
+        raise OptionError(f"schema needs a NAME ({', '.join(schema_names())}), or --out DIR for all of them")
+    if name is not None:
+        typer.echo(_text(name, schema(name)), nl=False)
+        return
+    assert out is not None
+    texts = {f"{each}.json": _text(each, schema(each)) for each in schema_names()}
+    files = {file: (lambda path, text=text: write_atomically(path, text)) for file, text in texts.items()}
+    typer.echo(f"wrote {', '.join(str(path) for path in write_all(out, files))}", err=True)
+
+
+def _text(name: str, made: dict[str, object]) -> str:
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"

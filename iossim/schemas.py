@@ -1,0 +1,151 @@
+"""JSON schemas of the files that people write and exchange, for editors and for programs that check them.
+
+They are made from the classes that read the files, so that they say the same. The copies in ``docs/schemas`` are what an
+editor can be pointed at; a test holds them to what is made here. What depends on several fields at once (that facts agree,
+that a schedule fits its network) is for the reader of the file alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from iossim.errors import OptionError, did_you_mean
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+
+
+def schema_names() -> list[str]:
+    """The files that have a schema."""
+    return list(_SCHEMAS)
+
+
+def schema(name: str) -> Schema:
+    """The JSON schema of a file; raises OptionError for an unknown one."""
+    if name not in _SCHEMAS:
+        raise OptionError(f"no schema {name!r}; {did_you_mean(name, _SCHEMAS)}")
+    title, make = _SCHEMAS[name]
+    made = make()
+    return {"$schema": _DIALECT, **made, "title": title}
+
+
+def _profile() -> Schema:
+    """A file may leave parameters out: what it leaves out has defaults that depend on its facts."""
+    from iossim.devices.compute_capability import LIMITS, PROCESSOR
+    from iossim.devices.profile import DeviceProfile
+    from iossim.ir.types import Precision
+
+    made = DeviceProfile.model_json_schema()
+    made["required"] = [name for name in made["required"] if name not in ("parameters", "engine")]
+    for name in ("ModelParameters", "EngineOverheads"):
+        made["$defs"][name].pop("required", None)
+    for name in ("parameters", "engine"):
+        made["properties"][name].pop("default", None)
+    sheet = made["$defs"]["Datasheet"]["properties"]
+    for fact in sheet.values():
+        fact.pop("default", None)
+    sheet["compute_capability"] = {
+        "allOf": [sheet["compute_capability"], {"properties": {"value": {"enum": [*LIMITS, PROCESSOR]}}}]
+    }
+    rates = [str(precision) for precision in Precision if precision is not Precision.FP32]
+    sheet["reduced_precision_tflops"]["properties"] = {"value": {"propertyNames": {"enum": rates}}}
+    made["properties"].pop("provenance").pop("default", None)
+    made["properties"]["provenance"] = {"$ref": "#/$defs/Provenance"}
+    return made
+
+
+def _schedule() -> Schema:
+    from iossim.schedule.schedule import FORMAT_VERSION, Schedule
+
+    made = Schedule.model_json_schema()
+    made["properties"]["format_version"]["const"] = FORMAT_VERSION
+    return made
+
+
+def _table() -> Schema:
+    from iossim.cost.table import PriceTable
+
+    return PriceTable.model_json_schema()
+
+
+def _measurement() -> Schema:
+    """One line of a measurement set as JSON lines: the header, a measurement, or a stage."""
+    from iossim.calibration.formats.json_lines import COUNTS
+    from iossim.calibration.measurement import Header
+    from iossim.calibration.operator_kinds import ALIASES, KINDS
+    from iossim.ir.types import Precision
+
+    header = Header.model_json_schema(by_alias=True)
+    definitions = header.pop("$defs", {})
+    header["properties"] |= {count: {"type": "integer", "minimum": 0} for count in COUNTS}
+    header["required"] = sorted({"schema", *header["required"]})
+    operators: Schema = {}
+    for kind in KINDS.values():
+        spellings = [kind.name, *(alias for alias, name in ALIASES.items() if name == kind.name)]
+        operators[kind.name] = _operator(spellings, kind.columns)
+    known: Schema = {
+        "latency_us": {"type": "number", "exclusiveMinimum": 0},
+        "spread_us": {"type": ["number", "null"], "minimum": 0},
+        "samples": {"type": ["integer", "null"], "minimum": 0},
+        "row": {"type": ["integer", "null"], "minimum": 0},
+        "precision": {"enum": [str(precision) for precision in Precision]},
+    }
+    extent = {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 3}
+    any_operator = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in operators]}
+    alone = {
+        "algorithm": {"type": "string"},
+        "kernels": {"type": "array", "items": {"type": "string"}},
+        "grid": extent,
+        "block": extent,
+        "is_cold": {"type": "boolean"},
+    }
+    groups = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1, "items": any_operator}}
+    return {
+        "description": " ".join((_measurement.__doc__ or "").split()),
+        "$defs": {
+            **definitions,
+            "header": header,
+            **operators,
+            "measurement": {
+                "type": "object",
+                "properties": known | alone,
+                "required": ["op", "latency_us"],
+                **any_operator,
+            },
+            "stage": {
+                "type": "object",
+                "properties": known | {"stage": groups, "serial_us": {"type": ["number", "null"], "minimum": 0}},
+                "required": ["stage", "latency_us"],
+            },
+        },
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("header", "measurement", "stage")],
+    }
+
+
+def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
+    """An operator by its columns: height and width, or one column for both."""
+    properties: Schema = {"op": {"enum": spellings}}
+    required, either = ["op"], []
+    pairs: dict[str, list[str]] = {}
+    for column in columns:
+        size: Schema = {"type": "integer", "minimum": column.smallest}
+        properties[column.name] = {"enum": ["N", "T", "n", "t"]} if column.is_transposition else size
+        if column.square:
+            properties[column.square] = size
+            if column.default is None:
+                pairs.setdefault(column.square, []).append(column.name)
+        elif column.default is None:
+            required.append(column.name)
+    for square, names in pairs.items():
+        either.append({"anyOf": [{"required": [square]}, {"required": names}]})
+    made: Schema = {"type": "object", "properties": properties, "required": required}
+    return made | ({"allOf": either} if either else {})
+
+
+_SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
+    "profile": ("A device profile of iossim (YAML)", _profile),
+    "schedule": ("A schedule of iossim (schedule.json)", _schedule),
+    "table": ("A table of stage prices for iossim (JSON)", _table),
+    "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
+}

@@ -1,0 +1,142 @@
+"""JSON schemas: the committed ones are up to date, take what iossim takes and writes, and refuse what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import printed, printed_json, refused
+from jsonschema import Draft202012Validator
+from random_networks import random_network, random_schedule
+
+from iossim.calibration.formats.json_lines import to_json_lines
+from iossim.calibration.measurement import Header, Measurement, MeasurementSet, StageMeasurement
+from iossim.calibration.operator_kinds import KINDS, read_record
+from iossim.cost.table import PriceTable
+from iossim.devices.load import device, shipped_names
+from iossim.devices.template import write_template
+from iossim.devices.write import profile_yaml
+from iossim.ir.types import Precision
+from iossim.schemas import schema, schema_names
+
+COMMITTED = Path(__file__).resolve().parents[1] / "docs" / "schemas"
+PROFILES = Path(__file__).resolve().parents[1] / "hw_profiles"
+
+
+def problems(name: str, document: Any) -> list[str]:
+    return [error.message for error in Draft202012Validator(schema(name)).iter_errors(document)]
+
+
+@pytest.mark.parametrize("name", schema_names())
+def test_the_committed_schema_is_what_the_classes_say(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    remedy = "run: iossim schema --out docs/schemas"
+    assert (COMMITTED / f"{name}.json").read_text() == printed(capsys, f"schema {name}"), remedy
+    Draft202012Validator.check_schema(schema(name))
+
+
+def test_all_are_committed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"schema --out {tmp_path}/new")
+    written = {path.name: path.read_text() for path in (tmp_path / "new").iterdir()}
+    assert written == {path.name: path.read_text() for path in COMMITTED.glob("*.json")}
+    assert "did you mean 'profile'" in refused(capsys, "schema profil")
+    assert "needs a NAME (profile, schedule, table, measurement)" in refused(capsys, "schema")
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_profiles_that_ship_and_those_that_are_written_are_valid(name: str) -> None:
+    assert problems("profile", yaml.safe_load((PROFILES / f"{name}.yaml").read_text())) == []
+    assert problems("profile", yaml.safe_load(profile_yaml(device(name)))) == []
+
+
+def test_a_template_is_named_fact_by_fact(tmp_path: Path) -> None:
+    write_template("mine", tmp_path / "mine.yaml", tmp_path)
+    found = problems("profile", yaml.safe_load((tmp_path / "mine.yaml").read_text()))
+    assert len(found) == 9
+    assert all("FILL_IN" in problem for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("datasheet", "sm_count", "value"), "many", "'many' is not of type 'integer'"),
+        (("datasheet", "compute_capability", "value"), "1.3", "'1.3' is not one of"),
+        (("datasheet", "cores"), 5, "'cores' was unexpected"),
+        (("parameters",), {"speed": 1}, "'speed' was unexpected"),
+        (("parameters",), {"gemm_efficiency": 1.2}, "1.2 is greater than the maximum of 1"),
+        (("colour",), "green", "'colour' was unexpected"),
+        (("name",), "", "non-empty"),
+    ],
+)
+def test_a_bad_profile_is_refused(place: tuple[str, ...], value: Any, words: str) -> None:
+    document = yaml.safe_load((PROFILES / "l4.yaml").read_text())
+    holder = document
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    assert any(words in problem for problem in problems("profile", document))
+
+
+def test_schedules_are_valid() -> None:
+    network = random_network(5)
+    document = json.loads(random_schedule(network, 2).model_dump_json())
+    assert problems("schedule", document) == []
+    document["blocks"][0]["stages"][0]["strategy"] = "both"
+    assert problems("schedule", document)
+    assert problems("schedule", document | {"format_version": 99})
+
+
+def test_what_optimize_prints_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert problems("schedule", printed_json(capsys, "optimize ios_sample --device t4 --json")) == []
+
+
+def test_tables_are_valid() -> None:
+    table = {"stages": [{"units": ["a"], "latency_us": 1.5}], "boundary_us": {"single_to_concurrent": 2}}
+    assert problems("table", table) == []
+    assert problems("table", json.loads(PriceTable.model_validate_json(json.dumps(table)).model_dump_json())) == []
+    assert problems("table", {"stages": [{"units": [], "latency_us": 1}]})
+    assert problems("table", {"stages": [{"units": ["a"], "latency_us": -1}]})
+
+
+def test_every_line_that_is_written_is_valid() -> None:
+    """An operator of each kind, alone and in a stage."""
+    records = [
+        {"op": kind.name, **{column.name: "N" if column.is_transposition else 4 for column in kind.columns}}
+        for kind in KINDS.values()
+    ]
+    for record in records:
+        record |= {name: 1 for name in record if name.startswith(("kernel", "dilation", "groups"))}
+        record |= {name: 0 for name in record if name.startswith("pad")}
+    operators = [read_record(record, Precision.FP32) for record in records]
+    measured = MeasurementSet(
+        Header(device="t4", data_set="lab"),
+        tuple(Measurement(operator, 3.5, row=0, kernels=("k",)) for operator in operators),
+        (StageMeasurement((tuple(operators[:2]), tuple(operators[2:3])), 9.0, serial_us=12.0),),
+    )
+    lines = [json.loads(line) for line in to_json_lines(measured).splitlines()]
+    assert len(lines) == len(KINDS) + 2
+    for line in lines:
+        assert problems("measurement", line) == []
+    square = {"op": "conv2d", "batch": 1, "in_channels": 3, "out_channels": 8, "in_size": 9, "kernel": 3, "stride": 1}
+    assert problems("measurement", {**square, "padding": 0, "latency_us": 2}) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"op": "relu", "rows": 4, "cols": 4},
+        {"op": "relu", "rows": 4, "latency_us": 1.0},
+        {"op": "relu", "rows": 0, "cols": 4, "latency_us": 1.0},
+        {"op": "relu", "rows": 4, "cols": 4, "latency_us": 0},
+        {"op": "lstm", "rows": 4, "cols": 4, "latency_us": 1.0},
+        {"op": "conv", "batch": 1, "in_channels": 3, "out_channels": 8, "kernel": 3, "stride": 1, "padding": 0, "latency_us": 2},
+        {"stage": [], "latency_us": 1.0},
+        {"stage": [[{"op": "relu", "rows": 4}]], "latency_us": 1.0},
+        {"schema": "iossim-measurements", "version": 1, "data_set": "lab"},
+        {"schema": "other", "version": 1, "data_set": "lab", "device": "t4"},
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_refused(line: dict[str, Any]) -> None:
+    assert problems("measurement", line)
