@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 from gpu_report import FAILED, PARTIAL, ROOT, append
 
 if TYPE_CHECKING:
-    from iossim.cost.measured import MeasuredCostModel
+    from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.execution.backend import Backend, Context, Samples, Timing
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule
@@ -231,9 +231,9 @@ def _test_results(path: Path) -> dict[str, Any]:
 
 def section_profile(job: Job) -> int:
     """Units, pairs and sampled stages of every network, by engine; then a measurement set of each engine."""
-    from iossim.cost.measurement_store import MeasurementStore
-    from iossim.cost.profile_parts import ProfileOptions, profile_parts
-    from iossim.cost.profiling import profile
+    from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
+    from iossim.cost.measured.profiling import profile
+    from iossim.cost.measured.store import MeasurementStore
 
     name = backend_name(job)
     options = ProfileOptions(job.settings.pairs, job.settings.stages)
@@ -259,7 +259,7 @@ def section_profile(job: Job) -> int:
 
 def section_network(job: Job, model: str) -> int:
     """Sequential, greedy and IOS schedules of a network on both engines, beside PyTorch's eager mode and CUDA graph."""
-    from iossim.cost.measurement_store import MeasurementStore
+    from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.measured_run import measure_schedules
     from iossim.study.measured import plain_schedule
 
@@ -343,7 +343,7 @@ def backend_name(job: Job) -> str:
 
 
 def _measuring(job: Job, name: str, engine: str, store: Any) -> MeasuredCostModel:
-    from iossim.cost.measured import MeasuredCostModel
+    from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.execution.backend import Timing, create_backend
     from iossim.execution.engine import Engine
     from iossim.ir.types import Precision
@@ -454,7 +454,7 @@ def _export(job: Job, store: Any, context: Context) -> None:
     """The newest measurement of each stage of one context, as a measurement set."""
     from iossim.calibration.measurement_set import write_measurements
     from iossim.calibration.stored_measurements import measurement_set
-    from iossim.cost.measurement_store import Filter
+    from iossim.cost.measured.store import Filter
 
     wanted = Filter(backend=context.backend, device=context.device, engine=context.engine)
     records = [record for record in store.records(wanted) if record.context == context]

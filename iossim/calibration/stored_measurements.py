@@ -17,7 +17,7 @@ from iossim._version import __version__
 from iossim.calibration.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.calibration.operator import Operator
 from iossim.calibration.operator_kinds import RecordError, read_record
-from iossim.cost.measurement_record import Kind, Record, boundary_us
+from iossim.cost.measured.record import Kind, Record, boundary_us
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 

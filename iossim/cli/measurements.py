@@ -12,8 +12,8 @@ from iossim.cli import options
 from iossim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from iossim.cost.measurement_record import Record
-    from iossim.cost.measurement_store import Filter, StoredContext
+    from iossim.cost.measured.record import Record
+    from iossim.cost.measured.store import Filter, StoredContext
 
 ContextNumber = Annotated[
     int | None,
@@ -66,7 +66,7 @@ def list_measurements(
     as_json: options.Json = False,
 ) -> None:
     """The contexts of the store, and how many measurements each has; with --records, those."""
-    from iossim.cost.measurement_store import MeasurementStore
+    from iossim.cost.measured.store import MeasurementStore
 
     chosen = _filter(context, backend, device, engine, kind)
     with MeasurementStore(store, read_only=True) as opened:
@@ -117,9 +117,9 @@ def export_measurements(
     from iossim.calibration.measurement_set import write_measurements
     from iossim.calibration.rows import FEWEST_ROWS
     from iossim.calibration.stored_measurements import measurement_set
-    from iossim.cost.measurement_store import Filter, MeasurementStore
+    from iossim.cost.measured.store import Filter, MeasurementStore
+    from iossim.cost.measured.store_file import StoreError
     from iossim.cost.replay import described
-    from iossim.cost.store_file import StoreError
 
     chosen = _filter(context, backend, device, engine, kind)
     with MeasurementStore(store, read_only=True) as opened:
@@ -165,7 +165,7 @@ def export_measurements(
 
 def import_measurements(stores: Stores, store: options.Store = None, as_json: options.Json = False) -> None:
     """Add the measurements of other stores to this one; those that it has already are left as they are."""
-    from iossim.cost.measurement_store import MeasurementStore
+    from iossim.cost.measured.store import MeasurementStore
 
     given = []
     for path in stores:
@@ -197,7 +197,7 @@ def prune_measurements(
     """Say how many measurements the filters mean, and with --yes delete them."""
     from datetime import UTC, datetime, timedelta
 
-    from iossim.cost.measurement_store import Filter, MeasurementStore
+    from iossim.cost.measured.store import Filter, MeasurementStore
 
     before = None
     if older_than is not None:
@@ -233,8 +233,8 @@ def _filter(
     before: str | None = None,
 ) -> Filter:
     """The records that the options mean; raises OptionError for a kind that there is none of."""
-    from iossim.cost.measurement_record import Kind
-    from iossim.cost.measurement_store import Filter
+    from iossim.cost.measured.record import Kind
+    from iossim.cost.measured.store import Filter
 
     known = [one.value for one in Kind]
     if kind is not None and kind not in known:

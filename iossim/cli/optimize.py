@@ -60,10 +60,12 @@ def optimize(
     A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
     """
     from iossim import api
+    from iossim.cost.create import measures
     from iossim.scheduling.measured.budget import Budget
 
     search = api.search_options(stages, max_group_size, max_groups)
-    prices = api.cost_model(cost_model, device, dtype, engine, store)
+    # Of a backend, the device is where estimates come from.
+    prices = api.cost_model(cost_model, None if measures(cost_model) else device, dtype, engine, store)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     check_outputs(out, trace, plot, prices)
     network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)

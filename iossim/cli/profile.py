@@ -15,7 +15,7 @@ from iossim.cli.progress import progress_bars
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iossim.cost.profiling import Profile
+    from iossim.cost.measured.profiling import Profile
     from iossim.execution.backend import Context
 
 Pairs = Annotated[
@@ -62,11 +62,11 @@ def profile(
     """Measure every distinct unit of MODEL, pairs and stages, and keep the measurements; what is kept already is not
     measured again, so that an interrupted profile goes on where it stopped.
     """
-    from iossim.cost.measured import MeasuredCostModel
-    from iossim.cost.measurement_store import MeasurementStore
-    from iossim.cost.profile_parts import ProfileOptions, profile_parts
-    from iossim.cost.profiling import estimate
-    from iossim.cost.profiling import profile as measure
+    from iossim.cost.measured.cost_model import MeasuredCostModel
+    from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
+    from iossim.cost.measured.profiling import estimate
+    from iossim.cost.measured.profiling import profile as measure
+    from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
     from iossim.ir.types import Precision
@@ -123,7 +123,7 @@ def duration(seconds: float) -> str:
 def _print(name: str, context: Context, found: Profile, path: Path) -> None:
     from rich.console import Console
 
-    from iossim.cost.profiling import NOISY
+    from iossim.cost.measured.profiling import NOISY
     from iossim.reporting.console import Column, records_table
 
     console = Console()

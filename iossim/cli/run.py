@@ -112,8 +112,8 @@ def _stages(
 ) -> list[StageRow]:
     """Each stage measured by itself, through the store, beside its own price or the simulator's for a device."""
     from iossim import api
-    from iossim.cost.measured import MeasuredCostModel
-    from iossim.cost.measurement_store import MeasurementStore
+    from iossim.cost.measured.cost_model import MeasuredCostModel
+    from iossim.cost.measured.store import MeasurementStore
     from iossim.reporting.measured_runs import stage_rows
     from iossim.scheduling.assemble import reprice
 

@@ -24,20 +24,7 @@ if TYPE_CHECKING:
     from iossim.ir.types import Precision
 
 #: The modules of ``iossim.cost`` that are no cost models of their own.
-_NOT_MODELS = (
-    "create",
-    "measured",
-    "measurement_record",
-    "measurement_store",
-    "memo",
-    "model",
-    "profile_parts",
-    "profiling",
-    "stage_plans",
-    "stage_signature",
-    "stage_subject",
-    "store_file",
-)
+_NOT_MODELS = ("create", "measured", "memo", "model")
 
 
 def cost_model_names() -> list[str]:
@@ -70,8 +57,8 @@ def create_cost_model(
             return model
         if name not in backend_names():
             raise OptionError(f"--cost-model {name!r} is not known; {did_you_mean(name, cost_model_names())}")
-    if name not in own_cost_models() or (name in own_backends() and not _has_model(name)):
-        from iossim.cost import measured
+    if measures(spec):
+        from iossim.cost.measured import cost_model as measured
 
         return measured.create(name, device, precision, engine, argument, store)
     if name == "replay":
@@ -82,6 +69,12 @@ def create_cost_model(
     module = import_module(home if find_spec(home) else f"iossim.backends.{name}.cost_model")
     created: CostModel = module.create(device, precision, engine, argument)
     return created
+
+
+def measures(spec: str) -> bool:
+    """Whether the cost model that ``spec`` names is a backend, which prices by measuring."""
+    name = spec.partition(":")[0]
+    return name in backend_names() and not _has_model(name) and name not in plugins(COST_MODELS)
 
 
 def _has_model(backend: str) -> bool:

@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iossim.cost.measured import identity_of, price_signatures
-from iossim.cost.measurement_record import Kind, Record, boundary_us
-from iossim.cost.measurement_store import Filter, MeasurementStore, StoredContext, default_store
+from iossim.cost.measured.cost_model import identity_of, price_signatures
+from iossim.cost.measured.record import Kind, Record, boundary_us
+from iossim.cost.measured.stage_signature import StageSignatures
+from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, default_store
+from iossim.cost.measured.store_file import StoreError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.cost.stage_signature import StageSignatures
-from iossim.cost.store_file import StoreError
 from iossim.execution.backend import Context
 from iossim.execution.engine import Engine
 from iossim.schedule.batch import StageBatch

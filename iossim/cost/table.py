@@ -6,11 +6,13 @@ The file is JSON (schema: :class:`PriceTable`)::
      "stages": [{"units": ["a", "b"], "latency_us": 12.5},
                 {"units": ["a", "c"], "strategy": "merge", "latency_us": 9.0}]}
 
-A stage that is not in the table cannot run; a table that prices every unit alone allows a sequential schedule.
+A stage that is not in the table cannot run; a table that prices every unit alone allows a sequential schedule. Another cost
+model's prices become a table as they are asked for.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,11 +20,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
 from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.user_files import read_text
+from iossim.user_files import read_text, write_atomically
 from iossim.validation import Value, first_problem
 
 if TYPE_CHECKING:
@@ -108,6 +110,65 @@ class TableCostModel:
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
         """A table says nothing about stages that are not in it."""
         return None
+
+
+@dataclass
+class RecordingCostModel:
+    """A table in the making: asks ``inner``, and keeps what it answers by the names of a stage's units: for one network, whose names are its own."""
+
+    inner: CostModel
+    #: Microseconds by strategy and units; inf for what cannot run.
+    prices_us: dict[StageKey, float] = field(default_factory=dict)
+    #: Stages that were asked for, repetitions counted.
+    asked: int = 0
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return self.inner.identity
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        prices = self.inner.price_stages(batch)
+        names = batch.problem.unit_names
+        for mask, strategy, price in zip(
+            batch.masks.tolist(), batch.strategies.tolist(), prices.tolist(), strict=True
+        ):
+            self.prices_us[Strategy(strategy).label, frozenset(names[unit] for unit in bits(mask))] = price
+        self.asked += len(batch)
+        return prices
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.inner.price_boundary(left_concurrent, right_concurrent)
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
+        return self.inner.bounds(problem)
+
+    def table(self) -> PriceTable:
+        """What was asked as a table: a :class:`~iossim.cost.table.TableCostModel` of it gives the same prices."""
+        kinds = {"single": False, "concurrent": True}
+        boundary = {
+            f"{left}_to_{right}": self.inner.price_boundary(kinds[left], kinds[right])
+            for left in kinds
+            for right in kinds
+        }
+        stages = [
+            StagePrice(
+                units=sorted(units), strategy="merge" if strategy == "merge" else "concurrent", latency_us=price
+            )
+            for (strategy, units), price in sorted(
+                self.prices_us.items(), key=lambda item: (item[0][0], sorted(item[0][1]))
+            )
+            if np.isfinite(price)
+        ]
+        return PriceTable(device=self.identity.device or None, boundary_us=BoundaryPrices(**boundary), stages=stages)
+
+    def save(self, path: Path) -> None:
+        """Write the table for ``--cost-model table:PATH``; raises OptionError if it cannot be written."""
+        try:
+            write_atomically(path, self.table().model_dump_json(indent=1) + "\n")
+        except OSError as error:
+            raise OptionError(
+                f"price table {path} cannot be written: {error.strerror}; choose another file"
+            ) from None
 
 
 def read_table(path: Path) -> PriceTable:

@@ -1,7 +1,7 @@
 """What runs plans for real: the contract of a backend, and how one is found by name.
 
 A backend runs plans and times them; it knows no schedule, no search and no store. Whatever prices or reports by measurement
-(:mod:`iossim.cost.measured`, ``iossim run``, ``iossim bench``) is written against this file alone. A backend is the
+(:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) is written against this file alone. A backend is the
 module ``iossim.backends.NAME.backend`` with functions ``create`` and ``missing``; adding one is adding that module, or a
 plugin with such a module (:mod:`iossim.plugins`).
 """

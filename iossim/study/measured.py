@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from iossim.cost.measured import MeasuredCostModel
-from iossim.cost.measurement_store import MeasurementStore
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.random import RandomCostModel
 from iossim.devices.load import device_names
 from iossim.errors import OptionError, did_you_mean

@@ -12,10 +12,10 @@ from fake_backend import FakeBackend
 import iossim
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.operator_kinds import describe
-from iossim.cost.measured import MeasuredCostModel
-from iossim.cost.measurement_record import Kind, Record
-from iossim.cost.measurement_store import MeasurementStore
-from iossim.cost.profile_parts import ProfileOptions, profile_parts
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
+from iossim.cost.measured.record import Kind, Record
+from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.schedule.problem import ScheduleProblem
 
@@ -187,7 +187,7 @@ def test_replay_of_a_context(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_backend_by_name_measures_through_the_store(capsys: pytest.CaptureFixture[str], fake: str) -> None:
-    command = f"optimize ios_sample --cost-model {fake} --store s.sqlite --json"
+    command = f"optimize ios_sample --cost-model {fake} --device v100-sxm2 --budget all --store s.sqlite --json"
     found = printed_json(capsys, command)
     assert found["cost_model"]["name"] == fake
     with MeasurementStore(PATH, read_only=True) as store:
@@ -199,7 +199,8 @@ def test_a_backend_by_name_measures_through_the_store(capsys: pytest.CaptureFixt
     with MeasurementStore(PATH, read_only=True) as store:
         assert len(store.records()) == count
     replayed = printed_json(capsys, "optimize ios_sample --cost-model replay:s.sqlite --json")
-    assert {**replayed, "search_s": 0} == {**found, "search_s": 0}
+    # The plain search at the same prices finds one as good; a concat that costs nothing may stand elsewhere.
+    assert replayed["latency_us"] == found["latency_us"]
 
 
 def _record(signature: str, kind: Kind = Kind.UNIT, days_ago: int = 0, device: str = "here") -> Record:

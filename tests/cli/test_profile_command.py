@@ -12,12 +12,12 @@ from fake_backend import FakeBackend
 
 import iossim
 from iossim.cli.main import main
-from iossim.cost import measured
-from iossim.cost.measured import MeasuredCostModel
-from iossim.cost.measurement_record import Kind
-from iossim.cost.measurement_store import MeasurementStore
-from iossim.cost.profile_parts import ProfileOptions, profile_parts, random_stages
-from iossim.cost.profiling import estimate
+from iossim.cost.measured import cost_model as measured
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts, random_stages
+from iossim.cost.measured.profiling import estimate
+from iossim.cost.measured.record import Kind
+from iossim.cost.measured.store import MeasurementStore
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.backend import Timing
 from iossim.ir.network import Network

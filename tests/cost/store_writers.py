@@ -14,12 +14,12 @@ from pathlib import Path
 from fake_backend import FakeBackend
 
 import iossim
-from iossim.cost import measured
-from iossim.cost.measured import MeasuredCostModel
-from iossim.cost.measurement_record import Record
-from iossim.cost.measurement_store import MeasurementStore
-from iossim.cost.profile_parts import ProfileOptions, profile_parts
-from iossim.cost.profiling import profile
+from iossim.cost.measured import cost_model as measured
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
+from iossim.cost.measured.profiling import profile
+from iossim.cost.measured.record import Record
+from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Timing
 from iossim.ir.network import Network
 

@@ -8,7 +8,7 @@ import pytest
 
 import iossim
 from iossim.cost.create import cost_model_names, create_cost_model
-from iossim.cost.measured import MeasuredCostModel
+from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.errors import IossimError, OptionError
 from iossim.execution.backend import backend_names
 from iossim.ir.types import Precision

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from store_writers import kill_writers
 
 import iossim
-from iossim.cost.measured import MeasuredCostModel
-from iossim.cost.measurement_record import Kind, Record, boundary_us
-from iossim.cost.measurement_store import Filter, MeasurementStore, default_store
-from iossim.cost.profile_parts import ProfileOptions, profile_parts
-from iossim.cost.profiling import profile
-from iossim.cost.store_file import APPLICATION_ID, MIGRATIONS, StoreError
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
+from iossim.cost.measured.profiling import profile
+from iossim.cost.measured.record import Kind, Record, boundary_us
+from iossim.cost.measured.store import Filter, MeasurementStore, default_store
+from iossim.cost.measured.store_file import APPLICATION_ID, MIGRATIONS, StoreError
 from iossim.execution.backend import Context, Samples, Timing
 
 HERE = Context("fake", "here", "fp32", "paper", "nchw", "driver 1", (("a", "1"), ("b", "2")), (("threads", "2"),))

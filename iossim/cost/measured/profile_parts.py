@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from iossim.cost.measured import MeasuredCostModel
-from iossim.cost.stage_signature import FREE, IMPOSSIBLE
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.stage_signature import FREE, IMPOSSIBLE
 from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from iossim.cost.measured import QUICK_ROUNDS, QUICK_WARM_UP, MeasuredCostModel
-from iossim.cost.measurement_record import Record
-from iossim.cost.profile_parts import ProfilePart
+from iossim.cost.measured.cost_model import QUICK_ROUNDS, QUICK_WARM_UP, MeasuredCostModel
+from iossim.cost.measured.profile_parts import ProfilePart
+from iossim.cost.measured.record import Record
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits

@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.cost.measurement_record import Kind, Record, boundary_us
-from iossim.cost.measurement_store import MeasurementStore
-from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.cost.stage_plans import (
+from iossim.cost.measured.record import Kind, Record, boundary_us
+from iossim.cost.measured.stage_plans import (
     TARGET_US,
     MeasuredStage,
     algorithm_of,
@@ -32,8 +30,10 @@ from iossim.cost.stage_plans import (
     copies_for,
     measured_stage,
 )
-from iossim.cost.stage_signature import FREE, IMPOSSIBLE, StageSignatures
-from iossim.cost.stage_subject import stage_subject
+from iossim.cost.measured.stage_signature import FREE, IMPOSSIBLE, StageSignatures
+from iossim.cost.measured.stage_subject import stage_subject
+from iossim.cost.measured.store import MeasurementStore
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.errors import OptionError
 from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, backend_from
 from iossim.execution.engine import Engine

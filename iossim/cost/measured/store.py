@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from iossim.cost.measurement_record import Kind, Record
-from iossim.cost.store_file import open_store, told, transaction
+from iossim.cost.measured.record import Kind, Record
+from iossim.cost.measured.store_file import open_store, told, transaction
 from iossim.execution.backend import Context, Samples
 from iossim.user_folders import user_data
 

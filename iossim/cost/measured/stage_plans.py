@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from iossim.cost.measurement_record import Kind
-from iossim.cost.stage_signature import StageSignatures, network_of
+from iossim.cost.measured.record import Kind
+from iossim.cost.measured.stage_signature import StageSignatures, network_of
 from iossim.execution.backend import Choices
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
