@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Projects of others, which tests install and run.
+collect_ignore = ["plugin_project", "user_project"]
+
 # No test asserts seconds: the first example of a test may compile for a while. In CI every run draws the same examples.
 settings.register_profile("iossim", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("iossim")

@@ -1,0 +1,105 @@
+"""``iossim check``: does a model keep to its latency, and is it no slower than before? For continuous integration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.exit_codes import ExitCode
+from iossim.cli.interrupt import interruptible
+from iossim.cli.loading import load_network
+from iossim.cli.progress import progress_bars
+from iossim.errors import OptionError
+
+MaxLatency = Annotated[
+    float | None, typer.Option("--max-latency-ms", metavar="X", help="What the best schedule may take at most.")
+]
+Baseline = Annotated[
+    Path | None,
+    typer.Option("--baseline", metavar="SCHEDULE", help="A saved schedule.json that it may not be slower than."),
+]
+Tolerance = Annotated[
+    float,
+    typer.Option("--tolerance", metavar="PART", help="How much slower than the baseline it may be: 0.02 for 2%."),
+]
+SchedulerName = Annotated[
+    str,
+    typer.Option("--scheduler", metavar="NAME", help="sequential, greedy, ios-merge, ios-parallel or ios-both."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("check", help="Fail (exit code 1) where a model's schedule is too slow.")(check)
+
+
+def check(
+    model: options.Model,
+    device: options.Device = None,
+    max_latency_ms: MaxLatency = None,
+    baseline: Baseline = None,
+    tolerance: Tolerance = 0.0,
+    batch: options.Batch = None,
+    dtype: options.DataType = "fp32",
+    scheduler: SchedulerName = "ios-both",
+    engine: options.Engine = "paper",
+    max_group_size: options.MaxGroupSize = None,
+    max_groups: options.MaxGroups = None,
+    stages: options.Stages = "general",
+    cost_model: options.CostModelName = "simulator",
+    store: options.Store = None,
+    shape: options.Shape = None,
+    dim: options.Dimension = None,
+    strict: options.Strict = False,
+    passes: options.Passes = None,
+    graphs: options.Graphs = None,
+    units: options.Units = "model",
+    max_block: options.MaxBlock = 64,
+    as_json: options.Json = False,
+) -> None:
+    """Schedule a model, and check that the schedule is valid, free of races, and as fast as is asked."""
+    from iossim import api, checks
+    from iossim.schedule.schedule import Schedule
+
+    if max_latency_ms is None and baseline is None:
+        raise OptionError("check needs something to check by: give --max-latency-ms X, --baseline SCHEDULE, or both")
+    checks.check_limits(max_latency_ms, tolerance)
+    search = api.search_options(stages, max_group_size, max_groups)
+    prices = api.cost_model(cost_model, device, dtype, engine, store)
+    before = Schedule.read(baseline) if baseline is not None else None
+    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
+    with progress_bars(quiet=as_json) as progress, interruptible():
+        found = api.optimize(
+            network,
+            None,
+            scheduler=scheduler,
+            engine=engine,
+            cost_model=prices,
+            options=search,
+            progress=progress(scheduler),
+        )
+    made = [checks.valid(found, network), checks.runs_without_races(found, network, engine)]
+    if max_latency_ms is not None:
+        made.append(checks.latency_at_most(found, max_latency_ms))
+    if before is not None:
+        made.append(checks.no_slower_than(found, before, network, prices, tolerance))
+    if as_json:
+        rows = [{"check": each.name, "holds": each.holds, "found": each.found} for each in made]
+        document = {
+            "model": network.name,
+            "device": found.device,
+            "latency_us": found.latency_us,
+            "holds": all(each.holds for each in made),
+            "checks": rows,
+        }
+        typer.echo(json.dumps(document, indent=1))
+    else:
+        for each in made:
+            typer.echo(str(each))
+    if not found.complete:
+        raise typer.Exit(ExitCode.INCOMPLETE)
+    if not all(each.holds for each in made):
+        raise typer.Exit(ExitCode.DOES_NOT_HOLD)

@@ -1,0 +1,68 @@
+"""``iossim check``: exit code 0 where all holds, 1 where something does not, 2 for a mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.cli.main import main
+
+
+def fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
+    """What is printed where something does not hold; standard error stays empty."""
+    capsys.readouterr()
+    assert main(line.split()) == 1
+    output = capsys.readouterr()
+    assert output.err == ""
+    return output.out
+
+
+def test_a_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "check ios_sample --device t4 --max-latency-ms 1")
+    assert [line.partition(":")[0] for line in text.splitlines()] == ["valid", "free of races", "latency"]
+    assert all(": holds, " in line for line in text.splitlines())
+    latency_us = printed_json(capsys, "optimize ios_sample --device t4 --json")["latency_us"]
+    assert latency_us < 1000
+    over = f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3 * 0.999}"
+    assert "latency: does not hold, " in fails(capsys, over)
+    found = json.loads(fails(capsys, f"{over} --json"))
+    assert found["holds"] is False
+    assert found["latency_us"] == latency_us
+    assert [check["holds"] for check in found["checks"]] == [True, True, False]
+    # Of the sequential schedule it is another question.
+    assert "does not hold" in fails(
+        capsys, f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3} --scheduler sequential"
+    )
+
+
+def test_a_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize ios_sample --device t4 --out {tmp_path}/best --no-plot --no-trace")
+    line = f"check ios_sample --device t4 --baseline {tmp_path}/best/schedule.json"
+    assert "no slower than before: holds, " in printed(capsys, line)
+    slow = fails(capsys, f"{line} --scheduler sequential")
+    assert "(priced again) allowed" in slow
+    assert "and 200.0%" in printed(capsys, f"{line} --scheduler sequential --tolerance 2")
+    # Another batch is another graph: the saved latency counts, since the same prices made it.
+    assert "(as it was saved)" in fails(capsys, f"{line} --batch 2")
+    assert "cannot be compared" in refused(
+        capsys, f"check ios_sample --batch 2 --device v100-sxm2 --baseline {tmp_path}/best/schedule.json"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("check ios_sample --device t4", "give --max-latency-ms X, --baseline SCHEDULE, or both"),
+        ("check ios_sample --device t4 --max-latency-ms 0", "--max-latency-ms 0 is no time"),
+        ("check ios_sample --device t4 --max-latency-ms nan", "--max-latency-ms nan is no time"),
+        ("check ios_sample --device t4 --max-latency-ms 1 --tolerance -1", "--tolerance -1 is no part"),
+        ("check ios_sample --device t4 --baseline nowhere.json", "cannot read schedule nowhere.json"),
+        ("check ios_sampel --device t4 --max-latency-ms 1", "did you mean 'ios_sample'"),
+        ("check ios_sample --max-latency-ms 1", "needs a device"),
+    ],
+)
+def test_mistakes(capsys: pytest.CaptureFixture[str], line: str, words: str) -> None:
+    assert words in refused(capsys, line)

@@ -1,0 +1,143 @@
+"""``iossim.testing``, on a project that uses it: a pytest of its own, as its author runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iossim import api
+from iossim.checks import latency_at_most, no_slower_than, race_free, runs_without_races, valid
+from iossim.cost.table import RecordingCostModel, TableCostModel, read_table
+from iossim.errors import OptionError, ScheduleError
+from iossim.execution.lower import lower_schedule
+from iossim.models.seeded_network import seeded_network
+from iossim.scheduling.assemble import reprice
+from iossim.scheduling.scheduler import schedule
+
+PROJECT = Path(__file__).parent / "user_project"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The project, where no configuration of ours reaches it."""
+    shutil.copytree(PROJECT, tmp_path / "project")
+    (tmp_path / "project" / "pytest.ini").write_text("[pytest]\n")
+    return tmp_path / "project"
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_project_of_a_user(project: Path) -> None:
+    """What holds passes; each test of what does not hold fails with what was found."""
+    found = run_pytest(project)
+    assert re.search(r"4 failed, 6 passed", found.stdout), found.stdout + found.stderr
+    assert set(re.findall(r"FAILED (\S+)::(\w+)", found.stdout)) == {
+        ("test_fails.py", name)
+        for name in ("test_too_slow", "test_slower_than_before", "test_of_another_network", "test_a_race")
+    }
+    for words in (
+        r"latency: does not hold, 0\.\d+ ms, at most 0\.1 ms allowed",
+        r"no slower than before: does not hold, \d+\.\d+ ms, the baseline's \d+\.\d+ ms \(priced again\) allowed",
+        r"valid: does not hold, the schedule of 'seeded3' is for a graph with hash",
+        r"free of races: does not hold, .* and nothing orders the two",
+    ):
+        assert re.search(f"AssertionError: {words}", found.stdout), words
+    # The test is shown, not the plugin's own lines.
+    assert "iossim/testing.py" not in found.stdout
+
+
+def test_who_does_not_ask_gets_nothing(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    found = run_pytest(tmp_path, "--fixtures")
+    assert "iossim" not in found.stdout
+
+
+def test_loading_the_plugin_loads_no_more_of_iossim() -> None:
+    code = "import sys, iossim.testing; print([n for n in sys.modules if n.startswith('iossim.') or n == 'numpy'])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "['iossim._version', 'iossim.testing']"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_seeded_networks_are_the_same_everywhere_and_have_something_to_schedule(seed: int) -> None:
+    network = seeded_network(seed)
+    assert network.graph.hash == seeded_network(seed).graph.hash
+    assert (len(network.blocks), network.graph.types["image"].shape) == (2, (1, 8, 14, 14))
+    assert all(len(block.units) == 8 for block in network.blocks)
+    assert network.graph.hash != seeded_network(seed + 1).graph.hash
+    found = schedule(network, api.cost_model("random:1"), "ios-both")
+    fastest = found.latency_us
+    assert fastest < schedule(network, api.cost_model("random:1"), "sequential").latency_us
+    assert valid(found, network).holds
+
+
+def test_networks_of_impossible_sizes_are_refused() -> None:
+    with pytest.raises(OptionError, match="units 2 of a seeded network: give 3 or more"):
+        seeded_network(0, units=2)
+
+
+def test_the_hash_of_a_seeded_network_is_kept() -> None:
+    """Users save schedules and prices of them: another stream of random numbers would make these worthless."""
+    assert seeded_network(0).graph.hash == "ecf9311fd97fa5cfbf62590d9e32229d"
+
+
+def test_recorded_prices_are_those_of_the_model(tmp_path: Path) -> None:
+    network = seeded_network(2)
+    inner = api.cost_model("simulator", "t4")
+    recorded = RecordingCostModel(inner)
+    for name in ("sequential", "greedy", "ios-both"):
+        schedule(network, recorded, name)
+    best = schedule(network, recorded, "ios-both")
+    assert recorded.asked >= len(recorded.prices_us) > len(best.stages)
+    recorded.save(tmp_path / "prices.json")
+    table = TableCostModel(read_table(tmp_path / "prices.json"))
+    assert reprice(best, network, table).latency_us == pytest.approx(best.latency_us)
+    # Every stage that the simulator could run is there, none else.
+    assert len(table.table.stages) == sum(map(np.isfinite, recorded.prices_us.values()))
+    with pytest.raises(OptionError, match="cannot be written"):
+        recorded.save(tmp_path / "nowhere" / "prices.json")
+
+
+def test_baselines() -> None:
+    network, changed = seeded_network(1), seeded_network(1, batch=2)
+    prices = api.cost_model("simulator", "t4")
+    best = schedule(network, prices, "ios-both")
+    later = schedule(changed, prices, "ios-both")
+    assert no_slower_than(best, best, network, prices).holds
+    slower = no_slower_than(later, best, changed, prices)
+    assert not slower.holds
+    assert "as it was saved" in slower.found
+    ratio = later.latency_us / best.latency_us
+    assert no_slower_than(later, best, changed, prices, tolerance=ratio - 1).holds
+    assert not no_slower_than(later, best, changed, prices, tolerance=(ratio - 1) * 0.999).holds
+    other = api.cost_model("simulator", "v100-sxm2")
+    with pytest.raises(OptionError, match="the two cannot be compared"):
+        no_slower_than(schedule(changed, other, "ios-both"), best, changed, other)
+
+
+def test_plans_with_and_without_memory() -> None:
+    network = seeded_network(4)
+    found = schedule(network, api.cost_model("random:3"), "greedy")
+    for engine in ("paper", "graph"):
+        assert runs_without_races(found, network, engine).holds
+        assert race_free(lower_schedule(found, network, engine)).holds
+    with pytest.raises(ScheduleError):
+        runs_without_races(found, seeded_network(5))
+
+
+@pytest.mark.parametrize("limit_ms", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_is_no_time_is_refused(limit_ms: float) -> None:
+    found = schedule(seeded_network(4), api.cost_model("random:3"), "greedy")
+    with pytest.raises(OptionError, match="is no time"):
+        latency_at_most(found, limit_ms)
