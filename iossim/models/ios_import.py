@@ -236,6 +236,7 @@ class _Builder:
         self._made[file.input.name] = {
             (0, file.input.output_shape[0]): self._b.input(file.input.name, (self._batch, *file.input.output_shape))
         }
+        self._check_size(file.input.name, file.input.name)
         before: object = file.input
         for number, block in enumerate(file.blocks):
             if block.enter_node != before or block.enter_name != block.enter_node.name:
@@ -303,6 +304,7 @@ class _Builder:
             )
         weight = b.constant(f"{name}.weight", (node.out_channels, channels // node.groups, *node.kernel))
         bias = b.constant(f"{name}.bias", (node.out_channels,))
+        self._check_size(node.name, weight)
         y = b.add(Conv(node.stride, node.padding * 2, (1, 1), node.groups), x, weight, bias, name=name)
         return b.add(Relu(), y, name=activation) if node.act == "relu" else y
 
@@ -344,10 +346,19 @@ class _Builder:
 
     def _check_shape(self, name: str, value: str, expected: Shape) -> None:
         shape = self._b.types[value].shape[1:]
+        self._check_size(name, value)
         if shape != expected:
             raise GraphError(f"node {name!r} makes {_text(shape)}, its output_shape is {_text(expected)}")
 
+    def _check_size(self, name: str, *values: str) -> None:
+        for value in values:
+            value_type = self._b.types[value]
+            if value_type.elements > _MOST_ELEMENTS:
+                raise GraphError(f"node {name!r} has a value of {_text(value_type.shape)}, which no memory holds")
 
+
+#: Of a value or a weight: 4 TiB at 32 bits. Counts of bytes and operations then stay within 64 bits.
+_MOST_ELEMENTS = 2**40
 #: How units are called that are made of a node of a type.
 _KINDS = {"conv": "Conv-Relu", "pool": "Pool", "identity": "Concat", "relu": "Relu", "sequential": "Relu-SepConv"}
 

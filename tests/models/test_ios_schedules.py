@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_schedule, make_stage, random_schedule
 
-from iossim.errors import OptionError, ScheduleError
+from iossim import api
+from iossim.errors import IossimError, OptionError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.clip import Clip
@@ -248,15 +249,17 @@ def test_what_is_no_such_file_is_one_line(tmp_path: Path, text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def places(value: Any, *at: Any) -> list[tuple[Any, ...]]:
+    """The way to every key and element of a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, inner in items for place in ((*at, key), *places(inner, *at, key))]
+
+
 def test_whatever_is_missing_is_one_line(small: tuple[Network, Schedule], tmp_path: Path) -> None:
     """Every key and element taken out, one at a time: an error of one line."""
     network, schedule = small
     document = json.loads(ios_file(schedule, network).text())
     path, refused = tmp_path / "bad.json", 0
-
-    def places(value: Any, *at: Any) -> list[tuple[Any, ...]]:
-        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        return [place for key, inner in items for place in ((*at, key), *places(inner, *at, key))]
 
     for *parents, key in places(document):
         if (parents, key) == (["blocks"], 1):
@@ -272,6 +275,46 @@ def test_whatever_is_missing_is_one_line(small: tuple[Network, Schedule], tmp_pa
         assert "\n" not in str(caught.value), (parents, key)
         refused += 1
     assert refused > 200
+
+
+HOSTILE = (None, True, -1, 0, 1, 7, 2**31 - 1, 2**63, 1e308, "", "a", "\x00 b", [], {}, [[]], [["a", 0, 2]])
+
+
+def test_whatever_is_replaced_is_one_line_or_prices(small: tuple[Network, Schedule], tmp_path: Path) -> None:
+    """Every value by hostile ones: an error of one line, or a network that goes through to a price."""
+    network, schedule = small
+    document = json.loads(ios_file(schedule, network).text())
+    path, outcomes = tmp_path / "bad.json", {"priced": 0, "refused": 0}
+    prices = api.cost_model("simulator", "t4")
+    for number, (*parents, key) in enumerate(places(document)):
+        for value in (HOSTILE[number % len(HOSTILE)], HOSTILE[(number + 5) % len(HOSTILE)]):
+            changed = deepcopy(document)
+            holder = changed
+            for parent in parents:
+                holder = holder[parent]
+            holder[key] = value
+            path.write_text(json.dumps(changed))
+            outcome = "priced"
+            try:
+                read = load(path)
+                api.simulate(schedule_of_file(read_ios_file(path), path, read), network=read, cost_model=prices)
+            except IossimError as error:
+                outcome = "refused" if "\n" not in str(error) else "several lines"
+            outcomes[outcome] += 1
+    assert outcomes["refused"] > 300
+    assert outcomes["priced"] > 0
+
+
+def test_sizes_beyond_all_memory_are_refused(tmp_path: Path) -> None:
+    """Sizes that agree with one another, of values of 2^93 bytes."""
+    most = 2**31 - 1
+    image = {"type": "placeholder", "name": "x", "hint_name": "x", "output_shape": [most, most, most]}
+    relu = {"type": "relu", "name": "y", "hint_name": "y", "inputs": [[["x", 0, most]]], "output_shape": [most] * 3}
+    block = {"enter_name": "x", "enter_node": image, "inner_nodes": [], "exit_node": relu, "stages": [[["y"]]]}
+    path = tmp_path / "huge.json"
+    path.write_text(json.dumps({"name": "huge", "input": image, "blocks": [block]}))
+    with pytest.raises(ScheduleError, match="no memory holds"):
+        load(path)
 
 
 def test_a_file_takes_no_shapes(small: tuple[Network, Schedule], tmp_path: Path) -> None:
