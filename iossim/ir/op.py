@@ -86,6 +86,8 @@ class Op(ABC):
     kind: ClassVar[str] = ""
     #: ONNX operator types that :meth:`from_onnx` understands.
     onnx_types: ClassVar[tuple[str, ...]] = ()
+    #: Whether ONNX lets the last outputs be left out.
+    may_leave_out_outputs: ClassVar[bool] = False
     registry: ClassVar[dict[str, type[Op]]] = {}
     onnx_registry: ClassVar[dict[str, type[Op]]] = {}
 

@@ -14,6 +14,7 @@ what a strided window costs, is no published figure: it is what 200 measured ope
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from iossim.devices.compute_capability import WARP_THREADS, Architecture
 from iossim.ir.ops.conv import Conv
@@ -35,8 +36,27 @@ PACKED, GATHERED, GATHERED_AT_STRIDE = 2.0, 5.0, 10.0
 #: Pooling at a stride reads no runs of neighbours either.
 STRIDED_WINDOW = 1.5
 
-_PRODUCTS = ("gemm", "matmul")
-_REDUCTIONS = ("global_average_pool", "global_max_pool", "local_response_norm")
+_PRODUCTS = (
+    "gemm",
+    "matmul",
+    "conv_transpose",
+    "quantized_conv",
+    "quantized_matmul",
+    "integer_matmul",
+    "lstm",
+    "gru",
+    "rnn",
+)
+_REDUCTIONS = (
+    "global_average_pool",
+    "global_max_pool",
+    "local_response_norm",
+    "reduce",
+    "arg_extreme",
+    "top_k",
+    "resize",
+)
+_NORMALISATIONS = ("softmax", "log_softmax", "layer_norm", "rms_norm", "instance_norm", "group_norm")
 _SOFTMAX_PASSES = 3
 
 
@@ -60,7 +80,10 @@ def processor_candidates(step: Step) -> list[Candidate]:
         return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]
     if kind in _REDUCTIONS:
         return [_candidate(step, "nchw", WorkClass.CORE_WINDOW, step.flops, _moved(step))]
-    passes = _SOFTMAX_PASSES if kind == "softmax" else 1
+    if kind in ("gather", "gather_elements"):
+        picked = replace(step, operands=(Operand(step.outputs[0]), *step.operands[1:]))
+        return [_candidate(picked, "nchw", WorkClass.CORE_STREAM, 0, _moved(picked))]
+    passes = _SOFTMAX_PASSES if kind in _NORMALISATIONS else 1
     return [_candidate(step, "nchw", WorkClass.CORE_STREAM, 0, _moved(step) + (passes - 1) * step.activation_bytes)]
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, helper
 
@@ -202,7 +203,7 @@ class _Importer:
         adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and self._varies(node) else None
         op, data = (adapted.op, adapted.inputs) if adapted else op_class.from_onnx(self._view(node, name))
         made = op.infer([self._types[value] for value in data])
-        if len(made) > len(node.output):
+        if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
                 f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"
             )
@@ -225,7 +226,10 @@ class _Importer:
         name: str,
         where: str,
     ) -> None:
-        named = [value for value in node.output if value] if isinstance(op, Foreign) else node.output[: len(made)]
+        if isinstance(op, Foreign):
+            named = [value for value in node.output if value]
+        else:
+            named = [*node.output, *[""] * len(made)][: len(made)]
         outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(named))
         varying = self._varies(node)
         rebatching = self._rebatching if varying else None
@@ -282,4 +286,7 @@ def _named_apart(nodes: Iterable[Node]) -> list[Node]:
 
 def _value(attribute: AttributeProto) -> Any:
     value = helper.get_attribute_value(attribute)
+    if isinstance(value, float):
+        # Stored in fp32: the shortest number that it rounds, as written and not as stored, so that 0.01 is 0.01.
+        return float(str(np.float32(value)))
     return value.decode(errors="replace") if isinstance(value, bytes) else value

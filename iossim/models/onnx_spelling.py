@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.errors import ModelError
-from iossim.ir.op import Op
+from iossim.ir.op import Array, Op
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.flatten import Flatten
 from iossim.ir.ops.foreign import Foreign
+from iossim.ir.ops.prelu import PRelu
+from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import TensorType
 
 #: Written where nothing else is asked for: the newest that every supported ONNX Runtime reads.
@@ -55,23 +58,30 @@ def spell(
     """
     if isinstance(op, Foreign):
         return [_foreign(op, name, inputs, outputs, opset)], []
-    if isinstance(op, Softmax) and op.flatten and opset >= 13:
+    if isinstance(op, SoftmaxLike) and op.flatten and opset >= 13:
         return _flattened_softmax(op, name, inputs[0], outputs[0], x, opset, names)
+    if isinstance(op, PRelu) and op.per_channel:
+        return _prelu_per_channel(op, name, inputs, outputs, x, opset, names)
     op_type, given = op.to_onnx()
+    if not _exists(op_type, opset):
+        raise ModelError(f"op {name!r}: operator set {opset} has no {op_type}; write a later one")
     schema = onnx.defs.get_schema(op_type, opset)
     slots = [slot.name for slot in schema.inputs]
-    operands = list(inputs)
+    operands = op.onnx_operands(inputs) if isinstance(op, Recurrent) else list(inputs)
     attributes: dict[str, Any] = {}
     tensors: list[TensorProto] = []
-    for parameter, value in given.items():
+    for spellings, value in given.items():
+        # Of several names, divided by a bar, the operator has one in each set.
+        parameter = next(
+            (each for each in spellings.split("|") if each in schema.attributes or each in slots), spellings
+        )
         if parameter in schema.attributes:
             attributes[parameter] = value
         elif parameter in slots:
             slot = slots.index(parameter)
             operands += [""] * (slot + 1 - len(operands))
             operands[slot] = names.fresh(f"{name}.{parameter}")
-            dtype = x.dtype.numpy if isinstance(value, float) else np.dtype(np.int64)
-            tensors.append(numpy_helper.from_array(np.array(value, dtype=dtype), operands[slot]))
+            tensors.append(numpy_helper.from_array(_array(value, x), operands[slot]))
         elif np.any(np.asarray(value) != (1 if isinstance(value, list) else 0)):
             # Zero, or ones, is what the operator did before it had the parameter.
             raise ModelError(
@@ -81,11 +91,38 @@ def spell(
 
 
 def fitting_opset(ops: Iterable[Op]) -> int:
-    """The operator set to write ops in: :data:`OPSET`, or where foreign ops mean something else in it, theirs."""
+    """The operator set to write ops in: :data:`OPSET`, or a later one that has all of them.
+
+    Where foreign ops mean something else in it, it is theirs.
+    """
+    wanted = OPSET
     for op in ops:
-        if isinstance(op, Foreign) and not _domain(op) and not _means_the_same(op, OPSET):
+        if not isinstance(op, Foreign):
+            wanted = max(wanted, _first_opset(op.to_onnx()[0]))
+        elif not _domain(op) and not _means_the_same(op, OPSET):
             return op.version
-    return OPSET
+    return wanted
+
+
+def _array(value: Any, x: TensorType) -> Array:
+    """A parameter as a tensor: a float as the op's own element type, a list of whole numbers as int64."""
+    if isinstance(value, np.ndarray):
+        return value
+    return np.array(value, dtype=x.dtype.numpy if isinstance(value, float) else np.int64)
+
+
+def _exists(op_type: str, opset: int) -> bool:
+    try:
+        onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:
+        return False
+    return True
+
+
+@cache
+def _first_opset(op_type: str) -> int:
+    """The operator set that an operator was added with."""
+    return next(opset for opset in range(1, onnx.defs.onnx_opset_version() + 1) if _exists(op_type, opset))
 
 
 def imported_domains(ops: Iterable[Op]) -> dict[str, int]:
@@ -122,8 +159,25 @@ def _means_the_same(op: Foreign, opset: int) -> bool:
     return versions[0] == versions[1]
 
 
+def _prelu_per_channel(
+    op: PRelu,
+    name: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    x: TensorType,
+    opset: int,
+    names: Names,
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """The slope ``[C]`` as ``[C, 1, ...]``, which broadcasts."""
+    aligned = names.fresh(f"{name}.slope")
+    slope = TensorType(x.shape[1:2], x.dtype)
+    shape = Reshape((*slope.shape, *[1] * (len(x.shape) - 2)))
+    nodes, tensors = spell(shape, f"{name}.reshape", [inputs[1]], [aligned], slope, opset, names)
+    return [*nodes, helper.make_node("PRelu", [inputs[0], aligned], outputs, name)], tensors
+
+
 def _flattened_softmax(
-    op: Softmax, name: str, source: str, target: str, x: TensorType, opset: int, names: Names
+    op: SoftmaxLike, name: str, source: str, target: str, x: TensorType, opset: int, names: Names
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """From operator set 13 on a softmax has one axis, so that the axes it sums over become one."""
     axis = normal_axis(op.axis, len(x.shape))
@@ -131,7 +185,7 @@ def _flattened_softmax(
     rows = TensorType((x.elements // int(np.prod(x.shape[axis:])), int(np.prod(x.shape[axis:]))), x.dtype)
     steps: list[tuple[Op, str, str, TensorType]] = [
         (Flatten(axis), source, flat, x),
-        (Softmax(1), flat, soft, rows),
+        (type(op)(1), flat, soft, rows),
         (Reshape(x.shape), soft, target, rows),
     ]
     nodes: list[NodeProto] = []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iossim.errors import GraphError
 from iossim.ir.constants import Constant
-from iossim.ir.graph import Graph
+from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array
+from iossim.ir.ops.cast import Cast
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.passes.graph_pass import GraphPass
 
@@ -35,7 +36,7 @@ class Retype(GraphPass):
     For the 16-bit types the graph computes the same up to rounding. For int8 it says how many bytes move and which
     arithmetic runs, which is what pricing needs; its weights do not load, since quantisation scales are not modelled.
 
-    Invariant: ops, edges and names are unchanged.
+    Invariant: ops, edges and names are unchanged, but for the type that a cast to floating-point numbers makes.
     """
 
     dtype: DType
@@ -46,7 +47,13 @@ class Retype(GraphPass):
             retyped = self._retyped(constant.type)
             constants[name] = constant if retyped == constant.type else RetypedConstant(retyped, constant)
         inputs = {name: self._retyped(graph.types[name]) for name in graph.inputs}
-        return Graph.create(inputs, graph.outputs, graph.nodes, constants)
+        return Graph.create(inputs, graph.outputs, map(self._recast, graph.nodes), constants)
+
+    def _recast(self, node: Node) -> Node:
+        """A cast to a floating-point type becomes one to ``dtype``."""
+        if not isinstance(node.op, Cast) or not DType(node.op.dtype).is_floating:
+            return node
+        return replace(node, op=Cast(str(self.dtype)))
 
     def _retyped(self, value: TensorType) -> TensorType:
         return TensorType(value.shape, self.dtype) if value.dtype.is_floating else value

@@ -19,16 +19,38 @@ from iossim.ir.ops.add import Add
 from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.unary import Unary
 
 UnitPolicy = Callable[[Graph], tuple[Unit, ...]]
 
 #: The units that the model's author gave; what an ONNX file, which gives none, is fused by is ``fused``.
 MODEL = "model"
+
+_ACTIVATIONS = frozenset(
+    {
+        "celu",
+        "elu",
+        "gelu",
+        "gelu_tanh",
+        "hard_sigmoid",
+        "hard_swish",
+        "leaky_relu",
+        "mish",
+        "selu",
+        "softplus",
+        "swish",
+        "tanh",
+    }
+)
 
 #: A pattern tells whether a unit ends with a node: the unit's kind and its other nodes, or None.
 _Match = tuple[str, list[Node]]
@@ -58,8 +80,8 @@ def fused(graph: Graph) -> tuple[Unit, ...]:
             _relu_separable_convolution,
             _separable_convolution,
             _conv_activation,
-            _gemm_relu,
-            _add_relu,
+            _product_activation,
+            _add_activation,
             _concat_of_adds,
         ),
     )
@@ -150,22 +172,29 @@ def _separable_convolution(graph: Graph, node: Node) -> _Match | None:
 
 
 def _conv_activation(graph: Graph, node: Node) -> _Match | None:
-    if not isinstance(node.op, Relu | Clip | Sigmoid):
+    if not _is_activation(node.op):
         return None
     producer = _private_producer(graph, node.inputs[0])
-    if producer is None or not isinstance(producer.op, Conv):
+    if producer is None or not isinstance(producer.op, Conv | ConvTranspose):
         return None
-    return f"Conv-{_kind(node.op)}", [producer]
+    return f"{_kind(producer.op)}-{_kind(node.op)}", [producer]
 
 
-def _gemm_relu(graph: Graph, node: Node) -> _Match | None:
-    producer = _private_producer(graph, node.inputs[0]) if isinstance(node.op, Relu) else None
-    return ("Gemm-Relu", [producer]) if producer is not None and isinstance(producer.op, Gemm) else None
+def _product_activation(graph: Graph, node: Node) -> _Match | None:
+    producer = _private_producer(graph, node.inputs[0]) if _is_activation(node.op) else None
+    if producer is None or not isinstance(producer.op, Gemm | MatMul):
+        return None
+    return f"{_kind(producer.op)}-{_kind(node.op)}", [producer]
 
 
-def _add_relu(graph: Graph, node: Node) -> _Match | None:
-    sums = _private_sums(graph, node) if isinstance(node.op, Relu) else []
-    return ("Add-Relu", sums) if sums else None
+def _add_activation(graph: Graph, node: Node) -> _Match | None:
+    sums = _private_sums(graph, node) if _is_activation(node.op) else []
+    return (f"Add-{_kind(node.op)}", sums) if sums else None
+
+
+def _is_activation(op: Op) -> bool:
+    """Whether an op is what engines compute in the epilogue of a product."""
+    return isinstance(op, Relu | Clip | Sigmoid) or (isinstance(op, Unary) and op.function in _ACTIVATIONS)
 
 
 def _relu_conv(graph: Graph, node: Node) -> _Match | None:
@@ -210,4 +239,6 @@ def _kind(op: Op) -> str:
         return "Pool"
     if isinstance(op, Foreign):
         return op.op_type
+    if isinstance(op, Unary | Nary | Reduce):
+        return op.to_onnx()[0]
     return "-".join(part.capitalize() for part in op.kind.split("_"))

@@ -15,13 +15,19 @@ def broadcast(inputs: Sequence[TensorType]) -> TensorType:
     dtypes = {value.dtype for value in inputs}
     listed = " and ".join(map(str, inputs))
     require(len(dtypes) == 1, f"its inputs {listed} differ in element type")
+    return TensorType(broadcast_shapes(inputs), inputs[0].dtype)
+
+
+def broadcast_shapes(inputs: Sequence[TensorType]) -> tuple[int, ...]:
+    """The shape that inputs of any element types broadcast to; raises GraphError where they do not."""
+    listed = " and ".join(map(str, inputs))
     rank = max(len(value.shape) for value in inputs)
     shape = []
     for axis in range(-rank, 0):
         sizes = {value.shape[axis] for value in inputs if -axis <= len(value.shape)} - {1}
         require(len(sizes) <= 1, f"its inputs {listed} do not broadcast")
         shape.append(sizes.pop() if sizes else 1)
-    return TensorType(tuple(shape), inputs[0].dtype)
+    return tuple(shape)
 
 
 def widen(array: Array) -> Array:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from iossim.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op, as_float32, require
+from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.ops.broadcasting import widen
 from iossim.ir.types import TensorType
 
 
@@ -76,7 +77,7 @@ class Conv(Op):
         return 2 * self.multiply_adds(inputs, outputs) + bias
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, weight = as_float32(inputs[0]), as_float32(inputs[1])
+        x, weight = widen(inputs[0]), widen(inputs[1])
         rank = len(self.strides)
         padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
         padded = np.pad(x, padding) if any(self.pads) else x
@@ -86,7 +87,7 @@ class Conv(Op):
         patches = patches[(*step, *(slice(None, None, d) for d in self.dilations))]
         y = _contract(patches, weight, self.groups, rank)
         if len(inputs) == 3:
-            y = y + as_float32(inputs[2]).reshape(1, -1, *([1] * rank))
+            y = y + widen(inputs[2]).reshape(1, -1, *([1] * rank))
         return (y.astype(inputs[0].dtype, copy=False),)
 
     @classmethod
@@ -112,7 +113,7 @@ def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:
     batch, channels, *rest = patches.shape
     out, kernel = tuple(rest[:rank]), tuple(rest[rank:])
     filters = weight.shape[0]
-    y = np.empty((batch, filters, *out), dtype=np.float32)
+    y = np.empty((batch, filters, *out), dtype=np.result_type(patches, weight))
     if groups == channels == filters:
         letters = "xyz"[:rank]
         window = "uvw"[:rank]

@@ -1,8 +1,9 @@
-"""Softmax."""
+"""Softmax, its logarithm, and the hard choice that it softens."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -15,15 +16,12 @@ from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class Softmax(Op):
-    """``exp(x) / sum(exp(x))`` along ``axis``.
+class SoftmaxLike(Op):
+    """Base of the ops that weigh elements along ``axis`` against each other.
 
-    With ``flatten`` the sum goes over ``axis`` and all axes after it, which is what ONNX meant below opset 13.
-    Counted as five operations an element: maximum, subtraction, exponential, sum, division.
+    With ``flatten`` they go over ``axis`` and all axes after it, which is what ONNX meant below opset 13. Counted as five
+    operations an element: maximum, subtraction, exponential, sum, division (or logarithm).
     """
-
-    kind: ClassVar[str] = "softmax"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Softmax",)
 
     axis: int = -1
     flatten: bool = False
@@ -40,13 +38,16 @@ class Softmax(Op):
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = widen(inputs[0])
         first = normal_axis(self.axis, x.ndim)
-        axes = tuple(range(first, x.ndim)) if self.flatten else (first,)
+        rows = x.reshape(*x.shape[:first], -1) if self.flatten else x
         with np.errstate(
             invalid="ignore"
         ):  # where all is minus infinity, as in a row that is masked, nothing is known
-            exponential = np.exp(x - x.max(axis=axes, keepdims=True))
-        y = exponential / exponential.sum(axis=axes, keepdims=True)
-        return (y.astype(inputs[0].dtype, copy=False),)
+            y = self._weigh(rows, first)
+        return (y.reshape(x.shape).astype(inputs[0].dtype, copy=False),)
+
+    @abstractmethod
+    def _weigh(self, x: Array, axis: int) -> Array:
+        """The result along one axis."""
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -58,4 +59,43 @@ class Softmax(Op):
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         """Of an opset below 13 where ``flatten`` is set, of any other where it is not."""
-        return "Softmax", {"axis": self.axis}
+        return self.onnx_types[0], {"axis": self.axis}
+
+
+@dataclass(frozen=True)
+class Softmax(SoftmaxLike):
+    """``exp(x) / sum(exp(x))`` along ``axis``."""
+
+    kind: ClassVar[str] = "softmax"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Softmax",)
+
+    def _weigh(self, x: Array, axis: int) -> Array:
+        exponential = np.exp(x - x.max(axis=axis, keepdims=True))
+        y: Array = exponential / exponential.sum(axis=axis, keepdims=True)
+        return y
+
+
+@dataclass(frozen=True)
+class LogSoftmax(SoftmaxLike):
+    """The logarithm of the softmax along ``axis``."""
+
+    kind: ClassVar[str] = "log_softmax"
+    onnx_types: ClassVar[tuple[str, ...]] = ("LogSoftmax",)
+
+    def _weigh(self, x: Array, axis: int) -> Array:
+        shifted = x - x.max(axis=axis, keepdims=True)
+        y: Array = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+        return y
+
+
+@dataclass(frozen=True)
+class Hardmax(SoftmaxLike):
+    """One for the first largest element along ``axis``, zero for all others."""
+
+    kind: ClassVar[str] = "hardmax"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Hardmax",)
+
+    def _weigh(self, x: Array, axis: int) -> Array:
+        y = np.zeros_like(x)
+        np.put_along_axis(y, np.expand_dims(x.argmax(axis=axis), axis), 1, axis=axis)
+        return y

@@ -20,13 +20,13 @@ def _stream(step: Step, name: str) -> list[Candidate]:
     return [Candidate(name, (kernel,), is_library_call=False)]
 
 
-@lowers("add", "mul", "batch_norm", role=Role.ELEMENTWISE)
+@lowers("add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "batch_norm", role=Role.ELEMENTWISE)
 def elementwise(step: Step) -> list[Candidate]:
     """A chain of element-wise ops, whatever their number, as one kernel."""
     return _stream(step, "elementwise")
 
 
-@lowers("relu", "clip", "sigmoid", role=Role.ACTIVATION)
+@lowers("relu", "clip", "sigmoid", "unary", role=Role.ACTIVATION)
 def activation(step: Step) -> list[Candidate]:
     """An activation that no product before it takes into its epilogue."""
     return _stream(step, "elementwise")
@@ -58,7 +58,7 @@ def view(step: Step) -> list[Candidate]:
     return _stream(step, "copy")
 
 
-@lowers("softmax")
+@lowers("softmax", "log_softmax", "hardmax")
 def softmax(step: Step) -> list[Candidate]:
     """Maximum, sum and division in one library call that passes over its input three times."""
     kernel = stream_kernel(
@@ -69,6 +69,12 @@ def softmax(step: Step) -> list[Candidate]:
         bytes_written=step.bytes_written,
     )
     return [Candidate("softmax", (kernel,))]
+
+
+@lowers("resize")
+def resample(step: Step) -> list[Candidate]:
+    """One kernel that weighs the neighbours of each output."""
+    return _stream(step, "resample")
 
 
 @lowers("")

@@ -141,12 +141,13 @@ def test_it_runs_on_the_processor(tmp_path: Path) -> None:
 
 
 def test_older_operator_sets_are_exported_as_they_are(tmp_path: Path) -> None:
-    """Hardmax of operator set 11 is another than that of 13 and later."""
-    nodes = [node("Hardmax", ["x"], ["h"], "h", axis=1), node("Relu", ["h"], ["y"], "r")]
-    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3, 2]}, opset=11))
+    """RoiAlign's coordinates are another by default from operator set 16 on."""
+    nodes = [node("RoiAlign", ["x", "boxes", "of"], ["h"], "h"), node("Relu", ["h"], ["y"], "r")]
+    weights = {"boxes": np.array([[0, 0, 2.5, 2.5]], np.float32), "of": np.array([0])}
+    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 2, 4, 4]}, weights, opset=11))
     model = export_graph(graph)
     assert [entry.version for entry in model.opset_import] == [11]
-    x = np.random.default_rng(0).standard_normal((2, 3, 2)).astype(np.float32)
-    np.testing.assert_array_equal(run_onnxruntime(model, {"x": x})[0], evaluate_graph(graph, {"x": x})["y"])
-    with pytest.raises(ModelError, match="Hardmax of operator set 11 is another in 17; write 11"):
+    x = np.random.default_rng(0).standard_normal((1, 2, 4, 4)).astype(np.float32)
+    np.testing.assert_allclose(run_onnxruntime(model, {"x": x})[0], evaluate_graph(graph, {"x": x})["y"], rtol=1e-5)
+    with pytest.raises(ModelError, match="RoiAlign of operator set 11 is another in 17; write 11"):
         export_graph(graph, 17)

@@ -1,0 +1,148 @@
+"""Transposed convolution: the gradient of a convolution, which makes images larger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from iossim.errors import ModelError
+from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.ops.broadcasting import widen
+from iossim.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class ConvTranspose(Op):
+    """Inputs ``x [N, C, *spatial]``, ``weight [C, M/groups, *kernel]`` and, if present, ``bias [M]``.
+
+    Each input pixel adds its products with the weight to a window of the output; ``pads`` (before each spatial dimension,
+    then after each) is cut off, ``output_padding`` rows of bias alone stand at the end.
+    """
+
+    kind: ClassVar[str] = "conv_transpose"
+    onnx_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+
+    strides: tuple[int, ...] = (1, 1)
+    pads: tuple[int, ...] = (0, 0, 0, 0)
+    dilations: tuple[int, ...] = (1, 1)
+    groups: int = 1
+    output_padding: tuple[int, ...] = (0, 0)
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
+        x, weight = inputs[0], inputs[1]
+        rank = len(self.strides)
+        require(
+            len(x.shape) == len(weight.shape) == rank + 2,
+            f"its input {x} and weight {weight} do not have {rank} spatial dimensions",
+        )
+        require(
+            len(self.pads) == 2 * rank and len(self.dilations) == len(self.output_padding) == rank,
+            "attributes of different ranks",
+        )
+        require(
+            min((*self.strides, *self.dilations, self.groups)) > 0 and min(self.output_padding) >= 0,
+            "needs positive strides, dilations and groups",
+        )
+        require(
+            x.shape[1] == weight.shape[0] and x.shape[1] % self.groups == 0,
+            f"its input has {x.shape[1]} channels, its weight takes {weight.shape[0]} in {self.groups} groups",
+        )
+        filters = weight.shape[1] * self.groups
+        if len(inputs) == 3:
+            require(inputs[2].shape == (filters,), f"its bias {inputs[2]} does not have {filters} values")
+        whole = self._whole(x.shape[2:], weight.shape[2:])
+        spatial = [
+            size - before - after
+            for size, before, after in zip(whole, self.pads[:rank], self.pads[rank:], strict=True)
+        ]
+        return (TensorType((x.shape[0], filters, *spatial), x.dtype),)
+
+    def _whole(self, size: Sequence[int], kernel: Sequence[int]) -> list[int]:
+        """The spatial size before padding is cut off."""
+        return [
+            stride * (length - 1) + extra + dilation * (taps - 1) + 1
+            for length, taps, stride, dilation, extra in zip(
+                size, kernel, self.strides, self.dilations, self.output_padding, strict=True
+            )
+        ]
+
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return inputs[0].elements * math.prod(inputs[1].shape[1:])
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        bias = outputs[0].elements if len(inputs) == 3 else 0
+        return 2 * self.multiply_adds(inputs, outputs) + bias
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, weight = widen(inputs[0]), widen(inputs[1])
+        rank = len(self.strides)
+        batch, channels, *size = x.shape
+        per_group, filters, *kernel = channels // self.groups, *weight.shape[1:]
+        whole = np.zeros((batch, self.groups, filters, *self._whole(size, kernel)), dtype=x.dtype)
+        images = x.reshape(batch, self.groups, per_group, -1)
+        taps = weight.reshape(self.groups, per_group, filters, *kernel)
+        for tap in product(*map(range, kernel)):
+            begin = [offset * dilation for offset, dilation in zip(tap, self.dilations, strict=True)]
+            window = tuple(
+                slice(first, first + (length - 1) * stride + 1, stride)
+                for first, length, stride in zip(begin, size, self.strides, strict=True)
+            )
+            added = np.matmul(taps[(..., *tap)].transpose(0, 2, 1)[None], images)
+            whole[(slice(None), slice(None), slice(None), *window)] += added.reshape(
+                batch, self.groups, filters, *size
+            )
+        y = whole.reshape(batch, self.groups * filters, *whole.shape[3:])
+        kept = tuple(
+            slice(before, length - after)
+            for length, before, after in zip(y.shape[2:], self.pads[:rank], self.pads[rank:], strict=True)
+        )
+        y = y[(slice(None), slice(None), *kept)]
+        if len(inputs) == 3:
+            y = y + widen(inputs[2]).reshape(1, -1, *([1] * rank))
+        return (y.astype(inputs[0].dtype, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        size, kernel = node.input_type(0).shape[2:], node.input_type(1).shape[2:]
+        rank = len(kernel)
+        strides = tuple(node.attribute("strides", [1] * rank))
+        dilations = tuple(node.attribute("dilations", [1] * rank))
+        extra = tuple(node.attribute("output_padding", [0] * rank))
+        if not len(size) == len(strides) == len(dilations) == len(extra) == rank:
+            raise ModelError(f"ConvTranspose {node.name!r} has attributes of different ranks; export the model again")
+        op = cls(strides, (0,) * (2 * rank), dilations, int(node.attribute("group", 1)), extra)
+        return op._onnx_padded(node, size, kernel), node.data_inputs(3)
+
+    def _onnx_padded(self, node: OnnxNode, size: Sequence[int], kernel: Sequence[int]) -> Self:
+        """The op, itself without padding, with that which ``pads``, ``auto_pad`` or ``output_shape`` say."""
+        rank = len(kernel)
+        auto = node.attribute("auto_pad", "NOTSET")
+        wanted = node.attribute("output_shape")
+        if wanted is None and auto in ("NOTSET", "", "VALID"):
+            return self if auto == "VALID" else replace(self, pads=tuple(node.attribute("pads", [0] * 2 * rank)))
+        if wanted is None:
+            wanted = [length * stride for length, stride in zip(size, self.strides, strict=True)]
+        total = [
+            length - target for length, target in zip(self._whole(size, kernel), list(wanted)[-rank:], strict=True)
+        ]
+        # An output larger than all windows is padded at the end.
+        extra = tuple(more - min(0, amount) for more, amount in zip(self.output_padding, total, strict=True))
+        small = [max(0, amount) // 2 for amount in total]
+        large = [max(0, amount) - half for amount, half in zip(total, small, strict=True)]
+        before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
+        return replace(self, pads=(*before, *after), output_padding=extra)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "ConvTranspose", {
+            "strides": list(self.strides),
+            "pads": list(self.pads),
+            "dilations": list(self.dilations),
+            "group": self.groups,
+            "output_padding": list(self.output_padding),
+        }

@@ -1,0 +1,103 @@
+"""Entries picked by index: embedding tables, and the selection of slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from iossim.errors import GraphError
+from iossim.ir.op import Array, OnnxNode, Op, Work, require
+from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.types import DType, TensorType
+
+_INDEX_TYPES = (DType.INT32, DType.INT64)
+
+
+@dataclass(frozen=True)
+class Gather(Op):
+    """``data`` at ``indices`` along ``axis``: ``[..., *indices, ...]``; a negative index counts from the end.
+
+    What is read of ``data`` is what is picked, not the whole.
+    """
+
+    kind: ClassVar[str] = "gather"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Gather",)
+
+    axis: int = 0
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        data, indices = _data_and_indices(inputs)
+        axis = normal_axis(self.axis, len(data.shape))
+        return (TensorType((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype),)
+
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        return _picking(inputs, outputs)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        try:
+            return (np.take(inputs[0], inputs[1], axis=self.axis),)
+        except IndexError as error:
+            raise GraphError(f"gathers outside its data: {error}") from None
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(normal_axis(int(node.attribute("axis", 0)), len(node.input_type(0).shape))), node.inputs
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Gather", {"axis": self.axis}
+
+
+@dataclass(frozen=True)
+class GatherElements(Op):
+    """``data[..., indices[..., i, ...], ...]`` for each entry of ``indices``, which has the rank of ``data``."""
+
+    kind: ClassVar[str] = "gather_elements"
+    onnx_types: ClassVar[tuple[str, ...]] = ("GatherElements",)
+
+    axis: int = 0
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        data, indices = _data_and_indices(inputs)
+        axis = normal_axis(self.axis, len(data.shape))
+        require(
+            len(indices.shape) == len(data.shape)
+            and all(
+                small <= large or place == axis
+                for place, (small, large) in enumerate(zip(indices.shape, data.shape, strict=True))
+            ),
+            f"its indices {indices} do not fit its data {data}",
+        )
+        return (TensorType(indices.shape, data.dtype),)
+
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        return _picking(inputs, outputs)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        data, indices = inputs
+        axis = normal_axis(self.axis, data.ndim)
+        part = data[tuple(slice(None) if at == axis else slice(size) for at, size in enumerate(indices.shape))]
+        whole = np.where(indices < 0, indices + data.shape[axis], indices)
+        try:
+            return (np.take_along_axis(part, whole, axis=axis),)
+        except IndexError as error:
+            raise GraphError(f"gathers outside its data: {error}") from None
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(normal_axis(int(node.attribute("axis", 0)), len(node.input_type(0).shape))), node.inputs
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "GatherElements", {"axis": self.axis}
+
+
+def _data_and_indices(inputs: Sequence[TensorType]) -> tuple[TensorType, TensorType]:
+    require(len(inputs) == 2, f"takes data and indices, not {len(inputs)} inputs")
+    require(inputs[1].dtype in _INDEX_TYPES, f"its indices {inputs[1]} are no whole numbers of 32 or 64 bits")
+    return inputs[0], inputs[1]
+
+
+def _picking(inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+    return Work(0, min(inputs[0].bytes, outputs[0].bytes) + inputs[1].bytes, outputs[0].bytes)

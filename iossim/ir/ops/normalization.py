@@ -1,0 +1,182 @@
+"""Normalisations at inference that read their statistics off their input: layer, root mean square, instance, group.
+
+Counted as eight operations an element: mean, centring, squares and their mean, scaling by the deviation, scale, shift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
+from iossim.ir.ops.broadcasting import broadcast, normal_axis, widen
+from iossim.ir.types import TensorType
+
+_FLOPS = 8
+
+
+def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    centred = x - x.mean(axis=axes, keepdims=True)
+    variance = (centred * centred).mean(axis=axes, keepdims=True)
+    result: Array = centred / np.sqrt(variance + x.dtype.type(epsilon))
+    return result
+
+
+@dataclass(frozen=True)
+class LayerNorm(Op):
+    """``(x - mean) / sqrt(variance + epsilon) * scale + bias``, statistics over ``axis`` and all axes behind it.
+
+    Inputs ``x``, ``scale`` and, if present, ``bias``, which broadcast to ``x``.
+    """
+
+    kind: ClassVar[str] = "layer_norm"
+    onnx_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
+
+    axis: int = -1
+    epsilon: float = 1e-5
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a bias, not {len(inputs)} inputs")
+        x = inputs[0]
+        normal_axis(self.axis, len(x.shape))
+        for value in inputs[1:]:
+            require(broadcast([x, value]) == x, f"its parameter {value} does not broadcast to {x}")
+        return (x,)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return _FLOPS * outputs[0].elements
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, scale, *bias = (widen(array) for array in inputs)
+        axes = tuple(range(normal_axis(self.axis, x.ndim), x.ndim))
+        y = _normalised(x, axes, self.epsilon) * scale
+        return ((y + bias[0] if bias else y).astype(inputs[0].dtype, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        axis = normal_axis(int(node.attribute("axis", -1)), len(node.input_type(0).shape))
+        return cls(axis, float(node.attribute("epsilon", 1e-5))), node.data_inputs(3)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "LayerNormalization", {"axis": self.axis, "epsilon": self.epsilon}
+
+
+@dataclass(frozen=True)
+class RmsNorm(Op):
+    """``x / sqrt(mean(x * x) + epsilon) * scale``, the mean over ``axis`` and all axes behind it."""
+
+    kind: ClassVar[str] = "rms_norm"
+    onnx_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
+
+    axis: int = -1
+    epsilon: float = 1e-5
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) == 2, f"needs an input and a scale, not {len(inputs)} inputs")
+        x, scale = inputs
+        normal_axis(self.axis, len(x.shape))
+        require(broadcast([x, scale]) == x, f"its scale {scale} does not broadcast to {x}")
+        return (x,)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return 5 * outputs[0].elements
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, scale = widen(inputs[0]), widen(inputs[1])
+        axes = tuple(range(normal_axis(self.axis, x.ndim), x.ndim))
+        mean = (x * x).mean(axis=axes, keepdims=True)
+        y = x / np.sqrt(mean + x.dtype.type(self.epsilon)) * scale
+        return (y.astype(inputs[0].dtype, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        axis = normal_axis(int(node.attribute("axis", -1)), len(node.input_type(0).shape))
+        return cls(axis, float(node.attribute("epsilon", 1e-5))), node.data_inputs(2)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "RMSNormalization", {"axis": self.axis, "epsilon": self.epsilon}
+
+
+@dataclass(frozen=True)
+class InstanceNorm(Op):
+    """Each channel of each image of ``x [N, C, ...]`` by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
+
+    kind: ClassVar[str] = "instance_norm"
+    onnx_types: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
+
+    epsilon: float = 1e-5
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        return (_per_channel(inputs),)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return _FLOPS * outputs[0].elements
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x = widen(inputs[0])
+        y = _normalised(x, tuple(range(2, x.ndim)), self.epsilon)
+        return (_scaled(y, inputs),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(float(node.attribute("epsilon", 1e-5))), node.data_inputs(3)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "InstanceNormalization", {"epsilon": self.epsilon}
+
+
+@dataclass(frozen=True)
+class GroupNorm(Op):
+    """Each group of channels of each image by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
+
+    kind: ClassVar[str] = "group_norm"
+    onnx_types: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
+
+    groups: int
+    epsilon: float = 1e-5
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = _per_channel(inputs)
+        require(
+            self.groups > 0 and x.shape[1] % self.groups == 0,
+            f"{x.shape[1]} channels do not divide into {self.groups} groups",
+        )
+        return (x,)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return _FLOPS * outputs[0].elements
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x = widen(inputs[0])
+        grouped = x.reshape(x.shape[0], self.groups, -1)
+        return (_scaled(_normalised(grouped, (2,), self.epsilon).reshape(x.shape), inputs),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        """Below opset 21 scale and bias were one number for each group."""
+        groups = int(node.attribute("num_groups", 0))
+        if node.opset < 21 and groups != node.input_type(0).shape[1]:
+            raise NotCoveredError(f"GroupNormalization {node.name!r} scales groups; export it with operator set 21")
+        return cls(groups, float(node.attribute("epsilon", 1e-5))), node.data_inputs(3)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "GroupNormalization", {"num_groups": self.groups, "epsilon": self.epsilon}
+
+
+def _per_channel(inputs: Sequence[TensorType]) -> TensorType:
+    require(len(inputs) == 3, f"needs an input, a scale and a bias, not {len(inputs)} inputs")
+    x = inputs[0]
+    require(len(x.shape) > 2, f"its input {x} has no channels of several elements")
+    for value in inputs[1:]:
+        require(value.shape == (x.shape[1],), f"its parameter {value} does not have {x.shape[1]} values")
+    return x
+
+
+def _scaled(y: Array, inputs: Sequence[Array]) -> Array:
+    channels = (1, -1, *[1] * (y.ndim - 2))
+    scale, bias = (widen(array).reshape(channels) for array in inputs[1:])
+    result: Array = (y * scale + bias).astype(inputs[0].dtype, copy=False)
+    return result

@@ -1,0 +1,160 @@
+"""Between numbers and the small whole numbers that stand for them: ``number = scale * (whole - zero point)``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, as_float32, require
+from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.types import DType, TensorType
+
+#: What tensors are quantised to; others need the reference implementation.
+QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+
+
+@dataclass(frozen=True)
+class Quantize(Op):
+    """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale`` and, if present, ``zero point`` (else 0, uint8).
+
+    Scale and zero point are one number, or one for each place along ``axis``. Halves are rounded to even.
+    """
+
+    kind: ClassVar[str] = "quantize"
+    onnx_types: ClassVar[tuple[str, ...]] = ("QuantizeLinear",)
+
+    axis: int = 1
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
+        x = inputs[0]
+        check_parameters(x, inputs[1:], self.axis)
+        return (TensorType(x.shape, inputs[2].dtype if len(inputs) == 3 else DType.UINT8),)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return 4 * outputs[0].elements
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x = as_float32(inputs[0])
+        scale = along(as_float32(inputs[1]), self.axis, x.ndim)
+        zero = along(inputs[2], self.axis, x.ndim) if len(inputs) == 3 else np.zeros((), dtype=np.uint8)
+        return (quantised(x / scale, zero),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        dtype = node.input_type(2).dtype if node.has_input(2) else DType.UINT8
+        if dtype not in QUANTISED or node.attribute("block_size", 0) or node.attribute("precision", 0):
+            raise NotCoveredError(f"QuantizeLinear {node.name!r} makes {dtype}, or blocks")
+        if not node.has_input(2) and node.attribute("output_dtype", 0) not in (0, 2):
+            raise NotCoveredError(f"QuantizeLinear {node.name!r} says its element type by an attribute")
+        return cls(_axis(node)), node.data_inputs(3)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "QuantizeLinear", {"axis": self.axis}
+
+
+@dataclass(frozen=True)
+class Dequantize(Op):
+    """``scale * (x - zero point)``, of the scale's element type: inputs as those of :class:`Quantize`."""
+
+    kind: ClassVar[str] = "dequantize"
+    onnx_types: ClassVar[tuple[str, ...]] = ("DequantizeLinear",)
+
+    axis: int = 1
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
+        check_parameters(inputs[0], inputs[1:], self.axis)
+        return (TensorType(inputs[0].shape, inputs[1].dtype),)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return 2 * outputs[0].elements
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x = inputs[0].astype(np.int64)
+        if len(inputs) == 3:
+            x = x - along(inputs[2].astype(np.int64), self.axis, x.ndim)
+        y = x.astype(np.float32) * along(as_float32(inputs[1]), self.axis, x.ndim)
+        return (y.astype(inputs[1].dtype, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        dtype = node.input_type(0).dtype
+        if dtype not in (*QUANTISED, DType.INT32) or node.attribute("block_size", 0):
+            raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {dtype}, or blocks")
+        if node.attribute("output_dtype", 0):
+            raise NotCoveredError(f"DequantizeLinear {node.name!r} says its element type by an attribute")
+        return cls(_axis(node)), node.data_inputs(3)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "DequantizeLinear", {"axis": self.axis}
+
+
+@dataclass(frozen=True)
+class DynamicQuantize(Op):
+    """``x`` as uint8 over its own range (zero included): outputs the whole numbers, their scale and their zero point."""
+
+    kind: ClassVar[str] = "dynamic_quantize"
+    onnx_types: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) == 1, f"takes one input, not {len(inputs)}")
+        (x,) = inputs
+        return TensorType(x.shape, DType.UINT8), TensorType((), x.dtype), TensorType((), DType.UINT8)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return 6 * inputs[0].elements
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x = as_float32(inputs[0])
+        low, high = min(np.float32(0), x.min()), max(np.float32(0), x.max())
+        scale = np.float32(high - low) / np.float32(255)
+        scale = scale if scale else np.float32(1)
+        zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
+        return quantised(x / scale, zero), np.asarray(scale, dtype=inputs[0].dtype), np.asarray(zero)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(), node.inputs
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "DynamicQuantizeLinear", {}
+
+
+def quantised(x: Array, zero: Array) -> Array:
+    """``x`` in units of the scale, rounded, moved by the zero point and clipped to its element type."""
+    limits = np.iinfo(zero.dtype)
+    with np.errstate(invalid="ignore"):
+        whole: Array = np.clip(np.rint(x) + zero, limits.min, limits.max).astype(zero.dtype)
+    return whole
+
+
+def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int) -> None:
+    """Raise GraphError unless scale and zero point are one number each, or one for each place along ``axis``."""
+    for value in parameters:
+        if value.elements == 1 and len(value.shape) <= 1:
+            continue
+        place = normal_axis(axis, len(x.shape))
+        require(
+            value.shape == (x.shape[place],), f"its parameter {value} is not one for each place of axis {axis} of {x}"
+        )
+
+
+def along(parameter: Array, axis: int, rank: int) -> Array:
+    """A parameter of one number for each place along ``axis``, as it broadcasts."""
+    if parameter.size == 1:
+        return parameter.reshape(())
+    shape = [1] * rank
+    shape[axis] = -1
+    return parameter.reshape(shape)
+
+
+def _axis(node: OnnxNode) -> int:
+    """The axis of parameters that have one; else the default, so that equal ops are equal."""
+    rank = len(node.input_type(0).shape)
+    if node.input_type(1).elements == 1:
+        return 1
+    return normal_axis(int(node.attribute("axis", 1)), rank)

@@ -1,0 +1,240 @@
+"""Recurrent layers, each a composite of one product for all time steps and one small product for each: LSTM, GRU, RNN.
+
+Operands are ONNX's: ``x [T, N, I]``, ``weight [D, G * H, I]``, ``recurrence [D, G * H, H]``, then, where present, ``bias
+[D, 2 * G * H]`` and the initial states ``[D, N, H]``, for ``T`` steps, ``N`` sequences, ``D`` directions, ``G`` gates and
+``H`` hidden numbers. Outputs are all hidden states ``[T, D, N, H]``, the last hidden state ``[D, N, H]`` and, for the
+LSTM, the last cell state. With ``batch_first`` (ONNX ``layout`` 1) sequences are the first axis of all but the weights.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, as_float32, require
+from iossim.ir.types import TensorType
+
+_DIRECTIONS = ("forward", "reverse", "bidirectional")
+#: Inputs of a node by place, after x, weight and recurrence.
+_BIAS, _LENGTHS, _STATE, _CELL, _PEEPHOLES = 3, 4, 5, 6, 7
+#: Elementary operations of a gate for one hidden number: two sums, an activation of four, a product.
+_GATE_FLOPS = 7
+
+
+@dataclass(frozen=True)
+class Recurrent(Op):
+    """Base of the recurrent layers. ``operands`` says which optional operands there are, in ONNX's order."""
+
+    may_leave_out_outputs: ClassVar[bool] = True
+    gates: ClassVar[int]
+    states: ClassVar[int] = 1
+    activations: ClassVar[tuple[str, ...]]
+
+    hidden: int
+    direction: str = "forward"
+    batch_first: bool = False
+    operands: tuple[str, ...] = ()
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) == 3 + len(self.operands), f"needs {3 + len(self.operands)} inputs, not {len(inputs)}")
+        require(
+            self.direction in _DIRECTIONS, f"has no direction {self.direction!r}; known: {', '.join(_DIRECTIONS)}"
+        )
+        x, weight, recurrence = inputs[:3]
+        require(len(x.shape) == 3, f"its input {x} is no batch of sequences")
+        n, t = (x.shape[0], x.shape[1]) if self.batch_first else (x.shape[1], x.shape[0])
+        d, h = self.directions, self.hidden
+        require(h > 0, f"has {h} hidden numbers; it needs one at least")
+        wanted = {"weight": (d, self.gates * h, x.shape[2]), "recurrence": (d, self.gates * h, h)}
+        for name, value in (("weight", weight), ("recurrence", recurrence)):
+            require(value.shape == wanted[name], f"its {name} {value} does not have the shape {list(wanted[name])}")
+        state = (n, d, h) if self.batch_first else (d, n, h)
+        shapes = {"bias": (d, 2 * self.gates * h), "state": state, "cell": state, "peepholes": (d, 3 * h)}
+        for name, value in zip(self.operands, inputs[3:], strict=True):
+            require(value.shape == shapes.get(name), f"its {name} {value} does not have the shape {shapes.get(name)}")
+        every = (n, t, d, h) if self.batch_first else (t, d, n, h)
+        return tuple(TensorType(shape, x.dtype) for shape in (every, *[state] * self.states))
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.direction == "bidirectional" else 1
+
+    def steps(self, inputs: Sequence[TensorType]) -> int:
+        """How many time steps follow one another."""
+        return inputs[0].shape[1 if self.batch_first else 0]
+
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        rows = inputs[0].shape[0] * inputs[0].shape[1]
+        return rows * self.directions * self.gates * self.hidden * (inputs[0].shape[2] + self.hidden)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        gates = _GATE_FLOPS * self.gates * outputs[0].elements
+        return 2 * self.multiply_adds(inputs, outputs) + gates
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, weight, recurrence = (as_float32(array) for array in inputs[:3])
+        given = {name: as_float32(array) for name, array in zip(self.operands, inputs[3:], strict=True)}
+        x = x.transpose(1, 0, 2) if self.batch_first else x
+        steps, batch, _ = x.shape
+        every = np.empty((steps, self.directions, batch, self.hidden), dtype=np.float32)
+        last: list[list[Array]] = []
+        for direction in range(self.directions):
+            backwards = self.direction == "reverse" or direction == 1
+            bias = given.get("bias", np.zeros((self.directions, 2 * self.gates * self.hidden), np.float32))[direction]
+            states = [self._initial(given, name, direction, batch) for name in ("state", "cell")[: self.states]]
+            peepholes = given["peepholes"][direction] if "peepholes" in given else None
+            cut = self.gates * self.hidden
+            for step in reversed(range(steps)) if backwards else range(steps):
+                projected = x[step] @ weight[direction].T + bias[:cut]
+                states = self._step(projected, recurrence[direction], bias[cut:], states, peepholes)
+                every[step, direction] = states[0]
+            last.append(states)
+        finals = [np.stack([states[which] for states in last]) for which in range(self.states)]
+        if self.batch_first:
+            every = every.transpose(2, 0, 1, 3)
+            finals = [final.transpose(1, 0, 2) for final in finals]
+        return tuple(array.astype(inputs[0].dtype, copy=False) for array in (every, *finals))
+
+    def _initial(self, given: dict[str, Array], name: str, direction: int, batch: int) -> Array:
+        if name not in given:
+            return np.zeros((batch, self.hidden), dtype=np.float32)
+        return given[name][:, direction] if self.batch_first else given[name][direction]
+
+    @abstractmethod
+    def _step(
+        self, projected: Array, recurrence: Array, bias: Array, states: list[Array], peepholes: Array | None
+    ) -> list[Array]:
+        """The states after a step: ``projected [N, G * H]`` is the input's share, ``bias`` that of the recurrence."""
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        direction = str(node.attribute("direction", "forward"))
+        usual = list(cls.activations) * (2 if direction == "bidirectional" else 1)
+        given = [_text(each) for each in node.attribute("activations", usual)]
+        refused = [
+            "activations of its own" if [each.lower() for each in given] != [each.lower() for each in usual] else "",
+            "a clip" if node.attribute("clip") else "",
+            "coupled gates" if node.attribute("input_forget", 0) else "",
+            "activation parameters" if node.attribute("activation_alpha") else "",
+        ]
+        if node.has_input(_LENGTHS):
+            x = node.input_type(0).shape
+            steps = x[1] if node.attribute("layout", 0) else x[0]
+            known = node.inputs[_LENGTHS] in node.constants
+            same = known and bool((node.constant(_LENGTHS, "sequence lengths") == steps).all())
+            refused.append("" if same else "sequences of several lengths")
+        if any(refused):
+            raise NotCoveredError(f"{node.op_type} {node.name!r} has {', '.join(filter(None, refused))}")
+        names = {_BIAS: "bias", _STATE: "state", _CELL: "cell", _PEEPHOLES: "peepholes"}
+        present = [place for place in names if node.has_input(place)]
+        op = cls(
+            int(node.attribute("hidden_size", node.input_type(2).shape[-1])),
+            direction,
+            bool(node.attribute("layout", 0)),
+            tuple(names[place] for place in present),
+            **cls._more(node),
+        )
+        return op, (*node.inputs[:3], *(node.inputs[place] for place in present))
+
+    @classmethod
+    def _more(cls, node: OnnxNode) -> dict[str, Any]:
+        """Attributes of one kind alone."""
+        return {}
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        layout = {"layout": 1} if self.batch_first else {}
+        return self.onnx_types[0], {"hidden_size": self.hidden, "direction": self.direction, **layout}
+
+    def onnx_operands(self, inputs: Sequence[str]) -> list[str]:
+        """The inputs of the ONNX node, with gaps for operands that are not there."""
+        places = {"bias": _BIAS, "state": _STATE, "cell": _CELL, "peepholes": _PEEPHOLES}
+        operands = list(inputs[:3])
+        for name, value in zip(self.operands, inputs[3:], strict=True):
+            operands += [""] * (places[name] + 1 - len(operands))
+            operands[places[name]] = value
+        return operands
+
+
+@dataclass(frozen=True)
+class Lstm(Recurrent):
+    """Long short-term memory; gates input, output, forget, cell."""
+
+    kind: ClassVar[str] = "lstm"
+    onnx_types: ClassVar[tuple[str, ...]] = ("LSTM",)
+    gates: ClassVar[int] = 4
+    states: ClassVar[int] = 2
+    activations: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh", "Tanh")
+
+    def _step(
+        self, projected: Array, recurrence: Array, bias: Array, states: list[Array], peepholes: Array | None
+    ) -> list[Array]:
+        hidden, cell = states
+        i, o, f, c = np.split(projected + hidden @ recurrence.T + bias, 4, axis=1)
+        p_i, p_o, p_f = np.split(peepholes, 3) if peepholes is not None else (0.0, 0.0, 0.0)
+        cell_now = _sigmoid(f + p_f * cell) * cell + _sigmoid(i + p_i * cell) * np.tanh(c)
+        return [_sigmoid(o + p_o * cell_now) * np.tanh(cell_now), cell_now]
+
+
+@dataclass(frozen=True)
+class Gru(Recurrent):
+    """Gated recurrent unit; gates update, reset, hidden.
+
+    With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate weighs the recurrent product, else the state before it.
+    """
+
+    kind: ClassVar[str] = "gru"
+    onnx_types: ClassVar[tuple[str, ...]] = ("GRU",)
+    gates: ClassVar[int] = 3
+    activations: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh")
+
+    reset_after: bool = False
+
+    @classmethod
+    def _more(cls, node: OnnxNode) -> dict[str, Any]:
+        return {"reset_after": bool(node.attribute("linear_before_reset", 0))}
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        op_type, attributes = super().to_onnx()
+        return op_type, {**attributes, "linear_before_reset": int(self.reset_after)}
+
+    def _step(
+        self, projected: Array, recurrence: Array, bias: Array, states: list[Array], peepholes: Array | None
+    ) -> list[Array]:
+        (hidden,) = states
+        cut = 2 * self.hidden
+        gates = projected[:, :cut] + hidden @ recurrence[:cut].T + bias[:cut]
+        update, reset = np.split(_sigmoid(gates), 2, axis=1)
+        if self.reset_after:
+            new = np.tanh(projected[:, cut:] + reset * (hidden @ recurrence[cut:].T + bias[cut:]))
+        else:
+            new = np.tanh(projected[:, cut:] + (reset * hidden) @ recurrence[cut:].T + bias[cut:])
+        return [(1 - update) * new + update * hidden]
+
+
+@dataclass(frozen=True)
+class Rnn(Recurrent):
+    """The plain recurrent layer: ``tanh`` of the sum of both products."""
+
+    kind: ClassVar[str] = "rnn"
+    onnx_types: ClassVar[tuple[str, ...]] = ("RNN",)
+    gates: ClassVar[int] = 1
+    activations: ClassVar[tuple[str, ...]] = ("Tanh",)
+
+    def _step(
+        self, projected: Array, recurrence: Array, bias: Array, states: list[Array], peepholes: Array | None
+    ) -> list[Array]:
+        return [np.tanh(projected + states[0] @ recurrence.T + bias)]
+
+
+def _sigmoid(x: Array) -> Array:
+    small = np.exp(-np.abs(x))
+    result: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+    return result
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

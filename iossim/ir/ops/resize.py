@@ -1,0 +1,122 @@
+"""Resampling of images: ONNX Resize and Upsample, whose page of cases the reference implementation computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from iossim.ir.onnx_node import compute_standard
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
+from iossim.ir.ops.broadcasting import one_input, widen
+from iossim.ir.types import DType, TensorType
+
+#: The operator set whose words are used.
+_OPSET = 19
+
+
+@dataclass(frozen=True)
+class Resize(Op):
+    """The input resampled by ``scales``, or to ``sizes`` if they are given: one number for each axis.
+
+    ``mode`` is ``nearest``, ``linear`` or ``cubic``; ``coordinates`` says which place of the input an output stands for,
+    ``rounding`` which neighbour is nearest, as ONNX names them. Counted as a multiply-add for each neighbour that an output
+    weighs.
+    """
+
+    kind: ClassVar[str] = "resize"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Resize", "Upsample")
+
+    scales: tuple[float, ...] = ()
+    sizes: tuple[int, ...] = ()
+    mode: str = "nearest"
+    coordinates: str = "half_pixel"
+    rounding: str = "round_prefer_floor"
+    cubic: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        given = self.sizes or self.scales
+        require(len(given) == len(x.shape), f"its input {x} does not have {len(given)} dimensions")
+        require(all(factor > 0 for factor in given), "needs positive scales or sizes")
+        if self.sizes:
+            return (TensorType(self.sizes, x.dtype),)
+        shape = tuple(math.floor(size * scale) for size, scale in zip(x.shape, self.scales, strict=True))
+        return (TensorType(shape, x.dtype),)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        resized = sum(now != then for now, then in zip(outputs[0].shape, inputs[0].shape, strict=True))
+        neighbours = {"linear": 2, "cubic": 4}.get(self.mode, 0) ** resized
+        return 2 * neighbours * outputs[0].elements if self.mode != "nearest" else 0
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        (x,) = inputs
+        scales = None if self.sizes else np.array(self.scales, dtype=np.float32)
+        sizes = np.array(self.sizes, dtype=np.int64) if self.sizes else None
+        operands = [widen(x), None, scales] if sizes is None else [widen(x), None, None, sizes]
+        (y,) = compute_standard("Resize", _OPSET, operands, self._attributes())
+        return (y.astype(x.dtype, copy=False),)
+
+    def _attributes(self) -> dict[str, Any]:
+        return {
+            "mode": self.mode,
+            "coordinate_transformation_mode": self.coordinates,
+            "nearest_mode": self.rounding,
+            "cubic_coeff_a": self.cubic,
+            "exclude_outside": int(self.exclude_outside),
+            "antialias": int(self.antialias),
+        }
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        """Below opset 11 (and for Upsample) an output stands for its index divided by the scale, rounded down."""
+        coordinates = str(node.attribute("coordinate_transformation_mode", "half_pixel"))
+        if coordinates == "tf_crop_and_resize" or node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise NotCoveredError(f"Resize {node.name!r} crops or keeps an aspect ratio")
+        if node.input_type(0).dtype not in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64):
+            raise NotCoveredError(f"Resize {node.name!r} resamples {node.input_type(0).dtype}")
+        rank = len(node.input_type(0).shape)
+        axes = [axis % rank for axis in node.attribute("axes", range(rank))]
+        if node.opset < 11:
+            listed = node.attribute("scales") if node.opset < 9 else node.constant(1, "scales").tolist()
+            return cls(
+                tuple(map(float, listed)),
+                (),
+                str(node.attribute("mode", "nearest")),
+                "asymmetric",
+                "floor",
+            ), node.data_inputs(1)
+        scales: tuple[float, ...] = ()
+        sizes: tuple[int, ...] = ()
+        if node.has_input(3) and node.input_type(3).elements:
+            whole = list(node.input_type(0).shape)
+            for axis, size in zip(axes, node.constant(3, "sizes"), strict=True):
+                whole[axis] = int(size)
+            sizes = tuple(whole)
+        else:
+            factors = [1.0] * rank
+            for axis, scale in zip(axes, node.constant(2, "scales"), strict=True):
+                factors[axis] = float(scale)
+            scales = tuple(factors)
+        op = cls(
+            scales,
+            sizes,
+            str(node.attribute("mode", "nearest")),
+            coordinates,
+            str(node.attribute("nearest_mode", "round_prefer_floor")),
+            float(node.attribute("cubic_coeff_a", -0.75)),
+            bool(node.attribute("exclude_outside", 0)),
+            bool(node.attribute("antialias", 0)),
+        )
+        return op, node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        given: dict[str, Any] = (
+            {"sizes": list(self.sizes)} if self.sizes else {"scales": np.array(self.scales, dtype=np.float32)}
+        )
+        return "Resize", {**given, **self._attributes()}
