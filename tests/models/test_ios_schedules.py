@@ -9,14 +9,19 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import make_schedule, make_stage, random_schedule
+from random_networks import make_schedule, make_stage, random_inputs, random_schedule
 
 from iossim import api
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.errors import IossimError, OptionError, ScheduleError
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.constants import ArrayConstant
+from iossim.ir.graph import Graph
+from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.pool import AveragePool
@@ -148,6 +153,35 @@ def test_what_is_written_is_read_as_the_same_network_and_schedule(seed: int, ord
     # And without the original, as one that is merged differently but computes the same.
     alone = network_of_file(file, NOWHERE)
     assert ios_file(schedule_of_file(file, NOWHERE, alone), alone).text() == file.text()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_undone_without_the_original_it_computes_the_same(seed: int) -> None:
+    """With the merged convolution's weights cut into its parts, kernels as large as the merged one and all."""
+    network = random_exportable(seed)
+    schedule = random_schedule(network, seed)
+    file = ios_file(schedule, network)
+    alone = network_of_file(file, NOWHERE)
+    weights = {name: constant.load() for name, constant in network.graph.constants.items()}
+    for stage in schedule.stages:
+        if stage.strategy == "merge":
+            merged = merged_convolution(network, [network.unit_index[name] for name in stage.units])
+            parts = [(weights[f"{name}.conv.weight"], weights[f"{name}.conv.bias"]) for name in stage.units]
+            whole, bias = merged.stack([part[0] for part in parts], [part[1] for part in parts])
+            assert bias is not None
+            begin = 0
+            for name in stage.units:
+                end = begin + alone.graph.types[f"{name}.conv.weight"].shape[0]
+                weights[f"{name}.conv.weight"] = whole[begin:end]
+                weights[f"{name}.conv.bias"] = bias[begin:end]
+                begin = end
+    graph = alone.graph
+    constants = {name: ArrayConstant(weights[name]) for name in graph.constants}
+    same = Graph.create({name: graph.types[name] for name in graph.inputs}, graph.outputs, graph.nodes, constants)
+    image = random_inputs(network, seed)["image"]
+    (expected,) = evaluate_graph(network.graph, {"image": image}).values()
+    (found,) = evaluate_graph(same, {"image": image}).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
 def test_names_of_files() -> None:
