@@ -18,14 +18,14 @@ What an entry point must name, by its group:
 
 What iossim has itself by that name wins. Nothing is imported before it is asked for, and what cannot be imported or does
 not do what its group asks stands in nobody's way: it is one line that names it, where it is asked for and in
-``iossim doctor``; a list of all leaves it out and warns.
+``iossim doctor``; the list of devices, which reads them all, leaves it out and warns.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -91,17 +91,6 @@ def plugins(group: str) -> dict[str, Plugin]:
 def plugin(group: str, name: str) -> Plugin | None:
     """The plugin of that name, None where there is none."""
     return plugins(group).get(name)
-
-
-def working(group: str, use: Callable[[Plugin], Any]) -> Iterator[tuple[str, Any]]:
-    """Names and what ``use`` makes of the plugins of a group; a broken one is left out with a warning."""
-    for name, each in sorted(plugins(group).items()):
-        try:
-            made = use(each)
-        except IossimError as error:
-            warn_once(str(error))
-        else:
-            yield name, made
 
 
 def states() -> list[tuple[Plugin, str]]:
