@@ -112,8 +112,8 @@ def test_validate_says_each_problem(folder: Path, tmp_path: Path, capsys: pytest
     data["datasheet"]["l2_bytes"]["value"] = 4096
     path.write_text(yaml.safe_dump(data))
     assert "was it given in KiB?" in main_fails(capsys, f"devices validate {path}")
-    assert printed_json(capsys, ["devices", "validate", "--json", *shipped_names()]) == [
-        {"profile": name, "problems": []} for name in shipped_names()
+    assert printed_json(capsys, "devices validate --json t4 l4") == [
+        {"profile": name, "problems": []} for name in ("t4", "l4")
     ]
 
 

@@ -139,7 +139,7 @@ def random_exportable(seed: int) -> Network:
     return b.network([x])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(SEEDS, SEEDS)
 def test_what_is_written_is_read_as_the_same_network_and_schedule(seed: int, order: int) -> None:
     network = random_exportable(seed)
@@ -321,21 +321,20 @@ def test_whatever_is_replaced_is_one_line_or_prices(small: tuple[Network, Schedu
     path, outcomes = tmp_path / "bad.json", {"priced": 0, "refused": 0}
     prices = api.cost_model("simulator", "t4")
     for number, (*parents, key) in enumerate(places(document)):
-        for value in (HOSTILE[number % len(HOSTILE)], HOSTILE[(number + 5) % len(HOSTILE)]):
-            changed = deepcopy(document)
-            holder = changed
-            for parent in parents:
-                holder = holder[parent]
-            holder[key] = value
-            path.write_text(json.dumps(changed))
-            outcome = "priced"
-            try:
-                read = load(path)
-                api.simulate(schedule_of_file(read_ios_file(path), path, read), network=read, cost_model=prices)
-            except IossimError as error:
-                outcome = "refused" if "\n" not in str(error) else "several lines"
-            outcomes[outcome] += 1
-    assert outcomes["refused"] > 300
+        changed = deepcopy(document)
+        holder = changed
+        for parent in parents:
+            holder = holder[parent]
+        holder[key] = HOSTILE[number % len(HOSTILE)]
+        path.write_text(json.dumps(changed))
+        outcome = "priced"
+        try:
+            read = load(path)
+            api.simulate(schedule_of_file(read_ios_file(path), path, read), network=read, cost_model=prices)
+        except IossimError as error:
+            outcome = "refused" if "\n" not in str(error) else "several lines"
+        outcomes[outcome] += 1
+    assert outcomes["refused"] > 200
     assert outcomes["priced"] > 0
 
 
