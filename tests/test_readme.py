@@ -35,6 +35,14 @@ def command_lines() -> list[list[str]]:
     return list(found.values())
 
 
+def measuring_lines() -> list[list[str]]:
+    """The commands of the section on hardware, which measure this machine."""
+    lines = command_lines()
+    begin = next(index for index, line in enumerate(lines) if line[0] == "profile")
+    end = next(index for index, line in enumerate(lines) if line[0] == "bench")
+    return lines[begin : end + 1]
+
+
 def test_readme_shows_both() -> None:
     assert python_blocks()
     assert ["compare", "inception_v3", "--device", "v100-sxm2"] in command_lines()
@@ -68,9 +76,34 @@ def test_command_lines_run(
     monkeypatch.chdir(tmp_path)
     Path("ops.csv").write_text("batch,in_channels,out_channels,kernel,in_size,stride,padding\n1,64,64,3,56,1,1\n")
     for arguments in command_lines():
-        # Files of the reader's, and what has slower tests of its own.
+        # Files of the reader's, what has slower tests of its own, and what measures.
         if arguments[0] in ("calibrate", "validate") or any(
             "model.onnx" in argument or argument.isupper() for argument in arguments
         ):
             continue
+        if arguments in measuring_lines():
+            continue
+        assert main(arguments) == 0, f"iossim {shlex.join(arguments)}: {capsys.readouterr().err}"
+
+
+@pytest.mark.slow
+def test_measuring_commands_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Profile, calibrate, search, run and compare on this very machine; whatever it measures."""
+    pytest.importorskip("onnxruntime", reason="the backend of the section")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+    assert [line[0] for line in measuring_lines()] == [
+        "profile", "measurements", "calibrate", "optimize", "run", "bench"
+    ]  # fmt: skip
+    # Fewer rounds and measurements than a reader would take; of an option given twice the last counts.
+    shorter = {
+        "profile": ["--rounds", "3", "--pairs", "5", "--stages", "10"],
+        "optimize": ["--budget", "60"],
+        "run": ["--rounds", "3"],
+        "bench": ["--rounds", "3", "--budget", "60"],
+    }
+    for line in measuring_lines():
+        arguments = [*line, *shorter.get(line[0], [])]
         assert main(arguments) == 0, f"iossim {shlex.join(arguments)}: {capsys.readouterr().err}"

@@ -210,7 +210,7 @@ def _print(found: Calibration, profile: DeviceProfile) -> None:
     console = Console()
     provenance = profile.provenance
     if provenance.held_out:
-        console.print(error_table("Held-out shapes: errors of the GPU time", provenance.held_out))
+        console.print(error_table("Held-out shapes: errors of the time on the device", provenance.held_out))
     if provenance.cross_validated:
         console.print()
         console.print(error_table("The other shapes, cross-validated", provenance.cross_validated))
