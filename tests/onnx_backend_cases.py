@@ -2,7 +2,7 @@
 
     python tests/onnx_backend_cases.py [KIND...] [--failures]
 
-prints a table for the kinds ``node`` (generated), ``simple``, ``real``, ``pytorch-converted`` and ``pytorch-operator``.
+prints a table for the kinds ``node`` (generated), ``frozen`` (the same with parameters as weights), ``simple``, ``real``, ``pytorch-converted`` and ``pytorch-operator``.
 A case passes if the plan of its sequential schedule, in place and in one arena, makes the outputs that ONNX expects,
 within ONNX's own tolerances; a model that folds away at import passes by its constants.
 """
@@ -15,8 +15,8 @@ import sys
 import tempfile
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import numpy_helper
+from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import execute
 from iossim.cost.random import RandomCostModel
@@ -34,13 +35,16 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.op import Array
 from iossim.models.load import network_of
+from iossim.models.onnx_export import export_graph
 from iossim.models.onnx_import import import_onnx
 from iossim.passes.blocks import cut_blocks
 from iossim.passes.pipeline import canonicalise
 from iossim.scheduling.options import SearchOptions
 from iossim.scheduling.scheduler import schedule
 
-KINDS = ("node", "simple", "real", "pytorch-converted", "pytorch-operator")
+FROZEN = "frozen"
+NOT_IMPORTED, NOT_RUN = "not imported", "run by ONNX Runtime neither as it is nor exported"
+KINDS = ("node", FROZEN, "simple", "real", "pytorch-converted", "pytorch-operator")
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 #: What the message of a refusal becomes in the table: the first pattern that it matches.
@@ -156,6 +160,30 @@ def _parsed(path: Path, kind: onnx.TypeProto) -> Any:
             return numpy_helper.to_array(onnx.TensorProto.FromString(data))
 
 
+def frozen(case: Case) -> Case:
+    """The case with the inputs that say shapes, axes, counts and scales as weights, as exporters write them.
+
+    These are all but the first that are whole numbers, or a single number, or a list; generated cases give them at run time.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    ((given, expected),) = case.data
+    kept: list[Any] = []
+    names: set[str] = set()
+    for value, item in zip(model.graph.input, given, strict=False):
+        array = numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item
+        is_parameter = isinstance(array, np.ndarray) and (array.ndim < 2 or array.dtype.kind in "iu")
+        if not kept or not is_parameter or array.dtype.kind not in "iufb":
+            kept.append(item)
+        else:
+            model.graph.initializer.append(numpy_helper.from_array(array, value.name))
+            names.add(value.name)
+    inputs = [value for value in model.graph.input if value.name not in names]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    return replace(case, model=model, path=None, data=((tuple(kept), expected),))
+
+
 def run_case(case: Case, folder: Path) -> Outcome:
     """Import, plan and execute a case; ``folder`` is where its model is written if it lies nowhere."""
     path = case.path
@@ -179,6 +207,49 @@ def run_case(case: Case, folder: Path) -> Outcome:
             case.name, "TRACEBACK", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", foreign
         )
     return Outcome(case.name, "", "", foreign)
+
+
+def round_trip(case: Case, folder: Path) -> Outcome:
+    """Import and export a case; what ONNX Runtime makes of the export must be what ONNX expects.
+
+    A case that cannot be imported, or that ONNX Runtime runs neither as it is nor exported, is no round trip.
+    """
+    path = case.path
+    if path is None:
+        path = folder / "model.onnx"
+        path.write_bytes(case.model.SerializeToString())
+    ((given, expected), *_) = case.data
+    feeds, shapes = _feeds(case.model, given)
+    try:
+        graph = canonicalise(import_onnx(path, shapes=shapes))
+    except IossimError as error:
+        return Outcome(case.name, NOT_IMPORTED, str(error))
+    read = {name: np.asarray(feeds[name]) for name in graph.inputs}
+    own = _run(path, {name: np.asarray(array) for name, array in feeds.items()})
+    try:
+        model = export_graph(graph)
+    except IossimError as error:
+        return Outcome(case.name, "not exported", str(error))
+    made = _run(model, read)
+    if isinstance(made, str):
+        return Outcome(case.name, NOT_RUN if isinstance(own, str) else "export is not run", made)
+    try:
+        _compare(made, expected, case)
+    except AssertionError as error:
+        # Where ONNX Runtime makes the same of the case itself, it is not the export that differs.
+        same = not isinstance(own, str) and all(
+            np.array_equal(one, other, equal_nan=True) for one, other in zip(own, made, strict=True)
+        )
+        return Outcome(case.name, "" if same else "other outputs than expected", " ".join(str(error).split())[:200])
+    return Outcome(case.name, "", "")
+
+
+def _run(model: Path | onnx.ModelProto, feeds: dict[str, Array]) -> list[Array] | str:
+    """What ONNX Runtime makes of a model, or why it does not run it."""
+    try:
+        return run_onnxruntime(str(model) if isinstance(model, Path) else model, feeds)
+    except Exception as error:  # its exceptions have no base class of their own
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _feeds(model: onnx.ModelProto, given: tuple[Any, ...]) -> tuple[dict[str, Array], dict[str, tuple[int, ...]]]:
@@ -228,9 +299,11 @@ def _compare(outputs: list[Array], expected: tuple[Any, ...], case: Case) -> Non
         Runner.assert_similar_outputs(wanted, outputs, case.relative, case.absolute)
 
 
-def run_kind(kind: str) -> list[Outcome]:
+def run_kind(kind: str, run: Callable[[Case, Path], Outcome] = run_case) -> list[Outcome]:
+    """All cases of a kind; ``frozen`` are the generated ones with their parameters as weights."""
+    cases = [frozen(case) for case in load_cases("node")] if kind == FROZEN else load_cases(kind)
     with tempfile.TemporaryDirectory() as folder:
-        return [run_case(case, Path(folder)) for case in load_cases(kind)]
+        return [run(case, Path(folder)) for case in cases]
 
 
 def table(kind: str, outcomes: list[Outcome]) -> Iterator[str]:
@@ -246,9 +319,10 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", default=KINDS)
     parser.add_argument("--failures", action="store_true", help="each case that does not pass, and the foreign ops")
+    parser.add_argument("--round-trip", action="store_true", help="import and export, run by ONNX Runtime")
     options = parser.parse_args(arguments)
     for kind in options.kinds:
-        outcomes = run_kind(kind)
+        outcomes = run_kind(kind, round_trip if options.round_trip else run_case)
         print("\n".join(table(kind, outcomes)))
         if options.failures:
             by_reason: defaultdict[str, list[Outcome]] = defaultdict(list)

@@ -63,6 +63,8 @@ def spell(
     if isinstance(op, PRelu) and op.per_channel:
         return _prelu_per_channel(op, name, inputs, outputs, x, opset, names)
     op_type, given = op.to_onnx()
+    if op_type == "Sum" and len(inputs) == 2:
+        op_type = "Add"  # which takes whole numbers too
     if not _exists(op_type, opset):
         raise ModelError(f"op {name!r}: operator set {opset} has no {op_type}; write a later one")
     schema = onnx.defs.get_schema(op_type, opset)
@@ -82,8 +84,7 @@ def spell(
             operands += [""] * (slot + 1 - len(operands))
             operands[slot] = names.fresh(f"{name}.{parameter}")
             tensors.append(numpy_helper.from_array(_array(value, x), operands[slot]))
-        elif np.any(np.asarray(value) != (1 if isinstance(value, list) else 0)):
-            # Zero, or ones, is what the operator did before it had the parameter.
+        elif not _is_nothing(value):
             raise ModelError(
                 f"op {name!r}: {op_type} of operator set {opset} has no {parameter!r}; write a later operator set"
             )
@@ -98,7 +99,7 @@ def fitting_opset(ops: Iterable[Op]) -> int:
     wanted = OPSET
     for op in ops:
         if not isinstance(op, Foreign):
-            wanted = max(wanted, _first_opset(op.to_onnx()[0]))
+            wanted = max(wanted, _first_opset(op))
         elif not _domain(op) and not _means_the_same(op, OPSET):
             return op.version
     return wanted
@@ -120,9 +121,21 @@ def _exists(op_type: str, opset: int) -> bool:
 
 
 @cache
-def _first_opset(op_type: str) -> int:
-    """The operator set that an operator was added with."""
-    return next(opset for opset in range(1, onnx.defs.onnx_opset_version() + 1) if _exists(op_type, opset))
+def _first_opset(op: Op) -> int:
+    """The first operator set from :data:`OPSET` on that has all that an op says; OPSET if none has."""
+    op_type, given = op.to_onnx()
+    for opset in range(OPSET, onnx.defs.onnx_opset_version() + 1):
+        if _exists(op_type, opset):
+            schema = onnx.defs.get_schema(op_type, opset)
+            known = {*schema.attributes, *(slot.name for slot in schema.inputs)}
+            if all(known.intersection(names.split("|")) or _is_nothing(value) for names, value in given.items()):
+                return opset
+    return OPSET
+
+
+def _is_nothing(value: Any) -> bool:
+    """Whether a parameter says what the operator did before it had it: zero, or ones."""
+    return not np.any(np.asarray(value) != (1 if isinstance(value, list) else 0))
 
 
 def imported_domains(ops: Iterable[Op]) -> dict[str, int]:

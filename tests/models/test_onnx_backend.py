@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from onnx_backend_cases import Outcome, load_cases, load_node_cases, node_modules, run_case, run_kind
+from onnx_backend_cases import (
+    NOT_IMPORTED,
+    NOT_RUN,
+    Case,
+    Outcome,
+    frozen,
+    load_node_cases,
+    node_modules,
+    round_trip,
+    run_case,
+    run_kind,
+)
 
-#: Cases of each kind, and how many of them pass.
-COUNTS = {"node": (1884, 1578), "simple": (23, 7), "pytorch-converted": (82, 82), "pytorch-operator": (35, 35)}
+#: Cases of each kind, how many of them pass, and how many go through import and export to ONNX Runtime.
+COUNTS = {
+    "node": (1884, 1580, 1350),
+    "frozen": (1884, 1689, 1416),
+    "simple": (23, 7, 7),
+    "pytorch-converted": (82, 82, 82),
+    "pytorch-operator": (35, 35, 35),
+}
+#: Why a case need not pass a round trip.
+NO_ROUND_TRIP = (NOT_IMPORTED, NOT_RUN)
 #: Whoever installs another onnx has other cases.
 ONNX = "1.23"
-
-
-@cache
-def outcomes(kind: str) -> list[Outcome]:
-    return run_kind(kind)
 
 
 def check_refusals(found: list[Outcome]) -> None:
@@ -27,27 +41,40 @@ def check_refusals(found: list[Outcome]) -> None:
         assert outcome.reason not in ("TRACEBACK", "refused otherwise"), (outcome.case, outcome.detail)
 
 
-def test_a_sample_of_the_generated_cases(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def sample() -> list[Case]:
     drawn = random.Random(0)
     cases = drawn.sample(load_node_cases(drawn.sample(node_modules(), 30)), 100)
-    found = [run_case(case, tmp_path) for case in cases]
+    return [*cases[:50], *map(frozen, cases[50:])]
+
+
+def test_a_sample_of_the_generated_cases(sample: list[Case], tmp_path: Path) -> None:
+    found = [run_case(case, tmp_path) for case in sample]
     check_refusals(found)
     assert sum(not outcome.reason for outcome in found) >= 80, Counter(outcome.reason for outcome in found)
 
 
+def test_round_trips_of_a_sample(sample: list[Case], tmp_path: Path) -> None:
+    found = [round_trip(case, tmp_path) for case in sample]
+    assert [outcome for outcome in found if outcome.reason not in ("", *NO_ROUND_TRIP)] == []
+    assert sum(not outcome.reason for outcome in found) >= 60, Counter(outcome.reason for outcome in found)
+
+
 @pytest.mark.parametrize("kind", ["pytorch-converted", "pytorch-operator"])
 def test_models_of_pytorch(kind: str) -> None:
-    found = outcomes(kind)
-    assert [outcome for outcome in found if outcome.reason] == []
-    assert len(found) >= COUNTS[kind][0]
+    for run in (run_case, round_trip):
+        found = run_kind(kind, run)
+        assert [outcome for outcome in found if outcome.reason] == []
+        assert len(found) >= COUNTS[kind][0]
+    assert not any(outcome.foreign for outcome in found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["node", "simple"])
+@pytest.mark.parametrize("kind", ["node", "frozen", "simple"])
 def test_as_many_cases_pass_as_did(kind: str) -> None:
     import onnx
 
-    found = outcomes(kind)
+    found = run_kind(kind)
     check_refusals(found)
     passed = sum(not outcome.reason for outcome in found)
     print(f"{kind}: {passed} of {len(found)} pass")
@@ -57,7 +84,18 @@ def test_as_many_cases_pass_as_did(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_whole_networks(tmp_path: Path) -> None:
-    found = [run_case(case, tmp_path) for case in load_cases("real")]
+@pytest.mark.parametrize("kind", ["frozen", "simple"])
+def test_as_many_round_trips_as_did(kind: str) -> None:
+    found = run_kind(kind, round_trip)
+    assert [outcome for outcome in found if outcome.reason not in ("", *NO_ROUND_TRIP)] == []
+    passed = sum(not outcome.reason for outcome in found)
+    print(f"{kind}: {passed} of {len(found)} round trips")
+    assert passed >= COUNTS[kind][2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [run_case, round_trip])
+def test_whole_networks(run: Callable[[Case, Path], Outcome]) -> None:
+    found = run_kind("real", run)
     assert [outcome for outcome in found if outcome.reason] == []
     assert len(found) == 9
