@@ -33,7 +33,7 @@ MISTAKES: list[tuple[str, Sequence[str]]] = [
     ("search-space ios_sample --stages x", ["'x'", "general, paper"]),
     ("compare ios_sample --device t4 --units fuse", ["'fuse'", "did you mean 'fused'?", "none"]),
     ("compare ios_sample --device t4 --cost-model simulater", ["'simulater'", "did you mean 'simulator'?", "table"]),
-    ("compare ios_sample --device t4 --cost-model simulator:7", ["simulator:7", "no argument"]),
+    ("compare ios_sample --device t4 --cost-model simulator:7", ["simulator:7", "no such argument"]),
     ("compare ios_sample --cost-model random:x", ["random:x", "whole number"]),
     ("compare ios_sample --cost-model random:-1", ["random:-1", "whole number"]),
     ("compare ios_sample --cost-model table", ["table", "--cost-model table:PRICES.json"]),
