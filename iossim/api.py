@@ -16,6 +16,7 @@ import numpy as np
 from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel, MeasuringCostModel
+from iossim.cost.perturbed import PerturbedCostModel
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import DeviceError, OptionError, did_you_mean
@@ -258,9 +259,9 @@ def estimating_model(
             f"{own!r} has no profile to estimate its stages with; run 'iossim profile' and 'iossim calibrate', or give "
             "--device PROFILE.yaml"
         ) from None
-    # What measures keeps values in place.
-    engine = Engine.named(truth.identity.engine)
-    return create_cost_model("simulator:in-place", profile, Precision.named(precision), engine)
+    # Backends keep values in place; the stand-in for one is the simulator, which does as the published engine.
+    spec = "simulator" if isinstance(truth, PerturbedCostModel) else "simulator:in-place"
+    return create_cost_model(spec, profile, Precision.named(precision), Engine.named(truth.identity.engine))
 
 
 def simulate(

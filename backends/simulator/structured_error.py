@@ -34,12 +34,12 @@ class _StructuredError(SimulatorCostModel):
     def __init__(self, profile: DeviceProfile, precision: Precision, engine: Engine, seed: int) -> None:
         super().__init__(profile, precision, engine)
         self._seed = seed
-        self._off: dict[str, UnitPrice] = {}
+        self._off: dict[tuple[str, str], UnitPrice] = {}
 
-    def _unit(self, network: Network, unit: int, signature: str) -> UnitPrice:
-        if signature not in self._off:
-            self._off[signature] = self._perturbed(super()._unit(network, unit, signature), signature)
-        return self._off[signature]
+    def _unit(self, network: Network, unit: int, key: tuple[str, str]) -> UnitPrice:
+        if key not in self._off:
+            self._off[key] = self._perturbed(super()._unit(network, unit, key), key[0])
+        return self._off[key]
 
     def _merged_unit(self, problem: ScheduleProblem, mask: int) -> UnitPrice | None:
         merged = super()._merged_unit(problem, mask)

@@ -25,11 +25,11 @@ DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS = (0.03, 0.15), (0.003, 0.05, 0.15), 
 #: Errors are not taken to be smaller than this, however few residuals say so.
 LEAST_DEVIATION = 0.005
 #: By how many residuals the initial standard deviation counts.
-INITIAL_WEIGHT = 8.0
+INITIAL_WEIGHT = 3.0
 #: The grid of hyperparameters is searched anew when there are so many times more measurements.
 SEARCH_GROWTH = 2.0
 #: The weights are fitted anew when there are so many times more.
-FIT_GROWTH = 1.04
+FIT_GROWTH = 1.06
 
 
 class Correction:

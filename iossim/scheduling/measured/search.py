@@ -36,9 +36,11 @@ KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 #: The standard deviation of the logarithm of an estimate's error, as long as nothing is known about it.
 DEVIATION = 0.15
 #: Stages of which all measured parts may have been put together to a better path are looked at every so many rounds.
-RECOMBINE_EVERY = 10
+RECOMBINE_EVERY = 20
 #: So many stages of a path are measured before the next plan: what the first ones cost may turn it elsewhere.
 A_ROUND = 8
+#: Of the budget, for measuring each unit alone.
+UNITS_PART = 0.1
 #: When everything is measured, so many stages are at once.
 ALL_AT_ONCE = 64
 
@@ -58,9 +60,8 @@ def ignore(measurements: int, most: int | None, best_us: float, bound_us: float)
 class MeasuredSolution:
     """The best schedule whose stages are all measured: ``plans`` (the stages of each block) and what it costs.
 
-    ``measurements`` counts distinct signatures. ``complete``: the
-    search came to its own end, or all was measured (``exhaustive``); else the budget ended it, or an interrupt did
-    (``interrupted``). ``curve`` holds, whenever the best changed, the measurements made by then and the best in us. ``kappa``
+    ``measurements`` counts distinct signatures. ``complete``: the search came to its own end, with all measured that there is
+    (``exhaustive``) or not; else the budget ended it, or an interrupt did (``interrupted``). ``curve`` holds, whenever the best changed, the measurements made by then and the best in us. ``kappa``
     and ``deviation`` are the optimism that was reached and the standard deviation of what the correction leaves open;
     ``planner_s`` the seconds that were not spent measuring.
     """
@@ -93,7 +94,8 @@ def measured_search(
     """The best schedule found of blocks that run one after another, priced by measuring no more than ``budget`` says.
 
     ``deviation``: the standard deviation of the logarithm of the estimates' error, before anything is measured. A
-    KeyboardInterrupt ends the search with the best so far; before there is one, the first path is measured to its end.
+    KeyboardInterrupt ends the search with the best so far; before there is one, the first path is measured to its end. If
+    the budget allows it in the end, all that is left is measured too, and the result is the optimum at these prices.
     Raises OptionError if the budget is too small for the first path, ScheduleError if nothing can be measured at all.
     """
     started = perf_counter()
@@ -135,47 +137,76 @@ class _Search:
         """Search until nothing better is likely, the budget is spent, or somebody interrupts."""
         try:
             self._measure_first_path()
-            if self.budget.everything:
+            if not self.budget.everything:
+                self._measure_units()
+                self._improve()
+            if self._may_measure_everything():
                 self._measure_everything()
-            self._improve()
+                self._improve(len(KAPPAS) - 1)
         except KeyboardInterrupt:
-            self.interrupted = True
+            self.interrupted, self.complete = True, False
             if not self.best.steps:
                 self._measure_first_path()
         self._recombine()
-        if not self.best.steps:
-            raise ScheduleError(
-                "no schedule was found whose stages can all be measured; give a larger --budget, or look at what the "
-                "backend cannot run"
-            )
 
     def _measure_first_path(self) -> None:
-        """Measure the path that is best by the estimates alone, whatever the clock says, so that there is an answer."""
-        path = self.space.planner.best(self.ledger.prices_us(self.estimate_us))
-        todo = self.ledger.unmeasured(path.steps)
-        left = self._left()
-        if left is not None and left < len(todo):
-            raise OptionError(
-                f"--budget {self.budget} is too small: the first schedule alone takes {len(todo)} measurements; give more"
-            )
-        self._measure(todo)
-        self._note(path)
+        """Measure the path that is best by the estimates alone, whatever the clock says, so that there is an answer.
 
-    def _measure_everything(self) -> None:
-        """Measure one stage of each class."""
-        todo: list[StageKey] = []
+        Where a stage of it cannot run after all, the next.
+        """
+        while not self.best.steps:
+            path = self.space.planner.best(self.ledger.prices_us(self.estimate_us))
+            if not path.steps:
+                raise ScheduleError(
+                    "no schedule was found whose stages can all be measured; choose another scheduler or backend"
+                )
+            todo = self.ledger.unmeasured(path.steps)
+            most = self.budget.measurements
+            if most is not None and most < len(self.ledger) + len(todo):
+                raise OptionError(
+                    f"--budget {self.budget} is too small: a first schedule takes "
+                    f"{len(self.ledger) + len(todo)} measurements; give more"
+                )
+            self._measure(todo)
+            self._note(path)
+
+    def _may_measure_everything(self) -> bool:
+        """Whether the budget is for every stage there is, or larger than the search and all that it left out."""
+        if self.budget.everything:
+            return True
+        left = self._left()
+        unknown = int(np.isnan(self.ledger.class_us).sum())
+        return self.complete and left is not None and self.budget.seconds is None and unknown <= left
+
+    def _measure_units(self) -> None:
+        """Measure each unit alone, where that is a small part of the budget: its error is in all stages that it is in."""
+        todo = self._one_of_each_class(alone=True)
+        left = self._left()
+        if left is None or len(todo) <= UNITS_PART * left:
+            self._measure(self.ledger.without_repeats(todo))
+
+    def _one_of_each_class(self, alone: bool = False) -> list[StageKey]:
+        """A stage of each class of which none is measured; with ``alone`` of stages of one unit."""
+        found: list[StageKey] = []
         seen = ~np.isnan(self.ledger.class_us)
         for problem, classes in enumerate(self.space.classes.of_stage):
             of_class, stages = np.unique(classes, return_index=True)
-            todo += [(problem, int(stage)) for stage in np.sort(stages[~seen[of_class]])]
-            seen[of_class] = True
+            new = ~seen[of_class]
+            if alone:
+                new &= np.bitwise_count(self.space.transitions[problem].masks[stages]) == 1
+            found += [(problem, int(stage)) for stage in np.sort(stages[new])]
+            seen[of_class[new]] = True
+        return found
+
+    def _measure_everything(self) -> None:
+        """Measure one stage of each class."""
+        todo = self._one_of_each_class()
         for begin in range(0, len(todo), ALL_AT_ONCE):
             self._measure(self.ledger.without_repeats(todo[begin : begin + ALL_AT_ONCE]))
-        self.bound_us = 0.0
+            self._tell(len(self.ledger) + max(0, len(todo) - begin - ALL_AT_ONCE))
 
-    def _improve(self) -> None:
+    def _improve(self, level: int = 0) -> None:
         """Plan, measure, correct; raise kappa where a path is measured throughout."""
-        level = len(KAPPAS) - 1 if self.budget.everything else 0
         rounds = 0
         while True:
             self.kappa = KAPPAS[level]
@@ -198,7 +229,7 @@ class _Search:
             rounds += 1
             if rounds % RECOMBINE_EVERY == 0:
                 self._recombine()
-            self.progress(len(self.ledger), self.budget.measurements, self.best.cost_us, self.bound_us)
+            self._tell(self.budget.measurements)
 
     def _plan(self) -> tuple[Path, list[Floats]]:
         """The best path at optimistic prices, and these; they change where kappa or the correction do."""
@@ -210,7 +241,7 @@ class _Search:
             self.optimistic = np.where(self.usable, hoped_us, self.estimate_us)
         prices_us = self.ledger.prices_us(self.optimistic)
         path = self.space.planner.best(prices_us)
-        self.bound_us = min(path.cost_us, self.best.cost_us)
+        self.bound_us = path.cost_us
         return path, prices_us
 
     def _left(self) -> int | None:
@@ -231,11 +262,14 @@ class _Search:
         told = self.usable[classes] & np.isfinite(prices) & (prices > 0)
         classes, prices = classes[told], prices[told]
         if len(classes):
-            self.correction.add(classes, np.log(prices) - self.log_estimate[classes])
+            self.correction.add(classes.tolist(), np.log(prices) - self.log_estimate[classes])
             if self.correction.is_due:
                 self.correction.fit()
                 self.corrected = self.correction.predict()
                 self.fits += 1
+
+    def _tell(self, most: int | None) -> None:
+        self.progress(len(self.ledger), most, self.best.cost_us, min(self.bound_us, self.best.cost_us))
 
     def _note(self, path: Path) -> float:
         """Keep a measured path if it is the best; returns what it costs."""
@@ -247,19 +281,19 @@ class _Search:
 
     def _recombine(self) -> None:
         """The best path of measured stages alone."""
-        prices_us = self.ledger.prices_us(np.full(len(self.estimate_us), np.inf))
+        planner = self.space.planner.anew()
+        barred: set[StageKey] = set()
         while True:
-            path = self.space.planner.best(prices_us)
+            prices_us = self.ledger.prices_us(np.full(len(self.estimate_us), np.inf))
+            for problem, stage in barred:
+                prices_us[problem][stage] = np.inf
+            path = planner.best(prices_us)
             if not path.steps:
                 return
             unknown = self.ledger.unmeasured(path.steps)
-            for problem, stage in unknown:
-                prices_us[problem][stage] = np.inf
-            if not unknown:
-                cost_us = self._note(path)
-                if cost_us <= path.cost_us * (1 + RELATIVE_TOLERANCE):
-                    return
-                prices_us = self.ledger.prices_us(np.full(len(self.estimate_us), np.inf))
+            if not unknown and self._note(path) <= path.cost_us * (1 + RELATIVE_TOLERANCE):
+                return
+            barred.update(unknown)
 
     def solution(self) -> MeasuredSolution:
         """What was found."""
@@ -269,7 +303,7 @@ class _Search:
             self.best.cost_us,
             len(self.ledger),
             self.complete,
-            self.complete and self.budget.everything,
+            self.complete and not np.isnan(self.ledger.class_us).any(),
             self.interrupted,
             tuple(self.curve),
             self.kappa,

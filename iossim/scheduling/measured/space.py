@@ -79,6 +79,7 @@ def build_space(
                 found = enumerate_transitions(
                     part.problem, part.lattice, part.space, part.merges.masks, concurrent, np.iinfo(np.int32).max
                 )
+                assert found is not None, "a part has been counted"
                 numbers.append((len(transitions), part.units))
                 transitions.append(found)
                 signatures.append([own[unit] for unit in part.units])

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
+from iossim.cost.measured.stage_signature import FREE
 from iossim.cost.model import CostModel
-from iossim.cost.stage_signature import FREE
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
@@ -78,7 +78,7 @@ def classify(
     hashes = [
         stage_hashes(space.batch(), keys[numbers]) for space, numbers in zip(transitions, unit_numbers, strict=True)
     ]
-    _, first, inverse = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
+    distinct, first, inverse = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
     # Classes in the order in which they are met, so that no hash decides which of two equals comes first.
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -122,7 +122,10 @@ def classify(
         np.concatenate([one[3] for one in sparse]),
         units,
     )
-    return StageClasses(of_stage, np.concatenate(estimates), features)
+    estimate_us = np.concatenate(estimates)
+    # Stages of units that launch nothing, whose hash is 0, take no time.
+    estimate_us[rank[distinct == 0]] = 0.0
+    return StageClasses(of_stage, estimate_us, features)
 
 
 def _unit_times(problem: ScheduleProblem, estimate: CostModel) -> tuple[Floats, Floats]:

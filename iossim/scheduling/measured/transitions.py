@@ -62,7 +62,7 @@ def enumerate_transitions(
     )
     begin = np.zeros(2 * len(lattice) + 1, dtype=np.int64)
     nothing = np.empty(0, dtype=np.int32)
-    total = _enumerate(*arguments, limit, begin, nothing, nothing, np.empty(0, dtype=np.uint64), nothing)
+    total: int = _enumerate(*arguments, limit, begin, nothing, nothing, np.empty(0, dtype=np.uint64), nothing)
     if total > limit:
         return None
     target, stage = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int32)
@@ -172,7 +172,7 @@ def _enumerate(
             place[0] += 1
         if counting:
             begin[2 * state + 1] = transitions + place[0]
-            transitions += place[0] + place[1]
+            transitions += int(place[0] + place[1])
             begin[2 * state + 2] = transitions
             if transitions > limit:
                 return transitions

@@ -1,0 +1,56 @@
+"""A cost model that counts what is measured, for tests of the measured search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from iossim.cost.memo import stage_signature
+from iossim.cost.model import CostModel, CostModelIdentity, Prices
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem
+
+Sign = Callable[[ScheduleProblem, int, Strategy], Hashable]
+
+
+def by_place(problem: ScheduleProblem, mask: int, strategy: Strategy) -> Hashable:
+    """Each stage of each problem is work of its own."""
+    return problem.key, mask, int(strategy)
+
+
+@dataclass
+class Measuring:
+    """``inner``, asked stage by stage: ``asked`` counts signatures. KeyboardInterrupt at the batches in ``interrupt_at``."""
+
+    inner: CostModel
+    sign: Sign = stage_signature
+    interrupt_at: frozenset[int] = frozenset()
+    batches: int = 0
+    asked: Counter[Hashable] = field(default_factory=Counter)
+    #: How many signatures were asked for when a batch came.
+    sizes: list[int] = field(default_factory=list)
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return self.inner.identity
+
+    def signatures(self, batch: StageBatch) -> list[Hashable]:
+        return [
+            self.sign(batch.problem, mask, Strategy(strategy))
+            for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
+        ]
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        self.batches += 1
+        if self.batches in self.interrupt_at:
+            raise KeyboardInterrupt
+        self.asked.update(self.signatures(batch))
+        self.sizes.append(len(batch))
+        return self.inner.price_stages(batch)
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.inner.price_boundary(left_concurrent, right_concurrent)
+
+    def bounds(self, problem: ScheduleProblem) -> None:
+        return None
