@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,15 @@ from fake_backend import FakeBackend
 
 import iossim
 from iossim import api
+from iossim.cli.exit_codes import ExitCode
+from iossim.cli.main import main
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
+from iossim.cost.model import Prices
+from iossim.cost.perturbed import PerturbedCostModel
 from iossim.errors import OptionError
 from iossim.execution.backend import Timing
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.measured.budget import Budget
@@ -109,3 +116,28 @@ def test_command_line_measures_everything_if_told(capsys: pytest.CaptureFixture[
 )
 def test_refused(options: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said in refused(capsys, f"optimize squeezenet {options}")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+def test_interrupted_on_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first Ctrl-C ends the search with the best that is measured, and says so."""
+    price, asked = PerturbedCostModel.price_stages, 0
+
+    def interrupted(model: PerturbedCostModel, batch: StageBatch) -> Prices:
+        nonlocal asked
+        asked += 1
+        if asked == 20:
+            signal.raise_signal(signal.SIGINT)
+        return price(model, batch)
+
+    monkeypatch.setattr(PerturbedCostModel, "price_stages", interrupted)
+    code = main(
+        ["optimize", "inception_v3", "-d", "t4", "--cost-model", "perturbed:0.2", "-r", "3", "-s", "8", "--json"]
+    )
+    assert code == ExitCode.INCOMPLETE
+    output = capsys.readouterr()
+    assert "ending with the best schedule so far" in output.err
+    found = Schedule.model_validate_json(output.out)
+    assert not found.complete
+    fit(found, iossim.load("inception_v3"))
+    assert "until interrupted" in api.summary(found)
