@@ -44,21 +44,21 @@ def show_model(
     as_json: options.Json = False,
 ) -> None:
     """What is in a network."""
-    from iossim.schedule.problem import ScheduleProblem
-    from iossim.scheduling.counting import width
+    from iossim.study.network_summary import summarise
 
     network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
+    found = summarise(network)
     blocks = [
         {
             "block": block.name,
             "units": len(block.units),
-            "width": width(ScheduleProblem.of_block(network, block)),
+            "width": width,
             "kinds": ", ".join(
                 f"{count} {kind}"
                 for kind, count in sorted(Counter(network.units[unit].kind for unit in block.units).items())
             ),
         }
-        for block in network.blocks
+        for block, width in zip(network.blocks, found.block_widths, strict=True)
     ]
     facts = {
         "model": network.name,
@@ -67,17 +67,31 @@ def show_model(
         "inputs": {name: list(network.graph.types[name].shape) for name in network.graph.inputs},
         "outputs": {name: list(network.graph.types[name].shape) for name in network.graph.outputs},
         **network.statistics(),
-        "notes": list(network.notes),
+        "flops": found.flops,
+        "weight_bytes": found.weight_bytes,
+        "activation_bytes": found.activation_bytes,
+        "width": found.width,
+        "parallelism": found.parallelism,
+        "foreign_ops": network.foreign,
+        "notes": [*network.notes, *network.remarks],
     }
     if as_json:
         typer.echo(json.dumps({**facts, "block_list": blocks}, indent=1))
         return
     typer.echo(f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks")
     typer.echo(f"{facts['macs'] / 1e9:.3f} G multiply-adds, {facts['parameters'] / 1e6:.2f} M parameters")
+    typer.echo(
+        f"weights {found.weight_bytes / 2**20:.1f} MiB, activations at least {found.activation_bytes / 2**20:.1f} MiB "
+        "one unit after another"
+    )
+    typer.echo(
+        f"at most {found.width} units side by side; all arithmetic is {found.parallelism:.2f} times that of the "
+        "costliest path"
+    )
     for role in ("inputs", "outputs"):
         shapes = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in facts[role].items())
         typer.echo(f"{role}: {shapes}")
-    for note in network.notes:
+    for note in facts["notes"]:
         typer.echo(f"note: {note}")
     _show("", blocks, False)
 

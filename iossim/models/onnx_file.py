@@ -13,6 +13,8 @@ from iossim.errors import ModelError
 
 #: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.
 OLDEST_OPSET = 7
+#: What protobuf can parse; larger models have their weights in files of their own.
+LARGEST_FILE_BYTES = 2**31 - 1
 #: From it on ONNX's own version converter makes a model one of :data:`OLDEST_OPSET`.
 OLDEST_CONVERTED = 6
 
@@ -25,6 +27,12 @@ def read_model(path: Path) -> onnx.ModelProto:
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give the .onnx file in it")
     try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            raise ModelError(
+                f"{path} has {size} bytes, more than the 2 GiB that an ONNX file can hold; export the model with its "
+                "weights as external data"
+            )
         data = path.read_bytes()
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist; give an ONNX file or the name of a model") from None
@@ -55,7 +63,15 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} uses operator set {opset}; the installed onnx knows up to {newest}: update onnx")
     if opset < OLDEST_OPSET:
         model = _converted(model, path, opset)
-    return onnx.inliner.inline_local_functions(model) if model.functions else model
+    return _inlined(model, path) if model.functions else model
+
+
+def _inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # the inliner raises what C++ did
+        reason = (str(error).splitlines() or [type(error).__name__])[-1]
+        raise ModelError(f"{path} has functions that cannot be inlined: {reason}; export the model without") from None
 
 
 def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProto:

@@ -23,6 +23,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
+from iossim.models.onnx_branches import taken_branch, values_read
 from iossim.models.onnx_constants import tensor_constant
 from iossim.models.onnx_file import is_standard, read_model, standard_opset
 from iossim.models.onnx_folding import Folder, can_fold
@@ -101,13 +102,15 @@ class _Importer:
         self._checker.ir_version = model.ir_version
         self._checker.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
         self._outputs = [value.name for value in model.graph.output]
-        self._readers = Counter(name for node in model.graph.node for name in node.input)
+        self._readers = Counter(values_read(list(model.graph.node)))
         self._readers.update(self._outputs)
         self._types: dict[str, TensorType] = dict(inputs)
         #: Values that depend on what the network is given; weights that are reshaped first do not.
         self._varying: set[str] = set(inputs)
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []
+        #: Branches of conditions taken so far, which number their names.
+        self._branches = 0
         #: Values of unknown type, since they come from an operator that iossim cannot take.
         self._unknown_values: set[str] = set()
         #: Operators that iossim cannot take: type, then the names of their nodes, and why.
@@ -143,6 +146,9 @@ class _Importer:
         for value in inputs:
             if value not in self._types:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
+        if node.op_type == "If" and is_standard(node.domain) and set(inputs) <= self._constants.keys():
+            self._read_branch(node, name, where)
+            return
         known = self._folder.known_outputs(node, where, self._types, self._constants)
         if known is not None:
             for value, constant in zip(node.output, known, strict=False):
@@ -155,6 +161,19 @@ class _Importer:
                 self._note_unknown(node, name, str(error))
             else:
                 self._add_op(op, data, made, node, name, where)
+
+    def _read_branch(self, node: NodeProto, name: str, where: str) -> None:
+        """Take in the branch of an ``If`` whose condition is known."""
+        condition = self._constants[node.input[0]].load() if node.input else np.zeros(0)
+        if condition.size != 1:
+            raise ModelError(f"{where} has a condition of {condition.size} values; the file is damaged")
+        self._branches += 1
+        weights, nodes = taken_branch(node, bool(condition.item()), f"{name}.{self._branches}.", where)
+        self._readers.update(values_read(nodes))
+        for tensor in weights:
+            self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
+        for index, inner in enumerate(nodes):
+            self._read(inner, inner.name or f"{name}.{self._branches}.{inner.op_type}_{index}")
 
     def _add_constant(self, name: str, constant: Constant) -> None:
         self._constants[name] = constant
@@ -236,7 +255,7 @@ class _Importer:
         for value, value_type in zip(outputs, made, strict=True):
             if any(size < 1 for size in value_type.shape):
                 raise ModelError(f"{where} would make an empty tensor {value_type}; its input is too small for it")
-            if rebatching and not rebatching.keeps_batch(op, value, value_type):
+            if rebatching and not rebatching.keeps_batch(op, value, value_type, data[0] in self._varying):
                 raise ModelError(
                     f"{where} does not keep the batch in front, so that batch {rebatching.before} of the file "
                     f"cannot become {rebatching.after}; export the model for the batch that you want"

@@ -12,9 +12,15 @@ from dataclasses import dataclass, replace
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
 from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.expand import Tile
 from iossim.ir.ops.foreign import Foreign
+from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.normalization import LayerNorm, RmsNorm
+from iossim.ir.ops.order import ArgExtreme, TopK
+from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.resize import Resize
+from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.ops.split import Split
 from iossim.ir.types import TensorType
 
@@ -28,20 +34,25 @@ class Rebatching:
     after: int
 
     def adapted(self, output: str) -> Node | None:
-        """The node that makes ``output``, if it is a reshape to ``[before, ...]``, made one to ``[after, ...]``.
+        """The node that makes ``output``, if it is a reshape or resize to ``[before, ...]``, made one to ``[after, ...]``.
 
         Like :meth:`keeps_batch` it is asked only for values that depend on the inputs.
         """
         node, expected = self.declared.producer.get(output), self._expected(output)
-        if node is None or expected is None or not isinstance(node.op, Reshape):
+        if node is None or expected is None or self.declared.types[output].shape[0] != self.before:
             return None
-        fixes_batch = self.declared.types[output].shape[0] == self.before
-        return replace(node, op=Reshape(expected.shape)) if fixes_batch else None
+        if isinstance(node.op, Reshape):
+            return replace(node, op=Reshape(expected.shape))
+        if isinstance(node.op, Resize) and node.op.sizes:
+            return replace(node, op=replace(node.op, sizes=expected.shape))
+        return None
 
-    def keeps_batch(self, op: Op, output: str, made: TensorType) -> bool:
-        """Whether an op that now makes ``made`` still treats each image as it did."""
-        mixes_images = isinstance(op, Foreign) or (isinstance(op, Concat | Split | Softmax) and op.axis == 0)
-        return not mixes_images and made == self._expected(output)
+    def keeps_batch(self, op: Op, output: str, made: TensorType, first_varies: bool) -> bool:
+        """Whether an op that now makes ``made`` still treats each image as it did.
+
+        ``first_varies`` tells whether its first input depends on what the network is given.
+        """
+        return not _mixes_images(op, first_varies) and made == self._expected(output)
 
     def _expected(self, value: str) -> TensorType | None:
         """The type that a value must have now; None if it cannot carry the batch in front."""
@@ -49,3 +60,20 @@ class Rebatching:
         if old is None or not old.shape or old.shape[0] % self.before:
             return None
         return replace(old, shape=(old.shape[0] // self.before * self.after, *old.shape[1:]))
+
+
+def _mixes_images(op: Op, first_varies: bool) -> bool:
+    """Whether an op may combine different places of its leading dimension, or put them in another order."""
+    match op:
+        case Foreign():
+            return True
+        case Concat() | Split() | SoftmaxLike() | LayerNorm() | RmsNorm() | ArgExtreme() | TopK():
+            return op.axis == 0
+        case Gather() | GatherElements():
+            return op.axis == 0 and first_varies  # picked from a table of weights, each image has its own
+        case Recurrent():
+            return not op.batch_first  # time is in front
+        case Tile():
+            return op.repeats[:1] != (1,)
+        case _:
+            return False

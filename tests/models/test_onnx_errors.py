@@ -209,13 +209,21 @@ def test_binding_that_does_not_fit(tmp_path, options, reason):
         [node("Softmax", ["x"], ["y"], "t", axis=0)],
         [node("Concat", ["x", "x"], ["y"], "t", axis=0)],
         [node("Reshape", ["x", "mixed"], ["y"], "t")],
+        [node("LayerNormalization", ["x", "scale"], ["y"], "t", axis=0)],
+        [node("Tile", ["x", "twice"], ["y"], "t")],
+        [node("Gather", ["x", "zero"], ["y"], "t", axis=0)],
+        [node("LSTM", ["x", "w", "r"], ["y"], "t", hidden_size=2)],
+        [node("Einsum", ["x", "x"], ["y"], "t", equation="nab,mab->nab")],
     ],
 )
 def test_batch_that_cannot_be_changed(tmp_path, nodes):
     weights = {
-        name: np.array(value, dtype=np.int64) for name, value in (("zero", [0]), ("one", [1]), ("mixed", [6, 2]))
+        name: np.array(value, dtype=np.int64)
+        for name, value in (("zero", [0]), ("one", [1]), ("mixed", [6, 2]), ("twice", [2, 1, 1]))
     }
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 4]}, weights)
+    shapes = {"scale": (1, 3, 4), "w": (1, 8, 4), "r": (1, 8, 2)}
+    weights |= {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()}
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 4]}, weights, opset=17)
     import_onnx(path)
     text = message(path, batch=2)
     assert f"{nodes[0].op_type} 't'" in text

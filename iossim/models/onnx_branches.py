@@ -1,0 +1,79 @@
+"""Conditions that are known at import: of an ONNX ``If`` the branch that is taken stands for the node.
+
+Exporters write them around a squeeze or a default, on shapes that are fixed by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
+
+from iossim.errors import ModelError
+
+
+def values_read(nodes: Iterator[NodeProto] | list[NodeProto]) -> Iterator[str]:
+    """The values that nodes read, and those that the graphs inside them read or return."""
+    for node in nodes:
+        yield from node.input
+        for graph in _graphs(node):
+            yield from values_read(list(graph.node))
+            yield from (value.name for value in graph.output)
+
+
+def taken_branch(
+    node: NodeProto, condition: bool, prefix: str, where: str
+) -> tuple[list[TensorProto], list[NodeProto]]:
+    """The weights and nodes of the branch that an ``If`` takes, then identities that make its outputs.
+
+    What the branch defines is called ``prefix`` and its name, so that it meets no name outside. ``where`` begins the message of
+    a ModelError.
+    """
+    wanted = "then_branch" if condition else "else_branch"
+    branch = next((attribute.g for attribute in node.attribute if attribute.name == wanted), None)
+    if branch is None or len(branch.output) != len(node.output) or branch.sparse_initializer:
+        raise ModelError(f"{where} has no {wanted} that makes its outputs; the file is damaged")
+    names = {value: prefix + value for value in _defined(branch)}
+    weights: list[TensorProto] = []
+    for tensor in branch.initializer:
+        kept = TensorProto()
+        kept.CopyFrom(tensor)
+        kept.name = names[tensor.name]
+        weights.append(kept)
+    nodes = [_renamed(inner, names, prefix) for inner in branch.node]
+    for made, value in zip(branch.output, node.output, strict=True):
+        if value:
+            nodes.append(helper.make_node("Identity", [names.get(made.name, made.name)], [value], f"{prefix}{value}"))
+    return weights, nodes
+
+
+def _graphs(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _defined(graph: GraphProto) -> Iterator[str]:
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (value for node in graph.node for value in node.output if value)
+
+
+def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProto:
+    """The node with other value names, those that the graphs inside it read from outside included."""
+    kept = NodeProto()
+    kept.CopyFrom(node)
+    for operands in (kept.input, kept.output):
+        renamed = [names.get(value, value) for value in operands]
+        del operands[:]
+        operands.extend(renamed)
+    kept.name = prefix + node.name if node.name else ""
+    for graph in _graphs(kept):
+        inner = set(_defined(graph)) | {value.name for value in graph.input}
+        outer = {name: new for name, new in names.items() if name not in inner}
+        nodes = [_renamed(each, outer, "") for each in graph.node]
+        del graph.node[:]
+        graph.node.extend(nodes)
+        for value in graph.output:
+            value.name = outer.get(value.name, value.name)
+    return kept

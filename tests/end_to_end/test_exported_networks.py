@@ -1,0 +1,148 @@
+"""Transformers, recurrent, quantised and multi-output networks: imported, scheduled, executed, exported, the same throughout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import printed, printed_json, refused
+from exported_networks import NETWORKS, Writer
+from onnx import TensorProto
+from onnx_of_op import run_onnxruntime
+from seeded_weights import LIGHT_MODELS, write_seeded
+
+from iossim.api import optimize, search_options
+from iossim.backends.numpy_reference.execute import execute
+from iossim.execution.lower import lower_schedule
+from iossim.execution.memory import plan_memory
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.models.load import load
+from iossim.models.onnx_export import export_graph
+from iossim.models.onnx_import import import_onnx
+from iossim.passes.pipeline import canonicalise
+
+#: Attention heads and pyramids make wide blocks, which take long to search without pruning.
+PRUNED = search_options("general", 3, 4)
+DEVICES = ("v100-sxm2", "t4", "a100-sxm-40gb")
+
+
+def written(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.onnx"
+    path.write_bytes(NETWORKS[name][0]().SerializeToString())
+    return path
+
+
+def made_inputs(network: Network) -> dict[str, Array]:
+    """Noise, and small whole numbers: word ids and masks."""
+    random = np.random.default_rng(0)
+    found: dict[str, Array] = {}
+    for name in network.graph.inputs:
+        wanted = network.graph.types[name]
+        floats = random.standard_normal(wanted.shape)
+        whole = random.integers(0, 2, wanted.shape)
+        found[name] = (floats if wanted.dtype.is_floating else whole).astype(wanted.dtype.numpy)
+    return found
+
+
+def assert_equal_outputs(made: dict[str, Array], expected: list[Array], names: tuple[str, ...]) -> None:
+    """Within 1e-4 of the largest number of each output."""
+    for name, array in zip(names, expected, strict=True):
+        assert made[name].dtype == array.dtype
+        assert np.abs(made[name] - array).max() <= 1e-4 * np.abs(array).max(), name
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_scheduled_network_computes_what_onnxruntime_does(name: str, tmp_path: Path) -> None:
+    path = written(name, tmp_path)
+    network = load(path, dimensions=NETWORKS[name][1], strict=True)
+    inputs = made_inputs(network)
+    expected = run_onnxruntime(str(path), inputs)
+    schedule = optimize(network, "v100-sxm2", options=PRUNED)
+    sequential = optimize(network, "v100-sxm2", scheduler="sequential")
+    assert schedule.latency_us <= sequential.latency_us
+    plan = plan_memory(lower_schedule(schedule, network, in_place=True))
+    assert_equal_outputs(execute(plan, network, inputs), expected, network.graph.outputs)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_goes_back_to_onnx(name: str, tmp_path: Path) -> None:
+    path = written(name, tmp_path)
+    dimensions = NETWORKS[name][1]
+    graph = canonicalise(import_onnx(path, dimensions=dimensions))
+    model = export_graph(graph)
+    inputs = made_inputs(load(path, dimensions=dimensions))
+    made = dict(zip(graph.outputs, run_onnxruntime(model, inputs), strict=True))
+    assert_equal_outputs(made, run_onnxruntime(str(path), inputs), graph.outputs)
+    again = tmp_path / "again.onnx"
+    again.write_bytes(model.SerializeToString())
+    assert canonicalise(import_onnx(again)).hash == graph.hash
+
+
+def test_branches_of_a_detection_head_run_side_by_side(tmp_path: Path) -> None:
+    network = load(written("detection_head", tmp_path))
+    assert optimize(network, "v100-sxm2", options=PRUNED).streams > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in LIGHT_MODELS.glob("*.onnx")))
+def test_light_models_scheduled_for_three_devices(name: str, tmp_path: Path) -> None:
+    path = write_seeded(LIGHT_MODELS / f"{name}.onnx", tmp_path / f"{name}.onnx")
+    network = load(path)
+    inputs = made_inputs(network)
+    expected = run_onnxruntime(str(path), inputs)
+    assert expected[0].std() > 0.01 * np.abs(expected[0]).max()  # the weights tell the classes apart
+    for device in DEVICES:
+        plan = plan_memory(lower_schedule(optimize(network, device), network, in_place=True))
+        assert_equal_outputs(execute(plan, network, inputs), expected, network.graph.outputs)
+
+
+def with_unknown_operator(path: Path) -> Path:
+    w = Writer()
+    gram = w.node("Einsum", w.node("Relu", "x"), "x", equation="nc,mc->nm")
+    path.write_bytes(w.model({"x": (TensorProto.FLOAT, ("n", 3))}, [w.node("Sigmoid", gram)]).SerializeToString())
+    return path
+
+
+def test_unknown_operators_are_told_and_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = with_unknown_operator(tmp_path / "m.onnx")
+    told = "Priced as memory traffic, since iossim does not know what they compute: Einsum."
+    for command in ("models show", "optimize -d t4", "compare -d t4"):
+        arguments = [*command.split(), str(path), "--dim", "n=4"]
+        assert told in " ".join(printed(capsys, arguments).split()), command
+        assert "does not know: Einsum; leave out --strict" in refused(capsys, [*arguments, "--strict"])
+    assert printed_json(capsys, ["models", "show", str(path), "--dim", "n=4", "--json"])["foreign_ops"] == {
+        "Einsum": 1
+    }
+    assert told in printed_json(capsys, ["optimize", "-d", "t4", str(path), "--dim", "n=4", "--json"])["remarks"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["--dim", "n"], "--dim 'n' is not a dimension; write NAME=8"),
+        (["--dim", "n=0"], "is not a dimension"),
+        (["--dim", "n=4", "--dim", "n=5"], "--dim 'n' is given as both 4 and 5"),
+        (["--dim", "m=4"], "has no open dimension 'm'; known: n"),
+    ],
+)
+def test_dimensions_that_cannot_be(
+    given: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = with_unknown_operator(tmp_path / "m.onnx")
+    assert reason in refused(capsys, ["models", "show", str(path), *given])
+
+
+def test_what_is_worth_knowing_before_scheduling(capsys: pytest.CaptureFixture[str]) -> None:
+    """A fire module has two branches, and a bypass beside them."""
+    shown = printed_json(capsys, "models show squeezenet --json")
+    assert shown["width"] == max(block["width"] for block in shown["block_list"]) == 3
+    assert shown["weight_bytes"] == 4 * shown["parameters"]
+    assert shown["flops"] >= 2 * shown["macs"]
+    assert 1.1 < shown["parallelism"] < 2
+    # The two largest images in a row: the first convolution's result, and what its pooling leaves.
+    assert shown["activation_bytes"] >= 4 * 96 * 109 * 109
+    text = printed(capsys, "models show squeezenet")
+    assert "at most 3 units side by side" in text
+    assert "activations at least" in text
