@@ -69,7 +69,9 @@ def optimize(
     spend = Budget.parse(budget) if budget else default_budget(prices)
     check_outputs(out, trace, plot, prices)
     network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
-    with progress_bars(quiet=as_json) as progress, measuring_bar(as_json) as measuring, interruptible():
+    # One bar: blocks that are done, or stages that are measured.
+    bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
+    with bars[0] as progress, bars[1] as measuring, interruptible():
         found = api.optimize(
             network,
             device if spend else None,

@@ -9,6 +9,7 @@ error without structure is not mistaken for one. The grid is searched anew when 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -53,9 +54,8 @@ class Correction:
     def add(self, classes: Sequence[int], residuals: Floats) -> None:
         """Take in log(measured / estimated) of some classes, each once."""
         rows = _rows(np.array(classes, dtype=np.int64), *self._arrays, len(self._families))
-        self._gram += rows.T @ rows
-        self._moment += rows.T @ residuals
-        self._squares += float(residuals @ residuals)
+        _accumulate(rows, residuals, self._gram, self._moment)
+        self._squares += float((residuals**2).sum())
         self._count += len(residuals)
 
     @property
@@ -70,11 +70,7 @@ class Correction:
             self._search()
             self._searched_at = self._count
         solved = self._solve(self._spreads, self.deviation)
-        self._weights = solved.weights
-        left = self._squares - 2 * self._moment @ self._weights + self._weights @ self._gram @ self._weights
-        freedom = max(1.0, self._count - solved.freedom)
-        variance = (INITIAL_WEIGHT * self._initial**2 + max(0.0, float(left))) / (INITIAL_WEIGHT + freedom)
-        self.deviation = max(LEAST_DEVIATION, float(np.sqrt(variance)))
+        self._weights, self.deviation = solved.weights, solved.deviation
 
     def predict(self) -> Floats:
         """The expected log(measured / estimated) of every class."""
@@ -89,39 +85,91 @@ class Correction:
     def _search(self) -> None:
         best = -np.inf
         for spreads in product(DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS):
-            deviation = self.deviation
-            for _ in range(2):
-                solved = self._solve(np.array(spreads), deviation)
-                left = self._squares - self._moment @ solved.weights
-                left += solved.weights @ (self._gram @ solved.weights - self._moment)
-                freedom = max(1.0, self._count - solved.freedom)
-                deviation = np.sqrt(
-                    (INITIAL_WEIGHT * self._initial**2 + max(0.0, float(left))) / (INITIAL_WEIGHT + freedom)
-                )
-                deviation = max(LEAST_DEVIATION, float(deviation))
+            first = self._solve(np.array(spreads), self.deviation)
+            solved = self._solve(np.array(spreads), first.deviation)
             if solved.evidence > best:
                 best = solved.evidence
-                self._spreads = np.array(spreads)
-                self.deviation = deviation
+                self._spreads, self.deviation = np.array(spreads), solved.deviation
 
     def _solve(self, spreads: Floats, deviation: float) -> _Solved:
+        """The weights if errors have this standard deviation, and the one that is left by them."""
         spread = spreads[self._families]
         # In units of each weight's spread, so that the matrix is well conditioned.
-        scaled = self._gram * spread[:, None] * spread[None, :] / deviation**2
+        scaled = self._gram * np.outer(spread, spread) / deviation**2
         scaled[np.diag_indices_from(scaled)] += 1.0
-        factor = np.linalg.cholesky(scaled)
         moment = self._moment * spread / deviation**2
-        inverse = np.linalg.inv(factor)
-        weights = inverse.T @ (inverse @ moment)
-        trace = float((inverse**2).sum())
-        fit = self._squares / deviation**2 - moment @ weights
-        evidence = -self._count * np.log(deviation) - np.log(np.diag(factor)).sum() - 0.5 * fit
-        return _Solved(weights * spread, len(spread) - trace, float(evidence))
+        weights, trace, log_determinant = _solve(scaled, moment)
+        explained = float((moment * weights).sum())
+        evidence = -self._count * np.log(deviation) - 0.5 * (
+            log_determinant + self._squares / deviation**2 - explained
+        )
+        # What is explained, less what shrinking the weights leaves: |y - Xw|^2 = y'y - 2 w'X'y + w'X'Xw.
+        shrunk = float((weights**2).sum())
+        left = max(0.0, self._squares - deviation**2 * (explained + shrunk))
+        freedom = max(1.0, self._count - (len(spread) - trace))
+        variance = (INITIAL_WEIGHT * self._initial**2 + left) / (INITIAL_WEIGHT + freedom)
+        return _Solved(weights * spread, max(LEAST_DEVIATION, float(np.sqrt(variance))), float(evidence))
 
 
+@dataclass(frozen=True, eq=False)
 class _Solved:
-    def __init__(self, weights: Floats, freedom: float, evidence: float) -> None:
-        self.weights, self.freedom, self.evidence = weights, freedom, evidence
+    weights: Floats
+    deviation: float
+    #: The logarithm of the probability of what was measured, but for a constant.
+    evidence: float
+
+
+# Not by LAPACK: its threads take longer to meet than these small systems take to solve, and its rounding depends on them.
+
+
+@jit
+def _accumulate(rows: Floats, residuals: Floats, gram: Floats, moment: Floats) -> None:
+    """``gram += rows' rows``, ``moment += rows' residuals``; rows have few entries."""
+    for index in range(len(rows)):
+        entries = np.flatnonzero(rows[index])
+        for one in entries:
+            moment[one] += rows[index, one] * residuals[index]
+            for other in entries:
+                gram[one, other] += rows[index, one] * rows[index, other]
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _solve(matrix: Floats, right: Floats) -> tuple[Floats, float, float]:
+    """By Cholesky: the solution, the trace of the inverse, and the logarithm of the determinant; ``matrix`` is overwritten."""
+    size = len(matrix)
+    log_determinant = 0.0
+    solution = np.empty(size)
+    for i in range(size):
+        for j in range(i):
+            total = matrix[i, j]
+            for k in range(j):
+                total -= matrix[i, k] * matrix[j, k]
+            matrix[i, j] = total / matrix[j, j]
+        total = matrix[i, i]
+        for k in range(i):
+            total -= matrix[i, k] * matrix[i, k]
+        matrix[i, i] = np.sqrt(total)
+        log_determinant += 2.0 * np.log(matrix[i, i])
+        total = right[i]
+        for k in range(i):
+            total -= matrix[i, k] * solution[k]
+        solution[i] = total / matrix[i, i]
+    for i in range(size - 1, -1, -1):
+        solution[i] /= matrix[i, i]
+        for k in range(i):
+            solution[k] -= matrix[i, k] * solution[i]
+    trace = 0.0
+    column = np.empty(size)
+    for j in range(size):
+        column[j] = 1.0 / matrix[j, j]
+        trace += column[j] * column[j]
+        for i in range(j + 1, size):
+            total = 0.0
+            for k in range(j, i):
+                total -= matrix[i, k] * column[k]
+            column[i] = total / matrix[i, i]
+            trace += column[i] * column[i]
+    return solution, trace, log_determinant
 
 
 @jit

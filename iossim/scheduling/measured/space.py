@@ -18,7 +18,7 @@ from iossim.scheduling.measured.transitions import Transitions, enumerate_transi
 from iossim.scheduling.options import SearchOptions
 
 #: A block of more transitions is pruned: all are held in memory, and swept again and again.
-MAX_TRANSITIONS = 4_000_000
+MAX_TRANSITIONS = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,8 @@ from iossim.scheduling.measured.transitions import Transitions
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+#: So many units have an error of their own; more would take longer to fit than they tell.
+MOST_UNITS = 150
 #: The dense features of every class, besides one a resource that the estimating model knows bounds of.
 DENSE = ("constant", "several groups", "log groups", "log overlap", "sharing", "merged", "log chain")
 
@@ -114,18 +116,28 @@ def classify(
         sparse.append((rows, unit, time, share))
     rows = np.concatenate([one[0] for one in sparse])
     begin = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(rows)])
+    unit, count = _told_apart(np.concatenate([one[1] for one in sparse]), units)
     features = Features(
         np.concatenate(dense),
         begin,
-        np.concatenate([one[1] for one in sparse]),
+        unit,
         np.concatenate([one[2] for one in sparse]),
         np.concatenate([one[3] for one in sparse]),
-        units,
+        count,
     )
     estimate_us = np.concatenate(estimates)
     # Stages of units that launch nothing, whose hash is 0, take no time.
     estimate_us[rank[distinct == 0]] = 0.0
     return StageClasses(of_stage, estimate_us, features)
+
+
+def _told_apart(unit: Integers, units: int) -> tuple[Integers, int]:
+    """Numbers of units with the rarest, beyond :data:`MOST_UNITS`, as one; and how many numbers there are."""
+    if units <= MOST_UNITS:
+        return unit, units
+    rank = np.empty(units, dtype=np.int64)
+    rank[np.argsort(-np.bincount(unit, minlength=units), kind="stable")] = np.arange(units)
+    return np.minimum(rank, MOST_UNITS - 1)[unit], MOST_UNITS
 
 
 def _unit_times(problem: ScheduleProblem, estimate: CostModel) -> tuple[Floats, Floats]:
