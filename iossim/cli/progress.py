@@ -54,7 +54,7 @@ def measuring_bar(quiet: bool) -> Iterator[MeasuredProgress]:
         tasks = [bars.add_task("", visible=False)]
 
         def show(measurements: int, most: int | None, best_us: float, bound_us: float) -> None:
-            words = f"best {best_us / 1e3:.3f} ms, at most hoped for {bound_us / 1e3:.3f} ms"
+            words = f"best {best_us / 1e3:.3f} ms, hoped for {bound_us / 1e3:.3f} ms"
             bars.update(tasks[0], completed=measurements, total=most, description=words, visible=True)
 
         yield show
