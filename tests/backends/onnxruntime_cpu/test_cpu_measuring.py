@@ -29,7 +29,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.op import Array
-from iossim.ir.ops.add import Add
+from iossim.ir.ops.local_response_norm import LocalResponseNorm
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.schedule.batch import Strategy
 
@@ -284,11 +284,11 @@ def test_what_a_time_depends_on_is_told() -> None:
 
 
 def test_what_onnx_runtime_does_not_compute() -> None:
-    whole = TensorType((2, 3), DType.INT64)
-    graph = Graph.create({"x": whole}, ["y"], [Node("sum", Add(), ("x", "x"), ("y",))], {})
-    network = Network("whole", graph, (make_unit(graph, "sum", "Add", [0]),), (Block("all", (0,)),))
+    double = TensorType((1, 4, 3, 3), DType.FLOAT64)
+    graph = Graph.create({"x": double}, ["y"], [Node("norm", LocalResponseNorm(3), ("x",), ("y",))], {})
+    network = Network("double", graph, (make_unit(graph, "norm", "Norm", [0]),), (Block("all", (0,)),))
     plan = lower_schedule(sequential_schedule(network), network)
-    with pytest.raises(BackendError, match=r"^ONNX Runtime cannot run sum: .*int64.*$"):
+    with pytest.raises(BackendError, match=r"^ONNX Runtime cannot run norm: .*LRN.*$"):
         backend().measure(network, [plan], Timing(1))
 
 
