@@ -34,6 +34,7 @@ _MISTAKES = (
     RuntimeError,
     AssertionError,
     ArithmeticError,
+    MemoryError,
     NotImplementedError,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
@@ -43,7 +44,7 @@ def read_model(path: Path) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-        readable = _has_readable_names(model.graph)
+        readable = _are_readable([entry.domain for entry in model.opset_import]) and _has_readable_names(model.graph)
     except (DecodeError, UnicodeDecodeError):
         readable = False
     if not readable:
@@ -52,6 +53,12 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} holds no graph, so it is not an ONNX model; export or download it again")
     if not model.graph.node:
         raise ModelError(f"{path} holds a graph without operators; there is nothing to schedule")
+    for entry in model.opset_import:
+        if not 0 <= entry.version < 2**31:
+            raise ModelError(
+                f"{path} uses operator set {entry.version} of {entry.domain!r}, which there is not; "
+                "the file is damaged"
+            )
     opset = standard_opset(model)
     if opset < OLDEST_CONVERTED:
         raise ModelError(
@@ -107,4 +114,8 @@ def _has_readable_names(graph: onnx.GraphProto) -> bool:
     texts += [tensor.name for tensor in graph.initializer]
     texts += [value.name for value in (*graph.input, *graph.output)]
     texts += [axis.dim_param for value in graph.input for axis in value.type.tensor_type.shape.dim]
+    return _are_readable(texts)
+
+
+def _are_readable(texts: Iterable[object]) -> bool:
     return all(isinstance(text, str) and text.isprintable() for text in texts)

@@ -6,6 +6,7 @@ once, by ONNX's own reference implementation, so that operators which iossim doe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,34 @@ from iossim.ir.op import Array
 from iossim.ir.types import TensorType
 from iossim.models.onnx_constants import FilledConstant, tensor_constant
 from iossim.models.onnx_file import is_standard
+from iossim.models.onnx_shapes import inferred_outputs, static_shape
 
 #: Elements of all inputs together up to which a node is folded at import; weights are left to the folding pass.
 LARGEST_FOLDED = 4096
+
+#: Elements of an output up to which a node whose output may be of any size is folded at import.
+LARGEST_MADE = 1 << 20
+
+#: Operators whose outputs are as large as the values of their inputs say.
+_SIZED_BY_VALUES = {
+    "AffineGrid",
+    "BlackmanWindow",
+    "CenterCropPad",
+    "Col2Im",
+    "DFT",
+    "Expand",
+    "HammingWindow",
+    "HannWindow",
+    "MaxUnpool",
+    "MelWeightMatrix",
+    "OneHot",
+    "Pad",
+    "Range",
+    "Resize",
+    "STFT",
+    "Tile",
+    "Upsample",
+}
 
 #: Equal inputs need not give equal outputs.
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -57,10 +83,26 @@ class Folder:
         arrays = [constants[name].load() for name in inputs]
         if node.op_type == "ConstantOfShape":
             return [_filled(node, arrays[0], where)]
+        if node.op_type in _SIZED_BY_VALUES and not self._stays_small(node, where, types, constants):
+            return None
         try:
             return [ArrayConstant(array) for array in compute(canonical(node), self.opset, arrays)]
         except GraphError as error:
             raise ModelError(f"{where} has known inputs, but {error}") from None
+
+    def _stays_small(
+        self, node: NodeProto, where: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
+    ) -> bool:
+        """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`: a few numbers can ask for terabytes."""
+        try:
+            outputs = inferred_outputs(node, {"": self.opset}, types, constants)
+        except ModelError as error:
+            raise ModelError(f"{where} is not valid: {error}") from None
+        for made in outputs.values():
+            shape = static_shape(made.tensor_type)
+            if shape is None or math.prod(shape) > LARGEST_MADE:
+                return False
+        return True
 
 
 def can_fold(node: NodeProto) -> bool:

@@ -7,11 +7,12 @@ the file may declare it; evaluation checks that it holds.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
-from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper
+from onnx import AttributeProto, NodeProto, TypeProto
 
 from iossim.errors import ModelError
 from iossim.ir.constants import Constant
@@ -19,10 +20,13 @@ from iossim.ir.onnx_node import canonical
 from iossim.ir.op import NotCoveredError
 from iossim.ir.ops.foreign import Foreign, recorded_type
 from iossim.ir.types import TensorType
-from iossim.models.onnx_constants import dtype_of_onnx, onnx_code
+from iossim.models.onnx_constants import dtype_of_onnx
 from iossim.models.onnx_file import is_standard
-from iossim.models.onnx_folding import LARGEST_FOLDED, RANDOM
-from iossim.models.onnx_inputs import Shape
+from iossim.models.onnx_folding import RANDOM
+from iossim.models.onnx_shapes import inferred_outputs, static_shape
+
+_TERM = rb"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*"
+_EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ class ForeignReader:
         known = onnx.defs.has(node.op_type, domain)
         if not known and domain in ("", "ai.onnx.ml"):
             raise NotCoveredError("ONNX has no such operator")
-        inferred = self._inferred(node, domain, types, constants) if known else {}
+        _check_equation(node)
+        inferred = inferred_outputs(node, self.versions, types, constants, self.ir_version) if known else {}
         outputs = [self._output(name, inferred.get(name)) for name in node.output if name]
         bare = NodeProto()
         bare.CopyFrom(node)
@@ -68,31 +73,6 @@ class ForeignReader:
             tuple(recorded_type(types[name]) for name in node.input if name),
             tuple(map(recorded_type, outputs)),
         )
-
-    def _inferred(
-        self, node: NodeProto, domain: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
-    ) -> dict[str, TypeProto]:
-        """What ONNX infers of the outputs, by name."""
-        inputs = list(dict.fromkeys(name for name in node.input if name))
-        values = [
-            numpy_helper.from_array(constants[name].load(), name)
-            for name in inputs
-            if name in constants and types[name].elements <= LARGEST_FOLDED
-        ]
-        graph = helper.make_graph(
-            [node],
-            "one_node",
-            [_declaration(name, types[name]) for name in inputs],
-            [helper.make_empty_tensor_value_info(name) for name in node.output if name],
-            values,
-        )
-        imports = [helper.make_opsetid(name, version) for name, version in self.versions.items()]
-        model = helper.make_model(graph, opset_imports=imports, ir_version=max(self.ir_version, 4))
-        try:
-            found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
-            raise ModelError(_reason(error)) from None
-        return {value.name: value.type for value in found.graph.output}
 
     def _output(self, name: str, inferred: TypeProto | None) -> TensorType:
         """The type of an output, inferred or declared."""
@@ -110,6 +90,13 @@ class ForeignReader:
         if name not in self.declared:
             raise NotCoveredError("neither ONNX nor the file tells the shape of its output")
         return self.declared[name]
+
+
+def _check_equation(node: NodeProto) -> None:
+    """Refuse an Einsum that ONNX's shape inference would read for ever: it waits for letters."""
+    for attribute in node.attribute:
+        if node.op_type == "Einsum" and attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
+            raise ModelError("its equation is none; write one like ij,jk->ik")
 
 
 def runs_graphs(node: NodeProto) -> bool:
@@ -131,18 +118,6 @@ def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str
     return found
 
 
-def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = None) -> Shape | None:
-    """The shape of a tensor type, if every dimension is known."""
-    if not tensor.HasField("shape"):
-        return None
-    dimensions = [
-        axis.dim_value if axis.HasField("dim_value") else (sizes or {}).get(axis.dim_param)
-        for axis in tensor.shape.dim
-    ]
-    known = tuple(size for size in dimensions if size is not None)
-    return known if len(known) == len(dimensions) else None
-
-
 def listed(unknown: Mapping[str, Sequence[tuple[str, str]]]) -> str:
     """Operators that cannot be taken, by type with the names of their nodes and the reasons, in one line."""
     return "; ".join(_entry(op_type, nodes) for op_type, nodes in sorted(unknown.items()))
@@ -155,13 +130,3 @@ def _entry(op_type: str, nodes: Sequence[tuple[str, str]]) -> str:
 
 def _unique(items: Iterator[str]) -> list[str]:
     return list(dict.fromkeys(items))
-
-
-def _declaration(name: str, value: TensorType) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, onnx_code(value.dtype), value.shape)
-
-
-def _reason(error: Exception) -> str:
-    """The last line of what ONNX says, which is what is wrong."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__).split(") ", 1)[-1].strip()

@@ -61,6 +61,10 @@ def import_onnx(
     return _Importer(model, path, bound.types, as_declared(inputs, bound.types), rebatching).graph()
 
 
+#: What reading a node raises whose inputs or attributes have ranks, counts or values that the operator does not take.
+_NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
+
+
 class _Arrays(Mapping[str, Array]):
     """The arrays of constants, loaded when asked for."""
 
@@ -149,7 +153,10 @@ class _Importer:
         if node.op_type == "If" and is_standard(node.domain) and set(inputs) <= self._constants.keys():
             self._read_branch(node, name, where)
             return
-        known = self._folder.known_outputs(node, where, self._types, self._constants)
+        try:
+            known = self._folder.known_outputs(node, where, self._types, self._constants)
+        except _NONSENSE as error:
+            raise ModelError(_not_valid(where, error)) from None
         if known is not None:
             for value, constant in zip(node.output, known, strict=False):
                 self._add_constant(value, constant)
@@ -164,7 +171,8 @@ class _Importer:
 
     def _read_branch(self, node: NodeProto, name: str, where: str) -> None:
         """Take in the branch of an ``If`` whose condition is known."""
-        condition = self._constants[node.input[0]].load() if node.input else np.zeros(0)
+        given = node.input[0] if node.input else ""
+        condition = self._constants[given].load() if given in self._constants else np.zeros(0)
         if condition.size != 1:
             raise ModelError(f"{where} has a condition of {condition.size} values; the file is damaged")
         self._branches += 1
@@ -205,6 +213,8 @@ class _Importer:
                 raise ModelError(f"{where}: {error}") from None
             except ModelError as error:
                 raise ModelError(f"{self._path}: {error}") from None
+            except _NONSENSE as error:
+                raise ModelError(_not_valid(where, error)) from None
         try:
             op = self._foreign.read(node, self._types, self._constants)
         except NotCoveredError as error:
@@ -213,6 +223,8 @@ class _Importer:
             raise error
         except ModelError as error:
             raise ModelError(f"{where} is not valid: {error}") from None
+        except _NONSENSE as error:
+            raise ModelError(_not_valid(where, error)) from None
         data = tuple(value for value in node.input if value)
         return op, data, op.infer([self._types[value] for value in data])
 
@@ -287,6 +299,11 @@ class _Importer:
                 f"{self._path} has operators that iossim cannot take: {listed(self._unknown_ops)}; "
                 "export the model without them"
             )
+
+
+def _not_valid(where: str, error: Exception) -> str:
+    reason = (str(error).splitlines() or [""])[0]
+    return f"{where} is not valid: its operands or attributes make no sense ({type(error).__name__}: {reason})"
 
 
 def _named_apart(nodes: Iterable[Node]) -> list[Node]:

@@ -149,7 +149,7 @@ def _foreign(op: Foreign, name: str, inputs: Sequence[str], outputs: Sequence[st
         raise ModelError(
             f"op {name!r}: {op.op_type} of operator set {op.version} is another in {opset}; write {op.version}"
         )
-    node = NodeProto.FromString(base64.b64decode(op.node))
+    node = _node(op)
     read, made = iter(inputs), iter(outputs)
     for place, given in enumerate(node.input):
         node.input[place] = next(read) if given else ""
@@ -160,7 +160,13 @@ def _foreign(op: Foreign, name: str, inputs: Sequence[str], outputs: Sequence[st
 
 
 def _domain(op: Foreign) -> str:
-    return NodeProto.FromString(base64.b64decode(op.node)).domain
+    domain: str = _node(op).domain
+    return domain
+
+
+def _node(op: Foreign) -> NodeProto:
+    node: NodeProto = NodeProto.FromString(base64.b64decode(op.node))
+    return node
 
 
 def _means_the_same(op: Foreign, opset: int) -> bool:

@@ -51,6 +51,13 @@ def test_garbage(tmp_path, content):
     assert "is not an ONNX file" in text or "holds no graph" in text
 
 
+def test_a_file_larger_than_protobuf_reads(tmp_path):
+    path = tmp_path / "m.onnx"
+    with path.open("wb") as stream:
+        stream.truncate(2**31)
+    assert "more than the 2 GiB that an ONNX file can hold" in message(path)
+
+
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
 def test_truncated_file(tmp_path, part):
     content = (LIGHT_MODELS / "light_squeezenet.onnx").read_bytes()
@@ -154,6 +161,34 @@ def test_an_operator_of_a_domain_that_the_file_does_not_import(tmp_path):
 def test_operands_that_a_foreign_operator_does_not_take(tmp_path):
     nodes = [node("Einsum", ["x"], ["y"], "e", equation="ab->b")]
     assert "Einsum 'e' is not valid: " in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
+
+
+@pytest.mark.parametrize("equation", ["ab#->a", "...a1->a", "....ab", "a\u00e9->a"])
+def test_an_equation_that_shape_inference_never_finishes_reading(tmp_path, equation):
+    nodes = [node("Einsum", ["x"], ["y"], "e", equation=equation)]
+    text = message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}))
+    assert "Einsum 'e' is not valid: its equation is none" in text
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        node("Resize", ["x", "", "few"], ["y"], "n"),
+        node("Sub", ["x", ""], ["y"], "n"),
+        node("Clip", ["x", "several"], ["y"], "n"),
+        node("Split", ["x"], ["y"], "n", num_outputs=0),
+        node("Reshape", ["x", "table"], ["y"], "n"),
+        node("Shape", [""], ["y"], "n"),
+    ],
+)
+def test_operands_that_make_no_sense(tmp_path, bad):
+    weights = {
+        "few": np.ones(2, np.float32),
+        "several": np.ones(2, np.float32),
+        "table": np.ones((2, 2), dtype=np.int64),
+    }
+    path = write_onnx(tmp_path / "m.onnx", [bad], {"x": [2, 3, 4]}, weights, opset=18)
+    assert f"{bad.op_type} 'n'" in message(path)
 
 
 def test_operator_that_another_domain_calls_as_iossim_does(tmp_path):

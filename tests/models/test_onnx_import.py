@@ -19,6 +19,7 @@ from iossim.ir.ops.split import Split
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx_constants import ExternalConstant
 from iossim.models.onnx_import import import_onnx
+from iossim.passes.pipeline import canonicalise
 
 node = helper.make_node
 
@@ -81,6 +82,46 @@ def test_shape_arithmetic_of_classic_exporters_folds(tmp_path):
     assert [each.op for each in graph.nodes] == [Reshape((5, 12))]
     assert not graph.constants
     assert_equals_onnxruntime(path, batch=5)
+
+
+def test_what_a_few_numbers_make_terabytes_of_is_not_computed(tmp_path):
+    nodes = [
+        node("Expand", ["one", "large"], ["e"], "e"),
+        node("Gather", ["e", "x"], ["y"], "g"),
+    ]
+    weights = {"one": noise(1), "large": ints(1 << 20, 1 << 20)}
+    body = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info("x", TensorProto.INT64, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(body, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString())
+    graph = canonicalise(import_onnx(path))
+    assert [each.op.kind for each in graph.nodes] == ["gather"]
+    assert graph.constants["e"].type == TensorType((1 << 20, 1 << 20))
+
+
+def test_weights_of_many_gigabytes_beside_the_model(tmp_path):
+    """Only what is asked for is read: the file has a hole of four gigabytes."""
+    size = 4 << 30
+    graph = helper.make_graph(
+        [node("Add", ["x", "w"], ["y"])],
+        "test",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [TensorProto(name="w", dims=[3], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)],
+    )
+    for key, value in (("location", "w.bin"), ("offset", str(size)), ("length", "12")):
+        graph.initializer[0].external_data.add(key=key, value=value)
+    with (tmp_path / "w.bin").open("wb") as stream:
+        stream.seek(size)
+        stream.write(np.arange(3, dtype=np.float32).tobytes())
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString())
+    np.testing.assert_array_equal(import_onnx(path).constants["w"].load(), [0, 1, 2])
 
 
 def test_fills_and_small_weights_become_constants(tmp_path):

@@ -86,14 +86,14 @@ class ConvTranspose(Op):
         per_group, filters, *kernel = channels // self.groups, *weight.shape[1:]
         whole = np.zeros((batch, self.groups, filters, *self._whole(size, kernel)), dtype=x.dtype)
         images = x.reshape(batch, self.groups, per_group, -1)
-        taps = weight.reshape(self.groups, per_group, filters, *kernel)
-        for tap in product(*map(range, kernel)):
+        taps = weight.reshape(self.groups, per_group, filters, -1)
+        for place, tap in enumerate(product(*map(range, kernel))):
             begin = [offset * dilation for offset, dilation in zip(tap, self.dilations, strict=True)]
             window = tuple(
                 slice(first, first + (length - 1) * stride + 1, stride)
                 for first, length, stride in zip(begin, size, self.strides, strict=True)
             )
-            added = np.matmul(taps[(..., *tap)].transpose(0, 2, 1)[None], images)
+            added = np.matmul(taps[:, :, :, place].transpose(0, 2, 1)[None], images)
             whole[(slice(None), slice(None), slice(None), *window)] += added.reshape(
                 batch, self.groups, filters, *size
             )

@@ -39,8 +39,9 @@ def _divide(a: Array, b: Array) -> Array:
     if a.dtype.kind not in "iu":
         quotient: Array = a / b
         return quotient
-    whole: Array = a // b
-    return whole + ((a % b != 0) & ((a < 0) != (b < 0))).astype(whole.dtype)
+    floor = a // b
+    whole: Array = floor + ((a % b != 0) & ((a < 0) != (b < 0))).astype(floor.dtype)
+    return whole
 
 
 def _power(base: Array, exponent: Array) -> Array:

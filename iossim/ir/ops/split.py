@@ -54,11 +54,13 @@ class Split(Op):
             sizes = tuple(node.attribute("split"))
         else:
             parts = int(node.attribute("num_outputs", len(node.outputs)))
+            require(parts == len(node.outputs), f"splits into {parts} parts, but names {len(node.outputs)}")
             size = -(-shape[axis] // parts) if node.opset >= 18 else shape[axis] // parts
             sizes = (*[size] * (parts - 1), shape[axis] - size * (parts - 1))
             require(
                 node.opset >= 18 or sizes[-1] == size, f"dimension {axis} of {list(shape)} has no {parts} equal parts"
             )
+        require(len(sizes) >= len(node.outputs), f"splits into {len(sizes)} parts, but names {len(node.outputs)}")
         return cls(axis, sizes), node.data_inputs(1)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:

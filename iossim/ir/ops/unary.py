@@ -51,7 +51,8 @@ def _erf(x: Array) -> Array:
 
 
 def _gelu(x: Array) -> Array:
-    return 0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype)))
+    result: Array = 0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype)))
+    return result
 
 
 def _gelu_tanh(x: Array) -> Array:

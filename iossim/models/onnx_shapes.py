@@ -1,0 +1,67 @@
+"""What ONNX's shape inference tells of one node, from the types of its inputs and the values of those that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import NodeProto, TypeProto, helper, numpy_helper
+
+from iossim.errors import ModelError
+from iossim.ir.constants import Constant
+from iossim.ir.types import TensorType
+from iossim.models.onnx_constants import onnx_code
+
+#: Elements of an input up to which inference is told its values.
+LARGEST_KNOWN = 4096
+
+
+def inferred_outputs(
+    node: NodeProto,
+    versions: Mapping[str, int],
+    types: Mapping[str, TensorType],
+    constants: Mapping[str, Constant],
+    ir_version: int = 8,
+) -> dict[str, TypeProto]:
+    """The types of the outputs by name, as far as they are known; ``versions`` are those of the operator sets by domain.
+
+    Raises ModelError with ONNX's reason for operands that the operator does not take.
+    """
+    inputs = list(dict.fromkeys(name for name in node.input if name))
+    values = [
+        numpy_helper.from_array(constants[name].load(), name)
+        for name in inputs
+        if name in constants and types[name].elements <= LARGEST_KNOWN
+    ]
+    graph = helper.make_graph(
+        [node],
+        "one_node",
+        [helper.make_tensor_value_info(name, onnx_code(types[name].dtype), types[name].shape) for name in inputs],
+        [helper.make_empty_tensor_value_info(name) for name in node.output if name],
+        values,
+    )
+    imports = [helper.make_opsetid(name, version) for name, version in versions.items()]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=max(ir_version, 4))
+    try:
+        found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+        raise ModelError(_reason(error)) from None
+    return {value.name: value.type for value in found.graph.output}
+
+
+def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = None) -> tuple[int, ...] | None:
+    """The shape of a tensor type, if every dimension is known; ``sizes`` are those of named ones."""
+    if not tensor.HasField("shape"):
+        return None
+    dimensions = [
+        axis.dim_value if axis.HasField("dim_value") else (sizes or {}).get(axis.dim_param)
+        for axis in tensor.shape.dim
+    ]
+    known = tuple(size for size in dimensions if size is not None)
+    return known if len(known) == len(dimensions) else None
+
+
+def _reason(error: Exception) -> str:
+    """The last line of what ONNX says, which is what is wrong."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__).split(") ", 1)[-1].strip()
