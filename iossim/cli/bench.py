@@ -183,7 +183,8 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
         from iossim.study.measured import comparison_rows
 
         title = f"Measured by {context.backend} on {context.device}, {context.precision}, {context.engine} engine"
-        figure = comparison_figure(title, {one.network.name: comparison_rows(one) for one in found})
+        panels = {one.network.name: comparison_rows(one) for one in found}
+        figure = comparison_figure(title, panels, "10th to 90th percentile of the rounds")
         files["bench.svg"] = lambda path: save_figure(figure, path)
         files["bench.png"] = lambda path: save_figure(figure, path)
     return files

@@ -14,30 +14,36 @@ if TYPE_CHECKING:
 
 _BAR_INCHES = 0.34
 _HEADER_INCHES, _AXIS_INCHES, _LEGEND_INCHES = 0.55, 0.75, 0.35
+#: What a letter of a name takes at most, nearly.
+_LETTER_INCHES = 0.082
 _WIDTH_INCHES, _LEFT_INCHES, _RIGHT_INCHES = 8.0, 1.25, 0.35
 
 
-def comparison_figure(title: str, panels: Mapping[str, Sequence[ComparisonRow]]) -> Figure:
+def comparison_figure(
+    title: str, panels: Mapping[str, Sequence[ComparisonRow]], whiskers: str = "expected"
+) -> Figure:
     """Draw one panel for each entry (a network, say), its schedulers from top to bottom.
 
     The best scheduler of a panel stands out, and ties with it; bars are labelled with the latency and the speed-up, and
-    whiskers span where measurements are expected.
+    whiskers span each row's interval: what that is, the legend says in the words of ``whiskers``.
     """
     bars = sum(len(rows) for rows in panels.values())
     height = _HEADER_INCHES + _LEGEND_INCHES + bars * _BAR_INCHES + len(panels) * _AXIS_INCHES
     figure = new_figure(_WIDTH_INCHES, height)
     figure.text(0.25 / _WIDTH_INCHES, 1 - 0.15 / height, title, fontsize=12, fontweight="bold", va="top")
     top = height - _HEADER_INCHES
+    longest = max((len(row.scheduler) for rows in panels.values() for row in rows), default=0)
+    left_inches = max(_LEFT_INCHES, 0.15 + longest * _LETTER_INCHES)
     for name, rows in panels.items():
         tall = len(rows) * _BAR_INCHES
         top -= 0.3
-        plot_inches = _WIDTH_INCHES - _LEFT_INCHES - _RIGHT_INCHES
+        plot_inches = _WIDTH_INCHES - left_inches - _RIGHT_INCHES
         axes = figure.add_axes(
-            (_LEFT_INCHES / _WIDTH_INCHES, (top - tall) / height, plot_inches / _WIDTH_INCHES, tall / height)
+            (left_inches / _WIDTH_INCHES, (top - tall) / height, plot_inches / _WIDTH_INCHES, tall / height)
         )
         _draw_panel(axes, name, rows)
         top -= tall + _AXIS_INCHES - 0.3
-    _draw_legend(figure, [row for rows in panels.values() for row in rows], height)
+    _draw_legend(figure, [row for rows in panels.values() for row in rows], height, whiskers)
     return figure
 
 
@@ -85,7 +91,7 @@ def _right_us(row: ComparisonRow) -> float:
     return max(row.latency_us, row.published_us or 0.0, row.interval_us[1] if row.interval_us else 0.0)
 
 
-def _draw_legend(figure: Figure, rows: Sequence[ComparisonRow], height: float) -> None:
+def _draw_legend(figure: Figure, rows: Sequence[ComparisonRow], height: float, whiskers: str) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -93,7 +99,7 @@ def _draw_legend(figure: Figure, rows: Sequence[ComparisonRow], height: float) -
     if any(row.ties for row in rows):
         handles.append(Patch(color=PALETTE[0], alpha=0.55, label="tie with it"))
     if any(row.interval_us is not None for row in rows):
-        handles.append(Line2D([], [], color="#555555", linewidth=1.0, label="expected"))
+        handles.append(Line2D([], [], color="#555555", linewidth=1.0, label=whiskers))
     if any(row.lower_bound_us is not None for row in rows):
         handles.append(
             Line2D(
