@@ -112,6 +112,7 @@ class Comparison:
                     "published_us": self.published_us(found.scheduler),
                     "complete": found.complete,
                     "notes": found.notes,
+                    "remarks": found.remarks,
                 }
                 for found in self.schedules
             ],
