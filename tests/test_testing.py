@@ -60,7 +60,8 @@ def test_a_project_of_a_user(project: Path) -> None:
 def test_who_does_not_ask_gets_nothing(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     found = run_pytest(tmp_path, "--fixtures")
-    assert "iossim" not in found.stdout
+    assert "iossim/testing.py" not in found.stdout
+    assert "small_device" not in found.stdout
 
 
 def test_loading_the_plugin_loads_no_more_of_iossim() -> None:

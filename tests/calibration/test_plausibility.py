@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from operators import operators
 
 from iossim.calibration.measurement import Header, Measurement, MeasurementError, MeasurementSet
@@ -65,6 +65,7 @@ def test_one_impossible_row_is_dropped(v100_set: MeasurementSet) -> None:
     assert "1 of 96 rows dropped" in checked.notes[0]
 
 
+@settings(max_examples=40)
 @given(operators())
 def test_no_prediction_is_impossible(operator: Operator) -> None:
     for name in ("v100-sxm2", "t4"):

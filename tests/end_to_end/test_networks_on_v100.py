@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 import iossim
 from iossim.study.published import published_latency_us
 
-NETWORKS = ("inception_v3", "squeezenet", "nasnet_a", "randwire")
+#: RandWire, unpruned, takes as long as all the others.
+NETWORKS = ("inception_v3", "squeezenet", "nasnet_a", pytest.param("randwire", marks=pytest.mark.slow))
 
 
-@pytest.fixture(scope="module")
-def comparisons() -> dict[str, iossim.Comparison]:
+@cache
+def compared(network: str) -> iossim.Comparison:
     """General stages, unpruned, paper engine."""
-    return {name: iossim.compare(name, "v100-sxm2") for name in NETWORKS}
+    return iossim.compare(network, "v100-sxm2")
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_nothing_beats_both_strategies(network: str, comparisons: dict[str, iossim.Comparison]) -> None:
-    comparison = comparisons[network]
+def test_nothing_beats_both_strategies(network: str) -> None:
+    comparison = compared(network)
     assert comparison.complete
     both = comparison["ios-both"]
     assert both.notes == []
@@ -30,25 +33,25 @@ def test_nothing_beats_both_strategies(network: str, comparisons: dict[str, ioss
     assert comparison.best is both
 
 
-def test_greedy_loses_on_squeezenet(comparisons: dict[str, iossim.Comparison]) -> None:
+def test_greedy_loses_on_squeezenet() -> None:
     """Its stages are too small to pay for the synchronisations around them."""
-    squeezenet = comparisons["squeezenet"]
+    squeezenet = compared("squeezenet")
     assert squeezenet["greedy"].latency_us > squeezenet["sequential"].latency_us
 
 
-@pytest.mark.parametrize("network", ["randwire", "nasnet_a"])
-def test_nothing_merges(network: str, comparisons: dict[str, iossim.Comparison]) -> None:
+@pytest.mark.parametrize("network", NETWORKS[2:])
+def test_nothing_merges(network: str) -> None:
     """All their convolutions are Relu-SepConv or have inputs of their own."""
-    comparison = comparisons[network]
+    comparison = compared(network)
     assert comparison["ios-merge"].latency_us == pytest.approx(comparison["sequential"].latency_us, rel=1e-12)
     assert comparison["ios-both"].latency_us == pytest.approx(comparison["ios-parallel"].latency_us, rel=1e-12)
 
 
-def test_published_figures(comparisons: dict[str, iossim.Comparison]) -> None:
+def test_published_figures() -> None:
     """Every figure that is known stands beside its prediction; the errors are printed (pytest -rP)."""
     errors: dict[tuple[str, str], float] = {}
-    for name, comparison in comparisons.items():
-        for row in comparison.to_json()["schedules"]:
+    for name in ("inception_v3", "squeezenet", "nasnet_a"):
+        for row in compared(name).to_json()["schedules"]:
             published_us = published_latency_us(name, "v100-sxm2", 1, row["scheduler"])
             assert row["published_us"] == published_us
             if published_us is not None:

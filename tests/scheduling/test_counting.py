@@ -93,8 +93,8 @@ def test_a_block_too_large_to_count_is_an_error_with_a_remedy() -> None:
         OptionError, match="block 'wide' has more than 1,000 states; split it with a smaller --max-block"
     ):
         count_search_space(problem, StageSpace(), max_states=1000)
-    with pytest.raises(OptionError, match="has more than 300,000,000 transitions; prune with --max-group-size"):
-        count_search_space(problem, StageSpace())
+    with pytest.raises(OptionError, match="has more than 3,000,000 transitions; prune with --max-group-size"):
+        count_search_space(problem, StageSpace(), max_transitions=3_000_000)
 
 
 # What is known of the paper's networks. Counts of blocks: n, width, states, then by definition transitions, schedules
