@@ -61,7 +61,7 @@ def test_who_does_not_ask_gets_nothing(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     found = run_pytest(tmp_path, "--fixtures")
     assert "iossim/testing.py" not in found.stdout
-    assert "small_device" not in found.stdout
+    assert "iossim_device" not in found.stdout
 
 
 def test_loading_the_plugin_loads_no_more_of_iossim() -> None:
