@@ -94,6 +94,9 @@ class Folder:
         self, node: NodeProto, where: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
     ) -> bool:
         """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`: a few numbers can ask for terabytes."""
+        if node.op_type == "Range":  # whose operands runtimes take as lists of one number, and inference does not
+            start, limit, delta = (float(constants[name].load().reshape(-1)[0]) for name in node.input)
+            return abs(limit - start) <= LARGEST_MADE * abs(delta)
         try:
             outputs = inferred_outputs(node, {"": self.opset}, types, constants)
         except ModelError as error:

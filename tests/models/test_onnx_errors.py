@@ -179,12 +179,15 @@ def test_an_equation_that_shape_inference_never_finishes_reading(tmp_path, equat
         node("Split", ["x"], ["y"], "n", num_outputs=0),
         node("Reshape", ["x", "table"], ["y"], "n"),
         node("Shape", [""], ["y"], "n"),
+        node("Range", ["few", "few"], ["y"], "n"),
+        node("Range", ["few", "few", "nothing"], ["y"], "n"),
     ],
 )
 def test_operands_that_make_no_sense(tmp_path, bad):
     weights = {
         "few": np.ones(2, np.float32),
         "several": np.ones(2, np.float32),
+        "nothing": np.zeros(1, np.float32),
         "table": np.ones((2, 2), dtype=np.int64),
     }
     path = write_onnx(tmp_path / "m.onnx", [bad], {"x": [2, 3, 4]}, weights, opset=18)

@@ -76,7 +76,7 @@ class Reduce(Op):
         """Axes are an attribute, and an input from opset 13 (sums) or 18 on; left out they are all."""
         rank = len(node.input_type(0).shape)
         if node.has_input(1):
-            axes = [int(axis) for axis in node.constant(1, "axes")]
+            axes = [int(axis) for axis in node.constant(1, "axes").reshape(-1)]
         else:
             axes = list(node.attribute("axes", ()))
         if not axes and node.attribute("noop_with_empty_axes", 0):

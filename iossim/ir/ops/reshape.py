@@ -72,7 +72,7 @@ def resolve_shape(shape: Sequence[int], x: TensorType) -> tuple[int, ...]:
 def _axes(node: OnnxNode) -> tuple[int, ...] | None:
     """The axes of a Squeeze or Unsqueeze: an attribute below opset 13, an input from there on."""
     if node.has_input(1):
-        return tuple(int(axis) for axis in node.constant(1, "axes"))
+        return tuple(int(axis) for axis in node.constant(1, "axes").reshape(-1))
     axes = node.attribute("axes")
     return None if axes is None else tuple(axes)
 
