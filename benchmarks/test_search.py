@@ -50,6 +50,17 @@ def test_four_networks(
     benchmark.extra_info["latency_us"] = latency_us
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_one_network(benchmark: BenchmarkFixture, networks: dict[tuple[str, int], Network], name: str) -> None:
+    """Unpruned at batch 1: what the README says of each."""
+    benchmark.group = "one network, V100, unpruned"
+
+    def search() -> float:
+        return iossim.optimize(networks[name, 1], "v100-sxm2").latency_us
+
+    benchmark.extra_info["latency_us"] = benchmark.pedantic(search, rounds=1, iterations=1, warmup_rounds=1)
+
+
 def transcription(problem: ScheduleProblem) -> float:
     """Algorithm 1 as it stands, with prices that cost nothing to ask for."""
     return InterOperatorScheduler(problem, lambda ending: (scalar_price(ending), "concurrent"), 3, 8).run()[0]

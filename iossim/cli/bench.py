@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
+from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.loading import load_network
 from iossim.cli.outputs import Writer, wants_plot
@@ -84,20 +85,27 @@ def bench(
     found: list[MeasuredNetwork] = []
     with progress_bars(quiet=as_json, unit="done") as start, interruptible():
         for network in networks:
-            found.append(
-                measure_network(
-                    network,
-                    chosen,
-                    baselines,
-                    runner,
-                    timing,
-                    budget=spend,
-                    device=device,
-                    options=search,
-                    store=store,
-                    progress=start,
+            try:
+                found.append(
+                    measure_network(
+                        network,
+                        chosen,
+                        baselines,
+                        runner,
+                        timing,
+                        budget=spend,
+                        device=device,
+                        options=search,
+                        store=store,
+                        progress=start,
+                    )
                 )
-            )
+            except KeyboardInterrupt:
+                if not found:
+                    raise
+                break
+            if not found[-1].complete:
+                break
     if as_json:
         typer.echo(json.dumps([_to_json(one, runner.context) for one in found], indent=1))
     else:
@@ -107,6 +115,8 @@ def bench(
 
         written = write_all(out, _files(found, runner.context, plot))
         typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+    if len(found) < len(networks) or not found[-1].complete:
+        raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:

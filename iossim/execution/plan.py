@@ -58,9 +58,6 @@ class Region(NamedTuple):
     def overlaps(self, other: Region) -> bool:
         return self.storage == other.storage and self.begin < other.end and other.begin < self.end
 
-    def contains(self, other: Region) -> bool:
-        return self.storage == other.storage and self.begin <= other.begin and other.end <= self.end
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:

@@ -96,6 +96,11 @@ class MeasuredNetwork:
     schedules: Mapping[str, Schedule]
     rows: tuple[MeasuredRow, ...]
 
+    @property
+    def complete(self) -> bool:
+        """Whether no search was interrupted: a schedule may then be the best so far."""
+        return all(found.complete for found in self.schedules.values())
+
 
 def measure_network(
     network: Network,

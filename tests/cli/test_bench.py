@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.calibration.validation.measured_networks import read_measured_networks
+from iossim.cli.exit_codes import ExitCode
+from iossim.cli.main import main
+from iossim.ir.network import Network
 from iossim.schedule.fit import fit
 
 #: On made-up times, with estimates of a GPU: any device's will do, since they are corrected by what is measured.
@@ -66,3 +70,25 @@ def test_mistakes(arguments: list[str], reason: str, tmp_path: Path, capsys: pyt
     store = ["--store", str(tmp_path / "s.sqlite")]
     assert reason in refused(capsys, ["bench", "ios_sample", *QUICK, *store, *arguments])
     assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupt_keeps_the_networks_that_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second of two networks is interrupted: the first is printed and written, and the exit code says it is not all."""
+    from iossim.study import measured
+
+    whole = measured.measure_network
+
+    def interrupted(network: Network, *arguments: Any, **options: Any) -> measured.MeasuredNetwork:
+        if network.name == "squeezenet":
+            raise KeyboardInterrupt
+        return whole(network, *arguments, **options)
+
+    monkeypatch.setattr(measured, "measure_network", interrupted)
+    out = tmp_path / "out"
+    common = [*QUICK, "--schedulers", "sequential", "--store", str(tmp_path / "s.sqlite"), "--out", str(out)]
+    assert main(["bench", "ios_sample", "squeezenet", *common]) == ExitCode.INCOMPLETE
+    assert "ios_sample by fake" in capsys.readouterr().out
+    assert [run.model for run in read_measured_networks(out / "networks.jsonl").runs] == ["ios_sample"]
+    assert main(["bench", "squeezenet", *common]) == ExitCode.INTERRUPTED
