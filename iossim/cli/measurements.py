@@ -26,7 +26,7 @@ DeviceName = Annotated[str | None, typer.Option("--device", "-d", metavar="NAME"
 EngineName = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="Measured under this engine.")]
 KindName = Annotated[
     str | None,
-    typer.Option("--kind", metavar="KIND", help="unit, stage, merge, boundary or schedule."),
+    typer.Option("--kind", metavar="KIND", help="unit, stage, merge or boundary."),
 ]
 Records = Annotated[
     bool, typer.Option("--records", help="Every measurement, not only what there is of each context.")

@@ -27,7 +27,6 @@ class Kind(StrEnum):
     STAGE = "stage"  #: several units: groups side by side, or one group in a row
     MERGE = "merge"  #: several units as one stacked convolution
     BOUNDARY = "boundary"  #: a unit with and without a synchronise behind each copy
-    SCHEDULE = "schedule"  #: a whole network
 
 
 @dataclass(frozen=True, eq=False)
