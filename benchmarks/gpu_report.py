@@ -10,11 +10,11 @@ schedules on both engines, beside PyTorch eager and as a CUDA graph), compile/NA
 against all of that). A section that ends early leaves its time to the later ones; one that is out of time says how much is
 left. The same command again does what is not done; ``--again`` does the chosen sections once more.
 
-OUT holds ``report.jsonl`` (facts, tests, sections, errors), ``networks.jsonl`` (runs, with their schedules), ``operators.jsonl``
-(a measurement set), ``measurements.sqlite`` (every sample) and ``log.txt``. The first three are what the repository keeps in
-``hw_profiles/measurements/DEVICE/``.
+OUT holds ``report.jsonl`` (facts, tests, sections, errors), ``networks.jsonl`` (runs, with their schedules),
+``operators-graph.jsonl`` and ``operators-paper.jsonl`` (a measurement set of each engine), ``measurements.sqlite`` (every
+sample) and ``log.txt``. All but the last two are what the repository keeps in ``hw_profiles/measurements/DEVICE/``.
 
-This file needs the standard library only. What the sections do is in ``gpu_report_sections.py``.
+This file needs the standard library only. What the sections do begins in ``gpu_report_sections.py``.
 """
 
 from __future__ import annotations

@@ -1,30 +1,24 @@
-"""What each section of ``gpu_report.py`` does: run in a process of its own, with iossim and the wheels importable.
+"""The sections of ``gpu_report.py``: each run in a process of its own, with iossim and the wheels importable.
 
 A section works until its time is over, keeps every result at once, and returns 0, or ``PARTIAL`` where something is left to
-do. Failures of single items are records with their error; any other exception ends the section, and only it.
+do. Failures of single items are records with their error; any other exception ends the section, and only it. Here stand
+those that measure, and how far predictions are off; those that tell of the machine are in ``gpu_report_machine.py``.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
-import re
-import subprocess
-import sys
-import tempfile
 import time
-import tomllib
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
-from gpu_report import FAILED, PARTIAL, ROOT, append
+from gpu_report import FAILED, PARTIAL
+from gpu_report_job import ENGINES, Job, backend_name, estimate_device, load_network
+from gpu_report_machine import section_device, section_tests
 
 if TYPE_CHECKING:
     from iossim.cost.measured.cost_model import MeasuredCostModel
@@ -33,66 +27,10 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import Schedule
 
 SOURCE = "benchmarks/gpu_report.py"
-ENGINES = ("graph", "paper")
-#: Backends in the order of preference, without a GPU and with one.
-BACKENDS, DRY_BACKENDS = ("cupy_cudnn", "torch_cuda"), ("onnxruntime_cpu", "numpy_reference")
-#: Height and width of a dry run's images: small, so that a processor is fast enough.
-DRY_SIZE = 64
-#: The profile that estimates come from where the device has none of its own.
-FALLBACK_DEVICE = "h100-sxm"
 #: Of the time of a network's section: what the searches of both engines may take.
 SEARCH_PART = 0.5
 #: Of a section's time: what is kept for its end.
 RESERVE_S = 3.0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How much is measured."""
-
-    rounds: int
-    stage_rounds: int
-    target_us: float
-    pairs: int
-    stages: int
-    #: Measured stages of a search at most; else its seconds count.
-    search_measurements: int | None
-
-
-FULL = Settings(rounds=50, stage_rounds=12, target_us=600.0, pairs=60, stages=60, search_measurements=None)
-TINY = Settings(rounds=3, stage_rounds=2, target_us=200.0, pairs=2, stages=2, search_measurements=30)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A section's task: where results go, until when it may work, and with what."""
-
-    out: Path
-    end_s: float
-    models: tuple[str, ...]
-    backend: str
-    device: str
-    dry: bool
-
-    @property
-    def settings(self) -> Settings:
-        return TINY if self.dry else FULL
-
-    @property
-    def left_s(self) -> float:
-        return self.end_s - time.monotonic()
-
-    def record(self, kind: str, **fields: Any) -> None:
-        append(self.out / "report.jsonl", {"record": kind, **fields})
-
-    @contextmanager
-    def told(self, item: str) -> Iterator[None]:
-        """An item whose failure is a record, and no more."""
-        try:
-            yield
-        except Exception as error:  # whatever an item of a long measurement dies of, the others go on
-            traceback.print_exc()
-            self.record("error", item=item, error=f"{type(error).__name__}: {' '.join(str(error).split())}"[:500])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -121,114 +59,6 @@ def run(args: argparse.Namespace) -> int:
             job.record("clocks", section=args.section, before_and_after=clocks)
 
 
-def section_device(job: Job) -> int:
-    """Facts of the machine and its GPU, and what is missing; then compiling, so that no later section need."""
-    from iossim.cli import doctor
-
-    versions: dict[str, str | None] = {}
-    for name in _required():
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    job.record(
-        "device",
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=doctor.machine(),
-        gpus=doctor.gpus(),
-        backends=doctor.backends(),
-        libraries=versions,
-        missing=[name for name, version in versions.items() if version is None],
-        commit=_commit(),
-    )
-    with job.told("torch"):
-        import torch
-
-        cuda = bool(torch.cuda.is_available())
-        facts: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "usable": cuda}
-        if cuda:
-            seen = torch.cuda.get_device_properties(0)
-            facts |= {
-                "cudnn": torch.backends.cudnn.version(),
-                "name": seen.name,
-                "multiprocessors": seen.multi_processor_count,
-                "memory_bytes": seen.total_memory,
-                "l2_bytes": getattr(seen, "L2_cache_size", None),
-            }
-        job.record("torch", **facts)
-    with job.told("warm-up"):
-        begin_s = time.perf_counter()
-        _compile(job)
-        job.record("warm-up", s=round(time.perf_counter() - begin_s, 2))
-    return 0
-
-
-def _compile(job: Job) -> None:
-    """Compile what iossim compiles, once for all sections: bounds, pricing, a search at prices measured in name only."""
-    from iossim.api import cost_model, search_options
-    from iossim.cost.perturbed import PerturbedCostModel
-    from iossim.schedule.problem import ScheduleProblem
-    from iossim.scheduling.measured.budget import Budget
-    from iossim.scheduling.measured.search import measured_search
-    from iossim.study.measured import plain_schedule
-
-    network = _load(job, "squeezenet")
-    plain_schedule(network, "sequential")
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    for engine in ENGINES:
-        estimate = cost_model("simulator", _estimate_device(job, FALLBACK_DEVICE), network.precision, engine)
-        truth = PerturbedCostModel(estimate, 0.1)
-        options = search_options("general", 3, 8)
-        measured_search(problems, estimate, truth, options, Budget(measurements=60), concurrent=True, merge=True)
-
-
-def section_tests(job: Job) -> int:
-    """The GPU tests of the checkout; a dry run only collects those of backends."""
-    try:
-        import pytest  # noqa: F401
-    except ImportError:
-        job.record("tests", skipped="pytest is not installed")
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "results.xml"
-        tests = ROOT / "tests" / "backends" if job.dry else ROOT / "tests"
-        command = [sys.executable, "-m", "pytest", str(tests), "-m", "gpu", "-q", "-p", "no:cacheprovider"]
-        command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "--junitxml", str(results)]
-        if job.dry:
-            command += ["--collect-only"]
-        # Not in the checkout: its own folder iossim would hide the whole package.
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=job.left_s, check=False
-            )
-        except subprocess.TimeoutExpired as late:
-            said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-            print(said)
-            job.record("tests", error="out of time", last=" ".join(said.split())[-300:])
-            return PARTIAL
-        print(done.stdout[-8000:], done.stderr[-2000:], sep="\n")
-        if job.dry:
-            counted = re.search(r"(\d+)(?:/\d+)? tests? collected", done.stdout)
-            job.record("tests", collected=int(counted.group(1)) if counted else 0, returncode=done.returncode)
-            return 0 if done.returncode in (0, 5) else FAILED
-        job.record("tests", returncode=done.returncode, **_test_results(results))
-    return 0
-
-
-def _test_results(path: Path) -> dict[str, Any]:
-    """Counts, and the failures with the first line of each, of a JUnit file."""
-    if not path.is_file():
-        return {"error": "pytest wrote no results"}
-    (suite,) = ElementTree.parse(path).getroot().iter("testsuite")
-    failures = []
-    for case in suite.iter("testcase"):
-        for problem in (*case.findall("failure"), *case.findall("error")):
-            said = (problem.get("message") or "").splitlines()
-            failures.append({"test": f"{case.get('classname')}.{case.get('name')}", "said": (said or [""])[0][:300]})
-    counts = {name: int(suite.get(name) or 0) for name in ("tests", "failures", "errors", "skipped")}
-    return {**counts, "s": float(suite.get("time") or 0.0), "failures_named": failures}
-
-
 def section_profile(job: Job) -> int:
     """Units, pairs and sampled stages of every network, by engine; then a measurement set of each engine."""
     from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
@@ -237,7 +67,7 @@ def section_profile(job: Job) -> int:
 
     name = backend_name(job)
     options = ProfileOptions(job.settings.pairs, job.settings.stages)
-    networks = {model: _load(job, model) for model in job.models}
+    networks = {model: load_network(job, model) for model in job.models}
     complete = True
     with MeasurementStore(job.out / "measurements.sqlite") as store:
         for engine in ENGINES:
@@ -263,7 +93,7 @@ def section_network(job: Job, model: str) -> int:
     from iossim.execution.measured_run import measure_schedules
     from iossim.study.measured import plain_schedule
 
-    name, network, timing = backend_name(job), _load(job, model), _timing(job)
+    name, network, timing = backend_name(job), load_network(job, model), _timing(job)
     search_s = SEARCH_PART * job.left_s / len(ENGINES)
     plain = {scheduler: plain_schedule(network, scheduler) for scheduler in ("sequential", "greedy")}
     for engine in ENGINES:
@@ -290,7 +120,7 @@ def section_compile(job: Job, model: str) -> int:
     if job.dry:
         job.record("skipped", section=f"compile/{model}", reason="compiling for a CPU takes a minute")
         return 0
-    network = _load(job, model)
+    network = load_network(job, model)
     for baseline in ("torch-compile", "torch-compile-cuda-graph"):
         _measure_baseline(job, model, network, baseline, _timing(job))
     return 0
@@ -307,7 +137,7 @@ def section_prediction(job: Job) -> int:
     if path.is_file():
         with job.told("prediction of networks"):
             measured = read_measured_networks(path)
-            name = _estimate_device(job, measured.header.device)
+            name = estimate_device(job, measured.header.device)
             found = evaluate_measured_networks(measured, device(name))
             gains = [
                 {"model": each.run.model, "engine": each.run.engine, "name": each.run.name}
@@ -321,25 +151,11 @@ def section_prediction(job: Job) -> int:
         if path.is_file():
             with job.told(f"prediction of operators, {engine} engine"):
                 operators = read_measurements(path)
-                name = _estimate_device(job, operators.device)
+                name = estimate_device(job, operators.device)
                 whole = evaluate_operators(operators, device(name))
                 accuracy = whole.gpu_time().to_json()
                 job.record("prediction", of=f"operators, {engine} engine", device=name, **accuracy)
     return 0
-
-
-def backend_name(job: Job) -> str:
-    """The backend asked for, or the first that can run here. Raises RuntimeError where none can."""
-    from iossim.execution.backend import backend_names, missing_for
-
-    wanted = (job.backend,) if job.backend else DRY_BACKENDS if job.dry else BACKENDS
-    reasons = []
-    for name in wanted:
-        reason = missing_for(name) if name in backend_names() else "there is no backend of that name"
-        if not reason:
-            return name
-        reasons.append(f"{name}: {reason}")
-    raise RuntimeError(f"no backend can run here: {'; '.join(reasons)}")
 
 
 def _measuring(job: Job, name: str, engine: str, store: Any) -> MeasuredCostModel:
@@ -362,7 +178,7 @@ def _search(job: Job, network: Network, prices: MeasuredCostModel, seconds: floa
     from iossim.scheduling.measured.search import measured_search
 
     context = prices.context
-    estimate = cost_model("simulator", _estimate_device(job, context.device), network.precision, context.engine)
+    estimate = cost_model("simulator", estimate_device(job, context.device), network.precision, context.engine)
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     most = job.settings.search_measurements
     budget = Budget(measurements=most) if most else Budget(seconds=seconds)
@@ -470,23 +286,6 @@ def _export(job: Job, store: Any, context: Context) -> None:
     )
 
 
-def _estimate_device(job: Job, own: str) -> str:
-    from iossim.devices.load import device_names
-
-    return job.device or (own if own in device_names() else FALLBACK_DEVICE)
-
-
-def _load(job: Job, model: str) -> Network:
-    from iossim.models.load import load
-
-    network = load(model)
-    if not job.dry:
-        return network
-    shapes = {name: network.graph.types[name].shape for name in network.graph.inputs}
-    small = {name: (*shape[:2], *(min(size, DRY_SIZE) for size in shape[2:])) for name, shape in shapes.items()}
-    return load(model, shapes=small)
-
-
 def _timing(job: Job) -> Timing:
     from iossim.execution.backend import Timing
 
@@ -507,20 +306,3 @@ def _clocks() -> list[dict[str, Any]]:
     from iossim.devices.nvidia_smi import gpus
 
     return [asdict(gpu) for gpu in gpus()]
-
-
-def _required() -> list[str]:
-    """What iossim requires by its pyproject.toml, and what the GPU sections do."""
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [*listed["dependencies"], *listed["optional-dependencies"].get("gpu", [])]
-    names = [re.match(r"[A-Za-z0-9._-]+", line) for line in lines]
-    return [found.group() for found in names if found]
-
-
-def _commit() -> str:
-    """The checkout's commit, where git tells it."""
-    try:
-        command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return ""

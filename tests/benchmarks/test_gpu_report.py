@@ -28,8 +28,8 @@ def gpu_report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     import gpu_report
 
     yield gpu_report
-    sys.modules.pop("gpu_report")
-    sys.modules.pop("gpu_report_sections", None)
+    for name in ("gpu_report", "gpu_report_job", "gpu_report_machine", "gpu_report_sections"):
+        sys.modules.pop(name, None)
 
 
 def outcomes(out: Path) -> dict[str, str]:
@@ -163,7 +163,7 @@ def test_wheels_and_the_checkout_are_importable(gpu_report: ModuleType, tmp_path
 
 
 def test_results_of_pytest_are_counted(gpu_report: ModuleType, tmp_path: Path) -> None:
-    from gpu_report_sections import _test_results
+    from gpu_report_machine import results_of_tests
 
     (tmp_path / "test_made.py").write_text("def test_a(): pass\ndef test_b(): assert 1 == 2, 'why'\n")
     xml = tmp_path / "results.xml"
@@ -173,12 +173,12 @@ def test_results_of_pytest_are_counted(gpu_report: ModuleType, tmp_path: Path) -
         capture_output=True,
         check=False,
     )
-    found = _test_results(xml)
+    found = results_of_tests(xml)
     assert (found["tests"], found["failures"], found["errors"], found["skipped"]) == (2, 1, 0, 0)
     (failure,) = found["failures_named"]
     assert failure["test"].endswith("test_b")
     assert "why" in failure["said"]
-    assert "error" in _test_results(tmp_path / "absent.xml")
+    assert "error" in results_of_tests(tmp_path / "absent.xml")
 
 
 @pytest.mark.slow
