@@ -22,9 +22,10 @@ from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.calibration.device_names import device_of_product
-from iossim.errors import GraphError, OptionError
+from iossim.errors import OptionError
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
+from iossim.execution.given_inputs import check_inputs
 from iossim.execution.lower import MAIN, lower_stage
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan, Queue
@@ -126,10 +127,10 @@ class CupyCudnnBackend:
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         self._check(network, plan)
-        arrays = {name: _checked(plan, name, inputs) for name in plan.inputs}
+        check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
         prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
-        for name, array in arrays.items():
-            self._upload(prepared, prepared.view(name), array)
+        for name in plan.inputs:
+            self._upload(prepared, prepared.view(name), inputs[name])
         self._driver.synchronize()
         self._ready(prepared).run()
         return {name: self._download(prepared, prepared.view(name)) for name in plan.outputs}
@@ -227,19 +228,6 @@ class CupyCudnnBackend:
             issue()
             self._driver.synchronize()
             move(memory.address)
-
-
-def _checked(plan: Plan, name: str, inputs: Mapping[str, Array]) -> Array:
-    """The array for an input of a plan; raises GraphError where there is none, or one of another type."""
-    expected = plan.buffers[name].type
-    if name not in inputs:
-        raise GraphError(f"no array for input {name!r}; give one of {expected}")
-    array = inputs[name]
-    if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
-        raise GraphError(
-            f"input {name!r} is {array.dtype}[{'x'.join(map(str, array.shape))}]; give an array of {expected}"
-        )
-    return array
 
 
 def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from iossim.errors import GraphError
+from iossim.execution.given_inputs import check_inputs
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array
 
@@ -22,16 +23,8 @@ def evaluate_graph(
     for name in wanted:
         if name not in graph.types:
             raise GraphError(f"the graph has no value {name!r}")
-    known: dict[str, Array] = {}
-    for name in graph.inputs:
-        if name not in inputs:
-            raise GraphError(f"no array for input {name!r}; give one of {graph.types[name]}")
-        array, expected = inputs[name], graph.types[name]
-        if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
-            raise GraphError(
-                f"input {name!r} is {array.dtype}[{'x'.join(map(str, array.shape))}]; give an array of {expected}"
-            )
-        known[name] = array
+    check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
+    known: dict[str, Array] = {name: inputs[name] for name in graph.inputs}
     readers_left = Counter(name for node in graph.nodes for name in set(node.inputs))
     readers_left.update(wanted)
     for node in graph.nodes:

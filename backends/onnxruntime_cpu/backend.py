@@ -21,9 +21,10 @@ from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import bind, make_arena, with_memory
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
 from iossim.cores import usable_cores
-from iossim.errors import GraphError, OptionError, did_you_mean
+from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
+from iossim.execution.given_inputs import check_inputs
 from iossim.execution.lower import lower_stage
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.plan import Plan
@@ -102,14 +103,7 @@ class OnnxRuntimeCpu:
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """See :meth:`iossim.execution.backend.Backend.execute`."""
-        types = {name: plan.buffers[name].type for name in plan.inputs}
-        for name, expected in types.items():
-            if name not in inputs:
-                raise GraphError(f"no array for input {name!r}; give one of {expected}")
-            array = inputs[name]
-            if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
-                shape = "x".join(map(str, array.shape))
-                raise GraphError(f"input {name!r} is {array.dtype}[{shape}]; give an array of {expected}")
+        check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
         planned = with_memory(plan)
         program = bind(planned, network, self.sessions, make_arena(planned.arena_bytes))
         for name in plan.inputs:

@@ -72,8 +72,8 @@ def _program(network: Network, threads: int) -> Program:
             export_graph(graph).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # ONNX Runtime's own exceptions have no common base
-        reason = str(error).strip().splitlines()[0]
-        raise BackendError(f"ONNX Runtime cannot run {network.name!r} as a whole: {reason}; leave it out") from None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BackendError(f"ONNX Runtime cannot run {network.name!r} as a whole: {reason}; leave it out") from error
     binding = session.io_binding()
     for name, array in made_arrays(graph.inputs, graph.types).items():
         binding.bind_cpu_input(name, array)

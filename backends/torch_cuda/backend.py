@@ -14,9 +14,10 @@ from weakref import WeakKeyDictionary
 
 from iossim.calibration.device_names import device_of_product
 from iossim.devices.nvidia_smi import gpus
-from iossim.errors import GraphError, OptionError, did_you_mean
+from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
+from iossim.execution.given_inputs import check_inputs
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.ir.network import Network
@@ -105,13 +106,7 @@ class TorchBackend:
         """
         from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 
-        for name in plan.inputs:
-            expected = plan.buffers[name].type
-            if name not in inputs:
-                raise GraphError(f"no array for input {name!r}; give one of {expected}")
-            if inputs[name].shape != expected.shape or inputs[name].dtype != expected.dtype.numpy:
-                found = f"{inputs[name].dtype}[{'x'.join(map(str, inputs[name].shape))}]"
-                raise GraphError(f"input {name!r} is {found}; give an array of {expected}")
+        check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
         with arithmetic(self._precision):
             program = self._program(network, plan)
             for name in plan.inputs:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from iossim.backends.torch_cuda.backend import usable_device
 from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Samples, Timing
+from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 
@@ -78,11 +79,12 @@ def measure_baselines(
     place = usable_device(device)
     import torch
 
-    from iossim.backends.torch_cuda.module import torch_module
-    from iossim.backends.torch_cuda.preparation import made_inputs, prepared
+    from iossim.backends.torch_cuda.module import input_tensors, torch_module
+    from iossim.backends.torch_cuda.preparation import prepared
     from iossim.backends.torch_cuda.tensors import arithmetic
     from iossim.backends.torch_cuda.timing import Run, time_rounds
 
+    timing = timing or Timing()
     chosen = baseline_names(place) if names is None else list(dict.fromkeys(names))
     for name in chosen:
         if name not in BASELINES:
@@ -92,7 +94,8 @@ def measure_baselines(
                 f"{name} needs CUDA, which torch cannot use here; known: {', '.join(baseline_names(place))}"
             )
     module = torch_module(network.graph, place)
-    inputs = made_inputs(network.graph, place)
+    graph = network.graph
+    inputs = input_tensors(graph, made_arrays(graph.inputs, graph.types, timing.seed), place)
     runs: dict[str, Run] = {}
     prepare_s: dict[str, float] = {}
     with arithmetic(network.precision):
@@ -104,7 +107,7 @@ def measure_baselines(
                 compiled = torch.compile(module, fullgraph=True, dynamic=False)
             runs[name] = prepared(name, compiled if baseline.compiled else module, inputs, baseline.captured)
             prepare_s[name] = time.perf_counter() - start_s
-        samples = time_rounds(list(runs.values()), timing or Timing(), place, progress)
+        samples = time_rounds(list(runs.values()), timing, place, progress)
     return {
         name: replace(found, conditions={**found.conditions, "prepare_s": prepare_s[name]})
         for name, found in zip(runs, samples, strict=True)

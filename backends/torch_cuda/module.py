@@ -14,8 +14,8 @@ from torch import fx
 
 from iossim.backends.torch_cuda.operators import Operand, apply
 from iossim.backends.torch_cuda.tensors import to_tensor
-from iossim.errors import GraphError
 from iossim.execution.backend import BackendError
+from iossim.execution.given_inputs import check_inputs
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array
 
@@ -47,15 +47,5 @@ def torch_module(graph: Graph, device: str = "cpu") -> fx.GraphModule:
 
 def input_tensors(graph: Graph, inputs: Mapping[str, Array], device: str) -> list[torch.Tensor]:
     """Tensors for the graph's inputs, in order; raises GraphError where ``inputs`` are not the graph's."""
-    tensors = []
-    for name in graph.inputs:
-        expected = graph.types[name]
-        if name not in inputs:
-            raise GraphError(f"no array for input {name!r}; give one of {expected}")
-        array = inputs[name]
-        if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
-            raise GraphError(
-                f"input {name!r} is {array.dtype}[{'x'.join(map(str, array.shape))}]; give an array of {expected}"
-            )
-        tensors.append(to_tensor(array, device))
-    return tensors
+    check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
+    return [to_tensor(inputs[name], device) for name in graph.inputs]

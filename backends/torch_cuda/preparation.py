@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 
-from iossim.backends.torch_cuda.tensors import to_tensor
 from iossim.backends.torch_cuda.timing import Run
 from iossim.execution.backend import BackendError
-from iossim.ir.graph import Graph
 
 #: Runs before a capture: lazy initialisation and cuDNN's search for algorithms may not happen inside one.
 _RUNS_BEFORE_CAPTURE = 3
-
-
-def made_inputs(graph: Graph, device: str) -> list[torch.Tensor]:
-    """Normal noise for the graph's inputs, in order; zeros where they are no floating-point numbers."""
-    generator = np.random.default_rng(0)
-    tensors = []
-    for name in graph.inputs:
-        value = graph.types[name]
-        noise = generator.standard_normal(value.shape, dtype=np.float32)
-        tensors.append(to_tensor((noise if value.dtype.is_floating else 0 * noise).astype(value.dtype.numpy), device))
-    return tensors
 
 
 def prepared(name: str, module: Callable[..., object], inputs: Sequence[torch.Tensor], captured: bool) -> Run:

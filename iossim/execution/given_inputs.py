@@ -1,0 +1,21 @@
+"""Inputs that a user gives: held to what a graph or a plan takes, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iossim.errors import GraphError
+from iossim.ir.op import Array
+from iossim.ir.types import TensorType
+
+
+def check_inputs(inputs: Mapping[str, Array], types: Mapping[str, TensorType]) -> None:
+    """Raises GraphError, naming the input, where ``inputs`` lack one of ``types`` or have it of another shape or element type."""
+    for name, expected in types.items():
+        if name not in inputs:
+            raise GraphError(f"no array for input {name!r}; give one of {expected}")
+        array = inputs[name]
+        if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
+            raise GraphError(
+                f"input {name!r} is {array.dtype}[{'x'.join(map(str, array.shape))}]; give an array of {expected}"
+            )
