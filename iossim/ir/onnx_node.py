@@ -148,7 +148,7 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     names = [name for name in node.input if name]
-    sessions: dict[tuple[tuple[str, int], ...], Any] = {}
+    sessions: dict[tuple[tuple[str, tuple[int, ...]], ...], Any] = {}
 
     def session(inputs: Sequence[Array]) -> Any:
         declared = [
@@ -164,7 +164,7 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def run(inputs: Sequence[Array]) -> list[Array]:
-        key = tuple((array.dtype.name, array.ndim) for array in inputs)
+        key = tuple((array.dtype.name, array.shape) for array in inputs)
         try:
             if key not in sessions:
                 sessions[key] = session(inputs)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import NodeProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.errors import GraphError, ModelError
 from iossim.ir.graph import Graph
+from iossim.ir.onnx_node import canonical, compute
+from iossim.ir.ops.unary import Unary
 from iossim.ir.types import DType, TensorType
 from iossim.lowering.unit import lower_unit
 from iossim.models.load import load
@@ -125,6 +127,35 @@ def test_an_operator_of_onnxruntime(tmp_path: Path) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_allclose(evaluate_graph(graph, {"x": x})["y"], 2 * x @ x.T)
     np.testing.assert_allclose(run_onnxruntime(export_graph(graph), {"x": x})[0], 2 * x @ x.T)
+
+
+def test_equal_nodes_of_other_shapes_are_computed_by_onnxruntime_too() -> None:
+    """An operator that the reference lacks, and one that it knows in a newer meaning alone."""
+    gelu = canonical(node("Gelu", ["x"], ["y"], domain="com.microsoft"))
+    aligned = canonical(node("RoiAlign", ["x", "boxes", "of"], ["y"]))
+    boxes, of = np.array([[0, 0, 2.5, 2.5]], np.float32), np.array([0])
+    for size in (4, 5):
+        x = np.random.default_rng(size).standard_normal((1, 2, size, size)).astype(np.float32)
+        (y,) = compute(gelu, 1, [x])
+        np.testing.assert_allclose(y, Unary("gelu").evaluate([x])[0], rtol=1e-5, atol=1e-6)
+        (old,), (new,) = compute(aligned, 11, [x, boxes, of]), compute(aligned, 16, [x, boxes, of])
+        (first,) = run_onnxruntime(_one_node_model("RoiAlign", 11, [x, boxes, of]), {"x0": x, "x1": boxes, "x2": of})
+        np.testing.assert_array_equal(old, first)
+        assert not np.allclose(old, new)
+
+
+def _one_node_model(op_type: str, opset: int, inputs: list[np.ndarray]) -> ModelProto:
+    declared = [
+        helper.make_tensor_value_info(f"x{place}", helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for place, array in enumerate(inputs)
+    ]
+    body = helper.make_graph(
+        [node(op_type, [each.name for each in declared], ["y"])],
+        "one",
+        declared,
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    return helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def test_it_runs_on_the_processor(tmp_path: Path) -> None:
