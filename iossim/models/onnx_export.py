@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from iossim.errors import ModelError
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
@@ -93,7 +94,13 @@ def _model(
         helper.make_opsetid(domain, version) for domain, version in {"": opset, **imported_domains(ops)}.items()
     ]
     model = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION, producer_name="iossim")
-    onnx.checker.check_model(model)
+    try:
+        onnx.checker.check_model(model)
+    except (
+        onnx.checker.ValidationError
+    ) as error:  # what neither the op nor the schema tells, as a deprecated operator
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{name!r} cannot be written in operator set {opset}: {reason}; write another") from None
     return model
 
 

@@ -60,6 +60,12 @@ def spell(
         return [_foreign(op, name, inputs, outputs, opset)], []
     if isinstance(op, SoftmaxLike) and op.flatten and opset >= 13:
         return _flattened_softmax(op, name, inputs[0], outputs[0], x, opset, names)
+    if isinstance(op, SoftmaxLike) and not op.flatten and opset < 13:
+        behind = x.shape[normal_axis(op.axis, len(x.shape)) + 1 :]
+        if max(behind, default=1) > 1:
+            raise ModelError(
+                f"op {name!r}: below operator set 13 a {op.kind} takes all axes behind its own; write 13"
+            )
     if isinstance(op, PRelu) and op.per_channel:
         return _prelu_per_channel(op, name, inputs, outputs, x, opset, names)
     op_type, given = op.to_onnx()

@@ -20,9 +20,11 @@ from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import Network
+from iossim.ir.op import Op
 from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.pool import AveragePool
 from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.split import Split
@@ -135,6 +137,25 @@ def test_odd_ops(opset: int) -> None:
     graph = odd_graph()
     inputs = {"x": np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float32)}
     assert_close(named_outputs(export_graph(graph, opset), inputs), evaluate_graph(graph, inputs))
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "message"),
+    [
+        (Softmax(1), 12, "op 'y': below operator set 13 a softmax takes all axes behind its own; write 13"),
+        (
+            Resize((1.0, 1.0, 2.0, 2.0)),
+            11,
+            "'graph' cannot be written in operator set 11: .*empty string.*; write another",
+        ),
+    ],
+)
+def test_what_an_older_operator_set_cannot_say_is_refused(op: Op, opset: int, message: str) -> None:
+    b = GraphBuilder("older")
+    graph = b.network([b.add(op, b.input("x", (2, 4, 6, 6)), name="y")]).graph
+    with pytest.raises(ModelError, match=message):
+        export_graph(graph, opset)
+    export_graph(graph, 13)
 
 
 def test_a_weight_that_is_an_output() -> None:
