@@ -1,4 +1,4 @@
-"""Conditions that are known at import: of an ONNX ``If`` the branch that is taken stands for the node.
+"""Nodes that run graphs of their own. Of an ONNX ``If`` whose condition is known at import, the branch taken stands for it.
 
 Exporters write them around a squeeze or a default, on shapes that are fixed by now.
 """
@@ -10,6 +10,11 @@ from collections.abc import Iterator, Mapping
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from iossim.errors import ModelError
+
+
+def runs_graphs(node: NodeProto) -> bool:
+    """Whether a node runs graphs of its own: control flow, mostly."""
+    return any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute)
 
 
 def values_read(nodes: Iterator[NodeProto] | list[NodeProto]) -> Iterator[str]:

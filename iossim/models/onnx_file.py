@@ -77,19 +77,25 @@ def _inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     try:
         return onnx.inliner.inline_local_functions(model)
     except Exception as error:  # the inliner raises what C++ did
-        reason = (str(error).splitlines() or [type(error).__name__])[-1]
-        raise ModelError(f"{path} has functions that cannot be inlined: {reason}; export the model without") from None
+        raise ModelError(
+            f"{path} has functions that cannot be inlined: {_last_line(error)}; export the model without"
+        ) from None
 
 
 def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProto:
     try:
         return onnx.version_converter.convert_version(model, OLDEST_OPSET)
     except Exception as error:  # the converter raises what C++ did
-        reason = (str(error).splitlines() or [type(error).__name__])[-1]
         raise ModelError(
-            f"{path} uses operator set {opset}, and ONNX cannot convert it to {OLDEST_OPSET}: {reason}; "
+            f"{path} uses operator set {opset}, and ONNX cannot convert it to {OLDEST_OPSET}: {_last_line(error)}; "
             f"export the model with operator set {OLDEST_OPSET} or later"
         ) from None
+
+
+def _last_line(error: Exception) -> str:
+    """What is wrong: above it ONNX says where in its sources."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__
 
 
 def standard_opset(model: onnx.ModelProto) -> int:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.onnx_node import canonical, compute
 from iossim.ir.op import Array
 from iossim.ir.types import TensorType
+from iossim.models.onnx_branches import runs_graphs
 from iossim.models.onnx_constants import FilledConstant, tensor_constant
 from iossim.models.onnx_file import is_standard
 from iossim.models.onnx_shapes import inferred_outputs, static_shape
@@ -110,8 +111,8 @@ class Folder:
 
 def can_fold(node: NodeProto) -> bool:
     """Whether the node is a standard operator whose outputs follow from its inputs alone."""
-    nested = any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute)
-    return is_standard(node.domain) and node.op_type not in RANDOM and not nested and onnx.defs.has(node.op_type)
+    standard = is_standard(node.domain) and onnx.defs.has(node.op_type)
+    return standard and node.op_type not in RANDOM and not runs_graphs(node)
 
 
 def _shape(node: NodeProto, value: TensorType) -> Array:

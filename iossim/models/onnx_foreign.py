@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
-from onnx import AttributeProto, NodeProto, TypeProto
+from onnx import NodeProto, TypeProto
 
 from iossim.errors import ModelError
 from iossim.ir.constants import Constant
@@ -20,6 +20,7 @@ from iossim.ir.onnx_node import canonical
 from iossim.ir.op import NotCoveredError
 from iossim.ir.ops.foreign import Foreign, recorded_type
 from iossim.ir.types import TensorType
+from iossim.models.onnx_branches import runs_graphs
 from iossim.models.onnx_constants import dtype_of_onnx
 from iossim.models.onnx_file import is_standard
 from iossim.models.onnx_folding import RANDOM
@@ -97,11 +98,6 @@ def _check_equation(node: NodeProto) -> None:
     for attribute in node.attribute:
         if node.op_type == "Einsum" and attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
             raise ModelError("its equation is none; write one like ij,jk->ik")
-
-
-def runs_graphs(node: NodeProto) -> bool:
-    """Whether a node runs graphs of its own: control flow, mostly."""
-    return any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute)
 
 
 def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str, TensorType]:

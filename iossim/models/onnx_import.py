@@ -23,11 +23,11 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
-from iossim.models.onnx_branches import taken_branch, values_read
+from iossim.models.onnx_branches import runs_graphs, taken_branch, values_read
 from iossim.models.onnx_constants import tensor_constant
 from iossim.models.onnx_file import is_standard, read_model, standard_opset
 from iossim.models.onnx_folding import Folder, can_fold
-from iossim.models.onnx_foreign import ForeignReader, declared_types, listed, runs_graphs
+from iossim.models.onnx_foreign import ForeignReader, declared_types, listed
 from iossim.models.onnx_inputs import as_declared, bind_inputs, declared_inputs
 from iossim.models.onnx_rebatching import Rebatching
 
@@ -206,7 +206,7 @@ class _Importer:
         uncovered: NotCoveredError | None = None
         if op_class is not None:
             try:
-                return self._own(op_class, node, name, where)
+                return self._own(op_class, node, name)
             except NotCoveredError as error:
                 uncovered = error
             except GraphError as error:
@@ -229,7 +229,7 @@ class _Importer:
         return op, data, op.infer([self._types[value] for value in data])
 
     def _own(
-        self, op_class: type[Op], node: NodeProto, name: str, where: str
+        self, op_class: type[Op], node: NodeProto, name: str
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
         adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and self._varies(node) else None
         op, data = (adapted.op, adapted.inputs) if adapted else op_class.from_onnx(self._view(node, name))

@@ -12,7 +12,8 @@ from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import normal_axis, one_input
 from iossim.ir.types import TensorType
 
-_NUMPY_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+#: As ONNX and NumPy both call them.
+_MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Pad(Op):
         x = one_input(inputs)
         rank = len(x.shape)
         require(len(self.pads) == 2 * rank, f"its pads {list(self.pads)} are not two for each axis of {x}")
-        require(self.mode in _NUMPY_MODES, f"has no mode {self.mode!r}; known: {', '.join(_NUMPY_MODES)}")
+        require(self.mode in _MODES, f"has no mode {self.mode!r}; known: {', '.join(_MODES)}")
         shape = tuple(
             size + before + after
             for size, before, after in zip(x.shape, self.pads[:rank], self.pads[rank:], strict=True)
@@ -56,7 +57,7 @@ class Pad(Op):
         if self.mode == "constant":
             fill = np.asarray(self.value).astype(x.dtype)
             return (np.pad(x[kept], widths, constant_values=fill),)
-        y: Array = np.pad(x[kept], widths, mode=_NUMPY_MODES[self.mode])  # type: ignore[call-overload]
+        y: Array = np.pad(x[kept], widths, mode=self.mode)  # type: ignore[call-overload]
         return (y,)
 
     @classmethod

@@ -63,10 +63,6 @@ class Recurrent(Op):
     def directions(self) -> int:
         return 2 if self.direction == "bidirectional" else 1
 
-    def steps(self, inputs: Sequence[TensorType]) -> int:
-        """How many time steps follow one another."""
-        return inputs[0].shape[1 if self.batch_first else 0]
-
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         rows = inputs[0].shape[0] * inputs[0].shape[1]
         return rows * self.directions * self.gates * self.hidden * (inputs[0].shape[2] + self.hidden)
