@@ -85,7 +85,10 @@ class Plugin:
 
 def plugins(group: str) -> dict[str, Plugin]:
     """The plugins of a group by name, sorted; where two packages have one name, that of the first package."""
-    return {plugin.name: plugin for plugin in reversed(_found(group, tuple(sys.path)))}
+    first: dict[str, Plugin] = {}
+    for each in _found(group, tuple(sys.path)):
+        first.setdefault(each.name, each)
+    return first
 
 
 def plugin(group: str, name: str) -> Plugin | None:

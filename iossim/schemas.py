@@ -50,7 +50,6 @@ def _profile() -> Schema:
     }
     rates = [str(precision) for precision in Precision if precision is not Precision.FP32]
     sheet["reduced_precision_tflops"]["properties"] = {"value": {"propertyNames": {"enum": rates}}}
-    made["properties"].pop("provenance").pop("default", None)
     made["properties"]["provenance"] = {"$ref": "#/$defs/Provenance"}
     return made
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from iossim.checks import Check
     from iossim.cost.model import CostModel
     from iossim.cost.table import RecordingCostModel, TableCostModel
     from iossim.devices.profile import DeviceProfile
@@ -147,10 +148,7 @@ def assert_plan_race_free(plan: Plan | Schedule, network: Network | None = None,
     _assert(runs_without_races(plan, network, engine))
 
 
-def _assert(check: object) -> None:
-    from iossim.checks import Check
-
+def _assert(check: Check) -> None:
     __tracebackhide__ = True
-    assert isinstance(check, Check)
     if not check.holds:
         raise AssertionError(str(check))
