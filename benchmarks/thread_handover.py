@@ -1,0 +1,83 @@
+"""What backend ``onnxruntime_cpu`` pays for a second stream: a stage of two ops that do next to nothing, in one stream and in two.
+
+    python benchmarks/thread_handover.py [ROUNDS]
+
+The difference is a hand-over to a second thread and back, with what two threads cost each other at Python's interpreter
+lock; the same with steps that do nothing at all is the hand-over alone. Both grow with the time for which the second thread
+had nothing to do, since its core goes to sleep: so the host is busy alone for a while before each run. It needs two cores.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from statistics import median
+from time import perf_counter_ns
+
+from iossim.backends.onnxruntime_cpu.crew import Crew
+from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step, bind, make_arena, with_memory
+from iossim.backends.onnxruntime_cpu.sessions import Sessions
+from iossim.cores import usable_cores
+from iossim.execution.lower import lower_stage
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.relu import Relu
+from iossim.schedule.batch import Strategy
+
+#: For how long a second thread has had nothing to do: next to nothing, and as long as small and large ops take.
+IDLE_US = (0, 50, 200, 1_000)
+
+
+def two_small_ops() -> Network:
+    """Two activations of a dozen numbers, side by side."""
+    b = GraphBuilder("two_small_ops")
+    x = b.input("x", (1, 3, 2, 2))
+    with b.block("block"):
+        outputs = [b.add(Relu(), x, name=name) for name in ("left", "right")]
+    return b.network(outputs)
+
+
+def stage(network: Network, groups: Sequence[Sequence[int]]) -> Program:
+    plan = with_memory(lower_stage(network, groups, Strategy.CONCURRENT))
+    return bind(plan, network, Sessions(1), make_arena(plan.arena_bytes))
+
+
+def of_nothing(streams: int) -> Program:
+    steps: tuple[Step, ...] = (lambda: None,)
+    others = tuple((lane, steps) for lane in range(1, streams))
+    return Program((Segment(steps, others),), streams, {}, {}, (), {}, 0)
+
+
+def medians_us(programs: Sequence[Program], rounds: int, idle_us: int) -> list[float]:
+    """The median time of each, run in turns; before each run all threads but the host's are idle for ``idle_us``."""
+    taken_ns: list[list[int]] = [[] for _ in programs]
+    with Crew(max(program.streams for program in programs), usable_cores()) as crew:
+        for _ in range(rounds):
+            for program, times in zip(programs, taken_ns, strict=True):
+                end_ns = perf_counter_ns() + 1_000 * idle_us
+                while perf_counter_ns() < end_ns:
+                    pass
+                begin_ns = perf_counter_ns()
+                crew.run(program)
+                times.append(perf_counter_ns() - begin_ns)
+    return [median(times) / 1e3 for times in taken_ns]
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
+    network = two_small_ops()
+    programs = [of_nothing(1), of_nothing(2), stage(network, [[0, 1]]), stage(network, [[0], [1]])]
+    print(
+        f"{len(usable_cores())} cores, medians of {rounds} rounds, us; what a second stream costs is the difference"
+    )
+    print(
+        f"{'idle before':>11} {'nothing: 1':>11} {'2 streams':>9} {'cost':>6} {'two ops: 1':>11} {'2 streams':>9} {'cost':>6}"
+    )
+    for idle_us in IDLE_US:
+        found = medians_us(programs, rounds, idle_us)
+        cells = [f"{one:11.1f} {two:9.1f} {two - one:6.1f}" for one, two in (found[:2], found[2:])]
+        print(f"{idle_us:11} {' '.join(cells)}")
+
+
+if __name__ == "__main__":
+    main()
