@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from iossim.compiled import jit
 from iossim.errors import OptionError
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.scheduling.lattice import Lattice, build_lattice, count_bits, hash_mask, lowest_bit
+from iossim.scheduling.lattice import Lattice, build_lattice, hash_mask
 from iossim.scheduling.options import StageSpace
+from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
 
 #: No block of so few states has too many transitions to be enumerated: they are not counted first.
 FEW_STATES = 20_000
@@ -57,6 +58,7 @@ def count_search_space(
         problem.predecessors,
         *space.limits(len(problem)),
         space.single_root,
+        stage_walk(len(problem)),
         2**62,
         limbs,
     )
@@ -84,33 +86,11 @@ def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice
         problem.predecessors,
         *space.limits(len(problem)),
         space.single_root,
+        stage_walk(len(problem)),
         limit,
         nowhere,
     )
     return bool(transitions > limit)
-
-
-@jit(inline="always")
-def join_groups(
-    predecessors: np.uint64, bit: np.uint64, groups: NDArray[np.uint64], group_count: NDArray[np.int64], depth: int
-) -> tuple[np.uint64, int, int]:
-    """The groups at ``depth + 1`` when a unit is added: those that it reads from become one with it.
-
-    Returns the joined group, how many others there are, and how many were joined.
-    """
-    joined = bit
-    kept = 0
-    merged = 0
-    for g in range(group_count[depth]):
-        group = groups[depth, g]
-        if predecessors & group:
-            joined |= group
-            merged += 1
-        else:
-            groups[depth + 1, kept] = group
-            kept += 1
-    groups[depth + 1, kept] = joined
-    return joined, kept, merged
 
 
 @jit
@@ -121,57 +101,34 @@ def _count(
     max_group_size: int,
     max_groups: int,
     single_root: bool,
+    walk: StageWalk,
     limit: int,
     limbs: NDArray[np.uint64],
 ) -> tuple[int, int]:
     """Transitions and distinct stages; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
 
     Without limbs only transitions are counted, until there are more than ``limit``.
-
-    A stage is grown unit by unit in ascending order, so that each is met once from each state. ``groups[d]`` are the
-    connected components of the stage at depth ``d``; a component only grows as units are added, so one that is too
-    large, or that has two roots where one is allowed, ends the branch.
     """
-    count = child.shape[1]
-    at = np.empty(count + 1, dtype=np.int64)
-    stage = np.zeros(count + 1, dtype=np.uint64)
-    choices = np.zeros(count + 1, dtype=np.uint64)
-    groups = np.zeros((count + 1, count + 1), dtype=np.uint64)
-    group_count = np.zeros(count + 1, dtype=np.int64)
     table = np.zeros(1 << 12, dtype=np.uint64)
     distinct = 0
     transitions = 0
     for state in range(len(addable) - 2, -1, -1):
         depth = 0
-        at[0], choices[0] = state, addable[state]
         while depth >= 0:
-            rest = choices[depth]
-            if rest == 0:
-                depth -= 1
-                continue
-            choices[depth] = rest & (rest - np.uint64(1))
-            unit = lowest_bit(rest)
-            bit = np.uint64(1) << np.uint64(unit)
-            joined, kept, merged = join_groups(predecessors[unit], bit, groups, group_count, depth)
-            if count_bits(joined) > max_group_size or (single_root and (merged > 1 or kept >= max_groups)):
-                continue
-            depth += 1
-            at[depth] = child[at[depth - 1], unit]
-            stage[depth] = stage[depth - 1] | bit
-            group_count[depth] = kept + 1
-            choices[depth] = addable[at[depth]] & ~((bit << np.uint64(1)) - np.uint64(1))
-            if kept + 1 > max_groups:
-                continue
-            transitions += 1
+            found, depth = find_stages(
+                state, depth, addable, child, predecessors, max_group_size, max_groups, single_root, walk
+            )
+            transitions += found
             if transitions > limit:
                 return transitions, distinct
             if len(limbs) == 0:
                 continue
-            _add(limbs[state], limbs[at[depth]])
-            if 2 * distinct > len(table):
-                table = _grown(table)
-            if _insert(table, stage[depth]):
-                distinct += 1
+            for index in range(found):
+                _add(limbs[state], limbs[walk.targets[index]])
+                if 2 * distinct > len(table):
+                    table = _grown(table)
+                if _insert(table, walk.stages[index]):
+                    distinct += 1
     return transitions, distinct
 
 

@@ -77,6 +77,14 @@ def test_schedules_are_counted_beyond_64_bits() -> None:
     assert count_search_space(ScheduleProblem.of_edges(64, edges), StageSpace()).schedules > 2**64
 
 
+def test_independent_units_are_counted_in_closed_form() -> None:
+    """Each unit is done, in the stage, or to come; a schedule is an ordered partition (A000670). More than a walk hands over."""
+    counted = count_search_space(ScheduleProblem.of_edges(10, []), StageSpace())
+    assert counted.transitions == 3**10 - 2**10
+    assert counted.distinct_stages == 2**10 - 1
+    assert counted.schedules == 102_247_563
+
+
 def test_counting_stops_at_a_limit() -> None:
     problem = ScheduleProblem.of_edges(6, [])
     lattice = build_lattice(problem, 1000)

@@ -58,6 +58,22 @@ def test_transitions_are_those_that_are_counted(problem: ScheduleProblem, space:
             assert (len(problem.groups(mask)) > 1) == row % 2
 
 
+def test_more_transitions_of_a_state_than_a_walk_hands_over_at_a_time() -> None:
+    found = transitions_of(ScheduleProblem.of_edges(10, []), StageSpace())
+    assert sorted(found.masks.tolist()) == list(range(1, 1 << 10))
+    assert len(set(found.target[: found.begin[2]].tolist())) == found.begin[2] == 2**10 - 1
+
+
+@settings(max_examples=20)
+@given(problems(8), spaces)
+def test_without_concurrency_stages_are_units(problem: ScheduleProblem, space: StageSpace) -> None:
+    found = transitions_of(problem, space, concurrent=False)
+    assert sorted(found.masks.tolist()) == [1 << unit for unit in range(len(problem))]
+    lattice = build_lattice(problem, 10**6)
+    assert lattice is not None
+    assert len(found.target) == int(np.bitwise_count(lattice.addable).sum())
+
+
 @settings(max_examples=30)
 @given(problems(8), spaces)
 def test_merged_stages_lead_where_their_units_do(problem: ScheduleProblem, space: StageSpace) -> None:

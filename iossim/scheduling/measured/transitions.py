@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from iossim.compiled import jit
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.scheduling.counting import join_groups
-from iossim.scheduling.lattice import Lattice, count_bits, hash_mask, lowest_bit
+from iossim.scheduling.lattice import Lattice, hash_mask, lowest_bit
 from iossim.scheduling.options import StageSpace
+from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +51,9 @@ def enumerate_transitions(
 
     ``merges``: the sets of units that may merge. ``concurrent``: may a stage run several groups?
     """
-    arguments = (
-        lattice.addable,
-        lattice.child,
-        problem.predecessors,
-        *space.limits(len(problem)),
-        space.single_root,
-        concurrent,
-        merges,
-    )
+    # Without concurrency a stage that is not merged is one unit.
+    limits = (*space.limits(len(problem)), space.single_root) if concurrent else (1, 1, True)
+    arguments = (lattice.addable, lattice.child, problem.predecessors, *limits, stage_walk(len(problem)), merges)
     begin = np.zeros(2 * len(lattice) + 1, dtype=np.int64)
     nothing = np.empty(0, dtype=np.int32)
     total: int = _enumerate(*arguments, limit, begin, nothing, nothing, np.empty(0, dtype=np.uint64), nothing)
@@ -92,7 +86,7 @@ def _enumerate(
     max_group_size: int,
     max_groups: int,
     single_root: bool,
-    several_groups: bool,
+    walk: StageWalk,
     merges: Masks,
     limit: int,
     begin: NDArray[np.int64],
@@ -104,16 +98,10 @@ def _enumerate(
     """Count the transitions into ``begin`` (without ``keys``), or write them down.
 
     Counting returns how many there are, or a number above ``limit``. Writing returns how many distinct stages there are but
-    for merged ones; -1 if their table (``keys`` and ``numbers``) is more than half full. Stages are grown as in ``counting``.
+    for merged ones; -1 if their table (``keys`` and ``numbers``) is more than half full.
     """
     counting = len(keys) == 0
     slots = np.uint64(len(keys) - 1)
-    count = child.shape[1]
-    at = np.empty(count + 1, dtype=np.int64)
-    stage = np.zeros(count + 1, dtype=np.uint64)
-    choices = np.zeros(count + 1, dtype=np.uint64)
-    groups = np.zeros((count + 1, count + 1), dtype=np.uint64)
-    group_count = np.zeros(count + 1, dtype=np.int64)
     place = np.zeros(2, dtype=np.int64)
     distinct = 0
     transitions = 0
@@ -123,41 +111,26 @@ def _enumerate(
         else:
             place[0], place[1] = begin[2 * state], begin[2 * state + 1]
         depth = 0
-        at[0], choices[0] = state, addable[state]
         while depth >= 0:
-            rest = choices[depth]
-            if rest == 0:
-                depth -= 1
-                continue
-            choices[depth] = rest & (rest - np.uint64(1))
-            if depth > 0 and not several_groups:
-                continue
-            unit = lowest_bit(rest)
-            unit_bit = np.uint64(1) << np.uint64(unit)
-            joined, kept, merged = join_groups(predecessors[unit], unit_bit, groups, group_count, depth)
-            if count_bits(joined) > max_group_size or (single_root and (merged > 1 or kept >= max_groups)):
-                continue
-            depth += 1
-            at[depth] = child[at[depth - 1], unit]
-            stage[depth] = stage[depth - 1] | unit_bit
-            group_count[depth] = kept + 1
-            choices[depth] = addable[at[depth]] & ~((unit_bit << np.uint64(1)) - np.uint64(1))
-            if kept + 1 > max_groups:
-                continue
-            bit = 1 if kept > 0 else 0
-            if not counting:
-                slot = hash_mask(stage[depth]) & slots
-                while keys[slot] != 0 and keys[slot] != stage[depth]:
-                    slot = slot + np.uint64(1) & slots
-                if keys[slot] == 0:
-                    if 2 * distinct >= len(keys):
-                        return -1
-                    keys[slot] = stage[depth]
-                    numbers[slot] = distinct
-                    distinct += 1
-                target[place[bit]] = at[depth]
-                stage_number[place[bit]] = numbers[slot]
-            place[bit] += 1
+            found, depth = find_stages(
+                state, depth, addable, child, predecessors, max_group_size, max_groups, single_root, walk
+            )
+            for index in range(found):
+                bit = 1 if walk.group_counts[index] > 1 else 0
+                if not counting:
+                    mask = walk.stages[index]
+                    slot = hash_mask(mask) & slots
+                    while keys[slot] != 0 and keys[slot] != mask:
+                        slot = slot + np.uint64(1) & slots
+                    if keys[slot] == 0:
+                        if 2 * distinct >= len(keys):
+                            return -1
+                        keys[slot] = mask
+                        numbers[slot] = distinct
+                        distinct += 1
+                    target[place[bit]] = walk.targets[index]
+                    stage_number[place[bit]] = numbers[slot]
+                place[bit] += 1
         for index in range(len(merges)):
             if merges[index] & ~addable[state]:
                 continue
