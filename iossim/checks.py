@@ -103,4 +103,5 @@ def no_slower_than(
 
 
 def _words(schedule: Schedule) -> str:
-    return " ".join(filter(None, [*schedule.cost_model.values(), schedule.precision]))
+    """What priced it; a cost model may say the precision itself."""
+    return " ".join(filter(None, dict.fromkeys([*schedule.cost_model.values(), schedule.precision])))

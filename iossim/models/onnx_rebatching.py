@@ -63,7 +63,10 @@ class Rebatching:
 
 
 def _mixes_images(op: Op, first_varies: bool) -> bool:
-    """Whether an op may combine different places of its leading dimension, or put them in another order."""
+    """Whether an op may combine different places of its leading dimension, or put them in another order.
+
+    What changes that dimension's size need not be named: its type is then not the one expected.
+    """
     match op:
         case Foreign():
             return True
