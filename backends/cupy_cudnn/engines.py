@@ -7,14 +7,14 @@ since all memory was settled before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from iossim.backends.cupy_cudnn.driver import Driver, Graph, Stream
 from iossim.backends.cupy_cudnn.issue import Issue
 from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
 from iossim.execution.engine import Engine
 from iossim.execution.lower import MAIN
-from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import Queue, Queued, Record, Wait, segments
 
 
 class PaperRun:
@@ -70,27 +70,14 @@ def ready_to_run(engine: Engine, driver: Driver, prepared: PreparedPlan, main: S
     return GraphRun(driver, prepared, main) if engine is Engine.GRAPH else PaperRun(driver, prepared)
 
 
-def segments(plan: Plan) -> Iterator[list[Command]]:
-    """The commands between synchronises; what follows the last one is a segment too."""
-    segment: list[Command] = []
-    for command in plan.commands:
-        if isinstance(command, Synchronize):
-            yield segment
-            segment = []
-        else:
-            segment.append(command)
-    if segment:
-        yield segment
-
-
-def capturable(segment: Sequence[Command]) -> list[Command]:
+def capturable(segment: Sequence[Queued]) -> list[Queued]:
     """A segment as a capture of stream 0 takes it: every other stream forks from it, and joins it in the end.
 
     A plan of the graph engine has all forks and joins already and stays as it is. Waits for events of an earlier segment
     go: the host has waited for them.
     """
     recorded: set[int] = set()
-    kept: list[Command] = []
+    kept: list[Queued] = []
     for command in segment:
         if isinstance(command, Wait) and command.event not in recorded:
             continue
@@ -98,23 +85,18 @@ def capturable(segment: Sequence[Command]) -> list[Command]:
             recorded.add(command.event)
         kept.append(command)
     fresh = 1 + max(recorded, default=-1)
-    side = sorted({_queue(command) for command in kept} - {MAIN})
-    begins = {queue: next(command for command in kept if _queue(command) == queue) for queue in side}
+    side = sorted({command.queue for command in kept} - {MAIN})
+    begins = {queue: next(command for command in kept if command.queue == queue) for queue in side}
     alone = [queue for queue in side if not isinstance(begins[queue], Wait)]
-    forks: list[Command] = [Record(fresh, MAIN), *(Wait(fresh, queue) for queue in alone)] if alone else []
-    joins: list[Command] = []
+    forks: list[Queued] = [Record(fresh, MAIN), *(Wait(fresh, queue) for queue in alone)] if alone else []
+    joins: list[Queued] = []
     for number, queue in enumerate(queue for queue in side if not _joined(kept, queue)):
         event = fresh + 1 + number
         joins += [Record(event, queue), Wait(event, MAIN)]
     return [*forks, *kept, *joins]
 
 
-def _joined(commands: Sequence[Command], queue: Queue) -> bool:
+def _joined(commands: Sequence[Queued], queue: Queue) -> bool:
     """Whether the last command of a queue is a record that stream 0 waits for."""
-    last = [command for command in commands if _queue(command) == queue][-1]
+    last = [command for command in commands if command.queue == queue][-1]
     return isinstance(last, Record) and Wait(last.event, MAIN) in commands
-
-
-def _queue(command: Command) -> Queue:
-    assert not isinstance(command, Synchronize), "segments hold no synchronise"
-    return command.queue

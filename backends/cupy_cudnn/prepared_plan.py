@@ -22,7 +22,7 @@ from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, row_ma
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait
 from iossim.ir.network import Network
 from iossim.ir.types import DType
 from iossim.schedule.batch import Strategy
@@ -66,10 +66,10 @@ class PreparedPlan:
         }
         self._arena = machine.driver.allocate(self.plan.arena_bytes)
         self._extra = self._extra_scratch()
-        self._issued: dict[Command, list[Issue]] = {}
+        self._issued: dict[Launch | Copy, list[Issue]] = {}
 
-    def issues(self, commands: Sequence[Command]) -> list[Issue]:
-        """The host's calls for commands in which no Synchronize is; each event that they name is made anew."""
+    def issues(self, commands: Sequence[Queued]) -> list[Issue]:
+        """The host's calls for commands; each event that they name is made anew."""
         events: dict[int, Event] = {}
         found: list[Issue] = []
         for command in commands:
@@ -85,8 +85,6 @@ class PreparedPlan:
                 case Wait():
                     stream = self._machine.lane(command.queue).stream
                     found.append(partial(self._machine.driver.wait, events[command.event], stream))
-                case Synchronize():
-                    raise AssertionError("segments end in front of a synchronise")
         return found
 
     def view(self, name: str) -> View:

@@ -7,7 +7,7 @@ which a library called directly would not need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,9 +16,8 @@ from torch import fx
 from iossim.backends.torch_cuda.module import torch_module
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.backends.torch_cuda.timing import Run
-from iossim.errors import ScheduleError
 from iossim.execution.memory import arena_of, plan_memory
-from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
@@ -101,9 +100,7 @@ class Program:
         self._streams = {queue: torch.cuda.Stream() for queue in plan.queues} if self.on_cuda else {}
         recorded = [command.event for command in plan.commands if isinstance(command, Record)]
         self._events = {event: torch.cuda.Event() for event in recorded} if self.on_cuda else {}
-        self._segments = [
-            [self._step(command, module_of) for command in segment] for segment in _segments(plan.commands)
-        ]
+        self._segments = [[self._step(command, module_of) for command in segment] for segment in segments(plan)]
         self._graphs: list[Any] = []
 
     def run(self) -> None:
@@ -142,7 +139,7 @@ class Program:
             graphs.append(graph)
         self._graphs = graphs
 
-    def _step(self, command: Command, module_of: Callable[[Launch], fx.GraphModule]) -> Step:
+    def _step(self, command: Queued, module_of: Callable[[Launch], fx.GraphModule]) -> Step:
         match command:
             case Launch():
                 forward = module_of(command).forward
@@ -175,19 +172,6 @@ class Program:
 
 def _nothing() -> None:
     return None
-
-
-def _segments(commands: Sequence[Command]) -> Iterator[list[Command]]:
-    """The commands between two synchronises; a plan ends in one."""
-    segment: list[Command] = []
-    for command in commands:
-        if isinstance(command, Synchronize):
-            yield segment
-            segment = []
-        else:
-            segment.append(command)
-    if segment:
-        raise ScheduleError("the plan does not end in a synchronise; lower the schedule again")
 
 
 def _views(plan: Plan, arena: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:

@@ -7,7 +7,7 @@ how an executor computes a unit, so that a simulator, a GPU and NumPy run the sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -117,7 +117,9 @@ class Synchronize:
     """The host waits until all queues are empty: what it issues afterwards, or reads, comes after all before."""
 
 
-Command = Launch | Copy | Record | Wait | Synchronize
+#: What is issued to a queue, and runs there in order.
+Queued = Launch | Copy | Record | Wait
+Command = Queued | Synchronize
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +167,19 @@ class Plan:
         shape = buffer.type.shape
         channels = shape[1] if len(shape) > 1 else 1
         return Region(buffer.view_of or name, buffer.channel_begin, buffer.channel_begin + channels)
+
+
+def segments(plan: Plan) -> Iterator[list[Queued]]:
+    """The commands between two synchronises; what follows the last one is a segment too."""
+    segment: list[Queued] = []
+    for command in plan.commands:
+        if isinstance(command, Synchronize):
+            yield segment
+            segment = []
+        else:
+            segment.append(command)
+    if segment:
+        yield segment
 
 
 def accesses(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
