@@ -62,20 +62,10 @@ class LatencyInterval:
     high_us: float
 
 
-def latency_interval(network: Network, schedule: Schedule, profile: DeviceProfile) -> LatencyInterval:
-    """The interval of a schedule's latency on the device that it was priced for."""
-    return ScheduleErrors(network, profile).interval(schedule)
-
-
 def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
     """Errors of the schedules that a cost model prices; None for one that simulates no device, and so claims nothing."""
     profile = getattr(cost_model, "profile", None)
     return ScheduleErrors(network, profile) if isinstance(profile, DeviceProfile) else None
-
-
-def difference_noise(network: Network, first: Schedule, second: Schedule, profile: DeviceProfile) -> float:
-    """Half the width of the interval of the logarithm of the ratio of two schedules' latencies on one device."""
-    return ScheduleErrors(network, profile).noise(first, second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +95,12 @@ class ScheduleErrors:
         self._part_of_unit = {unit.name: part for unit, part in zip(network.units, network.signatures, strict=True)}
 
     def interval(self, schedule: Schedule) -> LatencyInterval:
-        """See :func:`latency_interval`."""
+        """The interval of a schedule's latency on the device that it was priced for."""
         half = hypot(NINE_OF_TEN * self._deviation(self._shares(schedule)), REPEAT_NOISE / sqrt(2))
         return LatencyInterval(schedule.latency_us * exp(-half), schedule.latency_us * exp(half))
 
     def noise(self, first: Schedule, second: Schedule) -> float:
-        """See :func:`difference_noise`."""
+        """Half the width of the interval of the logarithm of the ratio of two schedules' latencies on the device."""
         shares = self._shares(first)
         for part, share in self._shares(second).items():
             shares[part] = shares.get(part, 0.0) - share

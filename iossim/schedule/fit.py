@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from iossim.errors import ScheduleError, did_you_mean
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network
-from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 
 _REMEDY = "write the schedule again with optimize"
@@ -39,15 +38,6 @@ def fit(schedule: Schedule, network: Network) -> None:
         )
     for block, block_schedule in zip(network.blocks, schedule.blocks, strict=True):
         _fit_block(network, block, block_schedule)
-
-
-def stage_mask(problem: ScheduleProblem, stage: Stage) -> int:
-    """The units of a stage as a bitmask of the block's problem; raises ScheduleError for an unknown unit."""
-    position = {name: index for index, name in enumerate(problem.unit_names)}
-    for name in stage.units:
-        if name not in position:
-            raise ScheduleError(f"block {problem.name!r} has no unit {name!r}; {did_you_mean(name, position)}")
-    return sum({1 << position[name] for name in stage.units})
 
 
 def _fit_block(network: Network, block: Block, schedule: BlockSchedule) -> None:

@@ -20,7 +20,7 @@ from iossim.calibration.operator_kinds import parse_description
 from iossim.calibration.parameter_space import PROCESSOR_SPACE, with_values
 from iossim.calibration.predict import predict
 from iossim.calibration.published_networks import fit_concurrency
-from iossim.calibration.schedule_interval import latency_interval
+from iossim.calibration.schedule_interval import ScheduleErrors
 from iossim.calibration.stage_price import stage_us
 from iossim.devices.host_processor import save_host_processor
 from iossim.devices.load import device
@@ -106,7 +106,7 @@ def test_provenance_and_intervals(found: Calibration) -> None:
         assert 0.7 * prediction.gpu_time_us < prediction.low_us < prediction.gpu_time_us < prediction.high_us
     network = load("squeezenet")
     best = schedule(network, SimulatorCostModel(found.profile, Precision.FP32), "ios-both")
-    interval = latency_interval(network, best, found.profile)
+    interval = ScheduleErrors(network, found.profile).interval(best)
     assert 0.8 * best.latency_us < interval.low_us < best.latency_us < interval.high_us < 1.25 * best.latency_us
 
 

@@ -14,8 +14,6 @@ from iossim.calibration.parameter_space import with_values
 from iossim.calibration.schedule_interval import (
     REPEAT_NOISE,
     ScheduleErrors,
-    difference_noise,
-    latency_interval,
     schedule_errors,
 )
 from iossim.cost.random import RandomCostModel
@@ -52,7 +50,7 @@ def resampled(spread: float, count: int = 24) -> dict[str, list[float]]:
 def test_around_the_latency(model: str) -> None:
     comparison = compared(model)
     for found in comparison.schedules:
-        interval = latency_interval(comparison.network, found, device("v100-sxm2"))
+        interval = ScheduleErrors(comparison.network, device("v100-sxm2")).interval(found)
         assert 0 < interval.low_us < found.latency_us < interval.high_us
         assert [interval.low_us, interval.high_us] == found.interval_us
 
@@ -60,7 +58,8 @@ def test_around_the_latency(model: str) -> None:
 def test_a_schedule_ties_with_itself_by_repeat_noise_alone() -> None:
     comparison = compared("squeezenet")
     for found in comparison.schedules:
-        assert difference_noise(comparison.network, found, found, device("v100-sxm2")) == pytest.approx(REPEAT_NOISE)
+        errors = ScheduleErrors(comparison.network, device("v100-sxm2"))
+        assert errors.noise(found, found) == pytest.approx(REPEAT_NOISE)
 
 
 def test_what_both_contain_cancels() -> None:
@@ -69,8 +68,9 @@ def test_what_both_contain_cancels() -> None:
     both, sequential = comparison["ios-both"], comparison["sequential"]
     assert both.interval_us is not None
     alone = log(both.interval_us[1] / both.latency_us)
-    noise = difference_noise(comparison.network, both, sequential, device("v100-sxm2"))
-    assert noise == difference_noise(comparison.network, sequential, both, device("v100-sxm2"))
+    errors = ScheduleErrors(comparison.network, device("v100-sxm2"))
+    noise = errors.noise(both, sequential)
+    assert noise == errors.noise(sequential, both)
     assert REPEAT_NOISE < noise < 0.6 * alone
     assert "sequential" not in both.ties
 
@@ -81,7 +81,7 @@ def test_wider_bands_widen_the_interval() -> None:
     widths = []
     for high in (1.1, 1.3, 2.0):
         bands = {kind: [Band(rows=30, low=1 / high, high=high)] for kind in ("conv", "gemm", "add")}
-        interval = latency_interval(comparison.network, found, with_provenance(bands=bands))
+        interval = ScheduleErrors(comparison.network, with_provenance(bands=bands)).interval(found)
         widths.append(interval.high_us / interval.low_us)
     assert widths == sorted(widths)
     assert widths[2] > 1.2 * widths[0]

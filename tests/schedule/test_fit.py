@@ -13,8 +13,7 @@ from iossim.errors import ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat
-from iossim.schedule.fit import fit, stage_mask
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.fit import fit
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 
 SEEDS = st.integers(0, 2**20)
@@ -118,13 +117,6 @@ def test_other_blocks(network: Network) -> None:
         fit(make_schedule(network, [main]), network)
     with pytest.raises(ScheduleError, match="its block 0 is 'tail', the network's is 'main'"):
         fit(make_schedule(network, [tail, main]), network)
-
-
-def test_the_mask_of_a_stage(network: Network) -> None:
-    problem = ScheduleProblem.of_block(network, network.blocks[0])
-    assert stage_mask(problem, make_stage([["b"], ["e"]])) == 0b01010
-    with pytest.raises(ScheduleError, match="block 'main' has no unit 'f'; known: a, b, c, d, e"):
-        stage_mask(problem, make_stage([["f"]]))
 
 
 def test_a_schedule_of_one_block() -> None:
