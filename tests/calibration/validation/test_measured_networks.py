@@ -169,3 +169,10 @@ def test_a_header_that_is_wrong_is_refused(tmp_path: Path, changed: Mapping[str,
     )
     with pytest.raises(MeasurementError, match=words):
         read_measured_networks(path)
+
+
+def test_an_empty_file_has_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "n.jsonl"
+    path.write_text("\n")
+    with pytest.raises(MeasurementError, match="header: .*correct the header"):
+        read_measured_networks(path)
