@@ -197,7 +197,7 @@ def measured_network_files(places: Sequence[Path]) -> list[Path]:
 
 def read_measured_networks(path: Path) -> MeasuredNetworks:
     """A file; raises MeasurementError naming the line and the field at fault."""
-    first, *lines = [line for line in read_file(path).splitlines() if line.strip()] or [""]
+    first, *lines = [line for line in read_file(path).splitlines() if line.strip()]
     try:
         header = NetworkHeader.model_validate_json(first)
     except ValidationError as error:

@@ -171,8 +171,8 @@ def test_a_header_that_is_wrong_is_refused(tmp_path: Path, changed: Mapping[str,
         read_measured_networks(path)
 
 
-def test_an_empty_file_has_no_header(tmp_path: Path) -> None:
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "n.jsonl"
     path.write_text("\n")
-    with pytest.raises(MeasurementError, match="header: .*correct the header"):
+    with pytest.raises(MeasurementError, match="the file is empty; give a file of measurements"):
         read_measured_networks(path)
