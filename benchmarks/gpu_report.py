@@ -287,7 +287,7 @@ def main() -> int:
     if args.section is None:
         try:
             return report(args)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
     from gpu_report_sections import run

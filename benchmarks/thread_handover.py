@@ -15,10 +15,11 @@ from statistics import median
 from time import perf_counter_ns
 
 from iossim.backends.onnxruntime_cpu.crew import Crew
-from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step, bind, make_arena, with_memory
+from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step, bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
 from iossim.cores import usable_cores
 from iossim.execution.lower import lower_stage
+from iossim.execution.memory import with_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.relu import Relu

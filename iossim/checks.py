@@ -14,7 +14,7 @@ from iossim.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
@@ -57,7 +57,7 @@ def valid(schedule: Schedule, network: Network) -> Check:
 def race_free(plan: Plan) -> Check:
     """Whether a plan computes the same however its queues interleave; its memory is planned where it is not yet."""
     try:
-        check_happens_before(plan if plan.offsets is not None else plan_memory(plan))
+        check_happens_before(with_memory(plan))
     except ScheduleError as error:
         return Check("free of races", False, str(error))
     return Check("free of races", True, f"all accesses of {len(plan.commands)} commands are ordered")

@@ -2,7 +2,8 @@
 
     python tests/onnx_backend_cases.py [KIND...] [--failures]
 
-prints a table for the kinds ``node`` (generated), ``frozen`` (the same with parameters as weights), ``simple``, ``real``, ``pytorch-converted`` and ``pytorch-operator``.
+prints a table for the kinds ``node`` (generated), ``frozen`` (the same with parameters as weights), ``simple``, ``real``,
+``pytorch-converted`` and ``pytorch-operator``.
 A case passes if the plan of its sequential schedule, in place and in one arena, makes the outputs that ONNX expects,
 within ONNX's own tolerances; a model that folds away at import passes by its constants.
 """

@@ -27,7 +27,7 @@ from iossim.execution.backend import BackendError, Choice, Choices, Context, Sam
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_inputs
 from iossim.execution.lower import MAIN, lower_stage
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan, Queue
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -148,7 +148,7 @@ class CupyCudnnBackend:
         """
         if self._stopwatch is None:
             self._stopwatch = Stopwatch(self._driver, self._lane(MAIN).stream)
-        planned = [plan if plan.offsets is not None else plan_memory(plan) for plan in plans]
+        planned = [with_memory(plan) for plan in plans]
         samples: list[Samples] = []
         rounds = timing.warm_up + timing.rounds
         for together in _fitting(planned, ARENA_SHARE * self._driver.free_bytes()):

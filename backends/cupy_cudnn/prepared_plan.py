@@ -21,7 +21,7 @@ from iossim.backends.cupy_cudnn.unit_program import Program, merged_program, uni
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, row_major
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait
 from iossim.ir.network import Network
 from iossim.ir.types import DType
@@ -54,7 +54,7 @@ class PreparedPlan:
     """A plan with memory of its own; :meth:`issues` turns commands into calls, as often as they are needed."""
 
     def __init__(self, machine: Machine, network: Network, weights: Weights, plan: Plan) -> None:
-        self.plan = plan if plan.offsets is not None else plan_memory(plan)
+        self.plan = with_memory(plan)
         self._machine, self._network, self._weights = machine, network, weights
         for queue in self.plan.queues:
             if queue.device != 0:

@@ -17,7 +17,7 @@ from iossim.errors import OptionError
 from iossim.execution.backend import Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import made_inputs
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -47,7 +47,7 @@ class NumpyBackend:
         return lambda units, strategy: Choice()
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return execute(plan if plan.offsets is not None else plan_memory(plan), network, inputs)
+        return execute(with_memory(plan), network, inputs)
 
     def measure(
         self,
@@ -57,7 +57,7 @@ class NumpyBackend:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Samples]:
         """Host times; weights are loaded in each run, and nothing is rejected."""
-        planned = [plan if plan.offsets is not None else plan_memory(plan) for plan in plans]
+        planned = [with_memory(plan) for plan in plans]
         inputs = [made_inputs(plan, network, timing.seed) for plan in planned]
         generator = random.Random(timing.seed)
         times_us: list[list[float]] = [[] for _ in plans]

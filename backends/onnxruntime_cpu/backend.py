@@ -18,7 +18,7 @@ import numpy as np
 from iossim.backends.onnxruntime_cpu.crew import Crew
 from iossim.backends.onnxruntime_cpu.machine import processor
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import bind, make_arena, with_memory
+from iossim.backends.onnxruntime_cpu.program import bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
 from iossim.cores import usable_cores
 from iossim.errors import OptionError, did_you_mean
@@ -27,6 +27,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_inputs
 from iossim.execution.lower import lower_stage
 from iossim.execution.made_inputs import made_inputs
+from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
 from iossim.errors import ScheduleError
-from iossim.execution.memory import plan_memory
 from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -52,11 +51,6 @@ class Program:
     locks: tuple[threading.Lock, ...]
     labels: Mapping[Step, str]
     staged: int
-
-
-def with_memory(plan: Plan) -> Plan:
-    """The plan with its memory planned."""
-    return plan if plan.offsets is not None else plan_memory(plan)
 
 
 def make_arena(size_bytes: int) -> Bytes:

@@ -16,7 +16,7 @@ from torch import fx
 from iossim.backends.torch_cuda.module import torch_module
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.backends.torch_cuda.timing import Run
-from iossim.execution.memory import arena_of, plan_memory
+from iossim.execution.memory import arena_of, with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
@@ -92,7 +92,7 @@ class Program:
     """
 
     def __init__(self, plan: Plan, device: str, module_of: Callable[[Launch], fx.GraphModule]) -> None:
-        plan = plan if plan.offsets is not None else plan_memory(plan)
+        plan = with_memory(plan)
         self.plan = plan
         self.on_cuda = device == "cuda"
         arena = torch.zeros(max(1, plan.arena_bytes), dtype=torch.uint8, device=device)

@@ -21,7 +21,7 @@ from iossim.calibration.measurement import MeasurementError, MeasurementSet
 from iossim.calibration.operator import HELD_OUT_FRACTION
 from iossim.calibration.parameter_space import with_values
 from iossim.calibration.recording import Recording, weighted
-from iossim.calibration.residuals import Residuals, bands_by_kind, gpu_times, residuals_by_kind
+from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.samples import Samples
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import DataSet, KindError, Provenance
@@ -195,7 +195,7 @@ def _residuals(
     if not chosen.any():
         return []
     samples = recording.where(chosen)
-    predicted_us, measured_us = gpu_times(samples, with_values(recording.profile, given), overhead)
+    predicted_us, measured_us = device_times(samples, with_values(recording.profile, given), overhead)
     return residuals_by_kind(recording.name, recording.keys_where(chosen), predicted_us, measured_us)
 
 

@@ -14,7 +14,7 @@ from iossim.calibration.measurement import MeasurementSet
 from iossim.calibration.parameter_space import space_of
 from iossim.calibration.plausibility import check_plausible
 from iossim.calibration.recording import Recording
-from iossim.calibration.residuals import gpu_times
+from iossim.calibration.residuals import device_times
 from iossim.devices.profile import DeviceProfile
 
 #: A row that is off by more than this counts far less than its square would.
@@ -59,7 +59,7 @@ def poorly_explained(recordings: Sequence[Recording], found: Fit) -> list[str]:
     notes: list[str] = []
     for one, overhead in zip(recordings, found.overheads, strict=False):
         samples = one.where(one.seen)
-        predicted_us, measured_us = gpu_times(samples, found.apply(one.profile), overhead)
+        predicted_us, measured_us = device_times(samples, found.apply(one.profile), overhead)
         ratio = predicted_us / measured_us
         outlying = int((np.abs(ratio - 1) > OUTLYING_ERROR).sum())
         median = float(np.median(ratio))

@@ -16,7 +16,7 @@ import numpy as np
 
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.measurement import MeasurementError, MeasurementSet
-from iossim.calibration.residuals import gpu_times
+from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.compute_capability import GPUS, Architecture
 from iossim.devices.load import device, shipped_names
@@ -116,9 +116,9 @@ def _named(kernels: tuple[str, ...]) -> list[Architecture]:
 
 
 def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
-    """The median of the absolute logarithm of predicted over measured GPU time, beside the overhead that fits best."""
+    """The median of the absolute logarithm of predicted over measured device time, beside the overhead that fits best."""
     samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
     predicted_us, _ = samples.predict(profile)
     overhead = fit_overhead(samples.basis, samples.latency_us, predicted_us, samples.least_us)
-    predicted_us, measured_us = gpu_times(samples, profile, overhead)
+    predicted_us, measured_us = device_times(samples, profile, overhead)
     return float(np.median(np.abs(np.log(predicted_us / measured_us))))

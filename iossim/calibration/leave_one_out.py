@@ -24,7 +24,7 @@ from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.measurement import Measurement, MeasurementSet
 from iossim.calibration.parameter_space import PARAMETERS, with_values
 from iossim.calibration.recording import default_weight
-from iossim.calibration.residuals import Residuals, bands_by_kind, gpu_times, residuals_by_kind
+from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.samples import OperatorSamples
 from iossim.calibration.transfer import CALL, donor, neutral, refined_values, transferred
 from iossim.devices.profile import DeviceProfile
@@ -76,7 +76,7 @@ class LeaveOneOut:
     seed: int
 
     def errors(self, kind: str, refined: bool = False) -> dict[str, float]:
-        """Mean absolute relative error of the GPU time by chip, over all its data sets, as a fraction."""
+        """Mean absolute relative error of the device time by chip, over all its data sets, as a fraction."""
         by_chip: dict[str, list[Floats]] = {}
         for row in self.rows:
             one = row.refined if refined else row.zero_shot
@@ -215,10 +215,10 @@ def _left_out(chip: _Chip, donors: Sequence[Donor], count: int, seed: int) -> li
 def _residuals(
     measured: MeasurementSet, samples: OperatorSamples, keys: NDArray[np.str_], profile: DeviceProfile
 ) -> list[Residuals]:
-    """GPU times beside the host's overhead, which is fitted to the fixed predictions."""
+    """Device times beside the host's overhead, which is fitted to the fixed predictions."""
     predicted_us, _ = samples.predict(profile)
     overhead = fit_overhead(samples.basis, samples.latency_us, predicted_us, samples.least_us)
-    predicted_us, measured_us = gpu_times(samples, profile, overhead)
+    predicted_us, measured_us = device_times(samples, profile, overhead)
     return residuals_by_kind(measured.header.data_set, keys.tolist(), predicted_us, measured_us)
 
 

@@ -19,8 +19,8 @@ from iossim.lowering.kernel import Candidate
 class Prediction:
     """The steady device time of one call among many.
 
-    Kernels, gaps between them and the dispatch floor are in ``gpu_time_us``, the host's overhead is not; ``low_us`` to
-    ``high_us`` is where nine of ten measurements are expected.
+    Kernels, gaps between them and the dispatch floor are in ``gpu_time_us`` (on a processor: what its thread takes), the
+    host's overhead is not; ``low_us`` to ``high_us`` is where nine of ten measurements are expected.
     """
 
     gpu_time_us: float

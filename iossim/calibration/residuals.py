@@ -1,4 +1,4 @@
-"""How far predictions are from measured GPU times, kind by kind."""
+"""How far predictions are from measured device times, kind by kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Predicted and measured GPU times of operators of one kind in one data set, ``[rows]`` each.
+    """Predicted and measured device times of operators of one kind in one data set, ``[rows]`` each.
 
     ``key`` names the kind, and the precision where it is not fp32.
     """
@@ -53,8 +53,8 @@ class Residuals:
         )
 
 
-def gpu_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Floats) -> tuple[Floats, Floats]:
-    """Predicted and measured GPU times; the measured ones are latencies less the host's ``overhead`` (coefficients).
+def device_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Floats) -> tuple[Floats, Floats]:
+    """Predicted and measured device times; the measured ones are latencies less the host's ``overhead`` (coefficients).
 
     Beside the host's overhead, times below ``least_us`` cannot be told apart: they count as that.
     """

@@ -27,7 +27,9 @@ def print_schema(name: Name = None, out: Folder = None) -> None:
     from iossim.user_files import write_atomically
 
     if (name is None) is (out is None):
-        raise OptionError(f"schema needs a NAME ({', '.join(schema_names())}), or --out DIR for all of them")
+        raise OptionError(
+            f"schema needs a NAME ({', '.join(schema_names())}), or --out DIR for all of them, not both"
+        )
     if name is not None:
         typer.echo(_text(name, schema(name)), nl=False)
         return

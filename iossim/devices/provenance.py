@@ -26,7 +26,7 @@ class DataSet(Value):
 
 
 class KindError(Value):
-    """How far predictions are from the measured GPU times of one kind of operators, on shapes that the fit never saw."""
+    """How far predictions are from the measured device times of one kind of operators, on shapes that the fit never saw."""
 
     data_set: str
     kind: str

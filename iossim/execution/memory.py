@@ -19,6 +19,11 @@ from iossim.execution.happens_before import Access, timed_accesses
 from iossim.execution.plan import Buffer, Plan, Queue, aligned
 
 
+def with_memory(plan: Plan) -> Plan:
+    """The plan as it is where its memory is planned, else with its memory planned."""
+    return plan if plan.offsets is not None else plan_memory(plan)
+
+
 def plan_memory(plan: Plan) -> Plan:
     """The plan with its storages at offsets of one arena, each a multiple of 256 bytes.
 

@@ -51,8 +51,8 @@ def accuracy_figures(report: ValidationReport) -> dict[str, Figure]:
 
 
 def operators_figure(device: str, evaluations: Sequence[OperatorEvaluation]) -> Figure:
-    """A row of panels for each data set: predicted against measured GPU time, and errors against time and arithmetic."""
-    figure, panels = _grid(len(evaluations), 3, f"GPU time of operators on {device}: predicted against measured")
+    """A row of panels for each data set: predicted against measured device time, and errors against time and arithmetic."""
+    figure, panels = _grid(len(evaluations), 3, f"Device time of operators on {device}: predicted against measured")
     _legend(figure, {"shapes that no fit sees": _HELD_OUT, "shapes for the fit": _SEEN}, {"median error": _LINE})
     for row, each in zip(panels, evaluations, strict=True):
         flops = np.array([float(m.operator.flops) for m in each.measurements])
@@ -88,7 +88,7 @@ def engines_figure(agreements: Sequence[EngineAgreement]) -> Figure:
 
 
 def transfer_figure(found: LeaveOneOut) -> Figure:
-    """For each data set of convolutions of a device left out, predicted against measured GPU time, and errors."""
+    """For each data set of convolutions of a device left out, predicted against measured device time, and errors."""
     rows = sampled_rows(found)
     figure, panels = _grid(len(rows), 2, "unseen devices: convolutions, from datasheet facts")
     _legend(figure, {"operators": _HELD_OUT}, {"median error": _LINE})

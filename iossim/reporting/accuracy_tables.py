@@ -29,7 +29,7 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
     parts: list[RenderableType] = []
     if report.operators:
         parts += _titled(
-            "operators: errors of GPU time on the shapes that no fit sees, %",
+            "operators: errors of device time on the shapes that no fit sees, %",
             operators_table(report.operators),
             "total: with the host's overhead; inside: measured times in the interval of their prediction; roof: mean error of a calibrated roofline",
             *_clamped(report.operators),
@@ -56,7 +56,7 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
         )
     if report.transfer is not None:
         parts += _titled(
-            "unseen devices, each predicted from the others: errors of GPU time, %",
+            "unseen devices, each predicted from the others: errors of device time, %",
             transfer_table(report.transfer),
             *_transfer_summary(report.transfer),
         )
@@ -121,7 +121,7 @@ def _clamped(evaluations: Sequence[OperatorEvaluation]) -> Iterator[str]:
     counts = {each.data_set: int(each.clamped.sum()) for each in evaluations if each.clamped.any()}
     if counts:
         of = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        yield f"rows with less GPU time than their recording can tell, taken for the least that it can: {of}"
+        yield f"rows with less device time than their recording can tell, taken for the least that it can: {of}"
 
 
 def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:

@@ -138,6 +138,16 @@ def test_without_time_nothing_is_started(gpu_report: ModuleType, tmp_path: Path)
     assert outcomes(tmp_path) == {"device": "skipped"}
 
 
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, str(FOLDER / "gpu_report.py"), "--out", str(tmp_path / "file" / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert str(tmp_path / "file" / "out") in line
+
+
 def test_wheels_and_the_checkout_are_importable(gpu_report: ModuleType, tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     wheels.mkdir()

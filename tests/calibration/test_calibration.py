@@ -15,7 +15,7 @@ from iossim.calibration.measurement import MeasurementError
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.operator_interval import interval
 from iossim.calibration.recording import Recording
-from iossim.calibration.residuals import gpu_times
+from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import SequenceSamples
 from iossim.devices.load import device
 
@@ -153,7 +153,7 @@ def test_intervals_cover_held_out_measurements(shared: Path, name: str) -> None:
     for each, overhead in zip(sets, found.fit.overheads, strict=True):
         recording = Recording.of(each, found.profile, 0.3, 0)
         samples = recording.where(recording.is_held_out)
-        predicted_us, measured_us = gpu_times(samples, found.profile, overhead)
+        predicted_us, measured_us = device_times(samples, found.profile, overhead)
         rows = [row for row, is_out in zip(each.measurements, recording.is_held_out, strict=True) if is_out]
         bounds = [interval(row.operator, us, found.profile) for row, us in zip(rows, predicted_us, strict=True)]
         of_kind = [low <= us <= high for us, (low, high) in zip(measured_us, bounds, strict=True)]

@@ -27,7 +27,7 @@ Mask = NDArray[np.bool_]
 class OperatorEvaluation:
     """Measured and predicted times of the operators of a data set; every array has an entry for each row.
 
-    The host's overhead is fitted on the rows that are not held out, beside the predictions. GPU times are microseconds
+    The host's overhead is fitted on the rows that are not held out, beside the predictions. Device times are microseconds
     without it.
     """
 
@@ -47,7 +47,7 @@ class OperatorEvaluation:
     high_us: Floats
     #: A calibrated roofline's prediction, less the same overhead; nan where there were too few rows to fit it.
     roofline_us: Floats
-    #: The least GPU time that the recording can tell.
+    #: The least device time that the recording can tell.
     least_us: float
     #: Whether the recording includes a host overhead at all.
     has_overhead: bool
@@ -59,7 +59,7 @@ class OperatorEvaluation:
 
     @cached_property
     def measured_us(self) -> Floats:
-        """GPU time: latency less overhead, at least ``least_us``."""
+        """Device time: latency less overhead, at least ``least_us``."""
         return np.maximum(self.latency_us - self.overhead_us, self.least_us)
 
     @property
@@ -69,7 +69,7 @@ class OperatorEvaluation:
 
     @property
     def errors(self) -> Floats:
-        """Relative errors of GPU time, predicted over measured less 1."""
+        """Relative errors of device time, predicted over measured less 1."""
         return self.predicted_us / self.measured_us - 1.0
 
     @cached_property
@@ -105,15 +105,15 @@ class OperatorEvaluation:
         return self[~self.held_out]
 
     def gpu_time(self) -> Accuracy:
-        """The accuracy of GPU time, on all rows here: ``evaluation.unseen.gpu_time()`` is what counts."""
+        """The accuracy of device time, on all rows here: ``evaluation.unseen.gpu_time()`` is what counts."""
         return Accuracy.of(self.predicted_us, self.measured_us)
 
     def total_time(self) -> Accuracy:
-        """The accuracy of GPU time and overhead together against what was recorded."""
+        """The accuracy of device time and overhead together against what was recorded."""
         return Accuracy.of(self.predicted_us + self.overhead_us, self.latency_us)
 
     def recorded_algorithm(self) -> Accuracy:
-        """The accuracy of GPU time where the algorithm is known, were the model told it."""
+        """The accuracy of device time where the algorithm is known, were the model told it."""
         return Accuracy.of(self.recorded_us, self.measured_us)
 
     def roofline(self) -> Accuracy:
@@ -121,11 +121,11 @@ class OperatorEvaluation:
         return Accuracy.of(self.roofline_us, self.measured_us)
 
     def by_bucket(self) -> dict[str, Accuracy]:
-        """The accuracy of GPU time by bucket of measured GPU time."""
+        """The accuracy of device time by bucket of measured device time."""
         return {name: self[rows].gpu_time() for name, rows in buckets(self.measured_us).items()}
 
     def coverage(self) -> float | None:
-        """The part of the measured GPU times that lies in the interval of its prediction; None of no rows."""
+        """The part of the measured device times that lies in the interval of its prediction; None of no rows."""
         if not len(self):
             return None
         return float(np.mean((self.low_us <= self.measured_us) & (self.measured_us <= self.high_us)))

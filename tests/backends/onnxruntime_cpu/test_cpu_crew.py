@@ -16,12 +16,13 @@ from random_networks import random_inputs
 
 from iossim.backends.onnxruntime_cpu import backend as cpu
 from iossim.backends.onnxruntime_cpu.crew import Crew
-from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step, bind, make_arena, with_memory
+from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step, bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
 from iossim.errors import GraphError, ScheduleError
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
+from iossim.execution.memory import with_memory
 from iossim.execution.plan import Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
