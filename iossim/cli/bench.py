@@ -10,7 +10,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import load_network
+from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.cli.outputs import Writer, wants_plot
 from iossim.cli.progress import progress_bars
 
@@ -36,20 +36,18 @@ def register(app: typer.Typer) -> None:
     app.command("bench", help="Measure networks under several schedulers on this machine.")(bench)
 
 
+@takes_model_options
 def bench(
     models: Models,
     backend: options.BackendName,
+    reading: ModelOptions,
     schedulers: Schedulers = "sequential,greedy,ios-both",
     compare: Compare = "",
     budget: options.Budget = "300",
     device: options.Device = None,
-    batch: options.Batch = None,
-    dtype: options.DataType = "fp32",
     engine: options.Engine = "paper",
     max_group_size: options.MaxGroupSize = None,
     max_groups: options.MaxGroups = None,
-    units: options.Units = "model",
-    max_block: options.MaxBlock = 64,
     rounds: options.Rounds = 30,
     warm_up: options.WarmUp = 3,
     seed: options.Seed = 0,
@@ -80,8 +78,8 @@ def bench(
     spend = Budget.parse(budget or "all")
     if out is not None:
         check_writable(out)
-    runner = backend_from(backend, Precision.named(dtype), Engine.named(engine))
-    networks = [load_network(model, batch, dtype, None, None, units, max_block) for model in models]
+    runner = backend_from(backend, Precision.named(reading.dtype), Engine.named(engine))
+    networks = [reading.network(model) for model in models]
     found: list[MeasuredNetwork] = []
     with progress_bars(quiet=as_json, unit="done") as start, interruptible():
         for network in networks:
@@ -126,6 +124,7 @@ def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:
         "model": measured.network.name,
         "batch": measured.network.source.batch,
         "context": asdict(context),
+        "remarks": measured.network.remarks,
         "runs": [row.to_json() for row in measured.rows],
     }
 
@@ -149,6 +148,8 @@ def _print(found: list[MeasuredNetwork], context: Context) -> None:
         for name, schedule in measured.schedules.items():
             for note in schedule.notes:
                 console.print(f"note: {name}: {note}", style="dim", highlight=False, markup=False)
+        for remark in network.remarks:
+            console.print(f"note: {remark}", style="dim", highlight=False, markup=False)
         if said := disturbance(measured.rows):
             console.print(said, highlight=False)
 

@@ -11,7 +11,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import load_network
+from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.cli.progress import progress_bars
 from iossim.errors import OptionError
 
@@ -36,14 +36,15 @@ def register(app: typer.Typer) -> None:
     app.command("check", help="Fail (exit code 1) where a model's schedule is too slow.")(check)
 
 
+@takes_model_options
 def check(
     model: options.Model,
+    *,
     device: options.Device = None,
+    reading: ModelOptions,
     max_latency_ms: MaxLatency = None,
     baseline: Baseline = None,
     tolerance: Tolerance = 0.0,
-    batch: options.Batch = None,
-    dtype: options.DataType = "fp32",
     scheduler: SchedulerName = "ios-both",
     engine: options.Engine = "paper",
     max_group_size: options.MaxGroupSize = None,
@@ -51,13 +52,6 @@ def check(
     stages: options.Stages = "general",
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
-    shape: options.Shape = None,
-    dim: options.Dimension = None,
-    strict: options.Strict = False,
-    passes: options.Passes = None,
-    graphs: options.Graphs = None,
-    units: options.Units = "model",
-    max_block: options.MaxBlock = 64,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as is asked."""
@@ -68,9 +62,9 @@ def check(
         raise OptionError("check needs something to check by: give --max-latency-ms X, --baseline SCHEDULE, or both")
     checks.check_limits(max_latency_ms, tolerance)
     search = api.search_options(stages, max_group_size, max_groups)
-    prices = api.cost_model(cost_model, device, dtype, engine, store)
+    prices = api.cost_model(cost_model, device, reading.dtype, engine, store)
     before = Schedule.read(baseline) if baseline is not None else None
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
+    network = reading.network(model)
     with progress_bars(quiet=as_json) as progress, interruptible():
         found = api.optimize(
             network,

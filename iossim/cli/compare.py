@@ -10,7 +10,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import load_network
+from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.cli.outputs import Writer, check_outputs, schedule_files, wants_plot
 from iossim.cli.progress import progress_bars
 
@@ -23,24 +23,18 @@ def register(app: typer.Typer) -> None:
     app.command("compare", help="Compare all schedulers on one device, side by side.")(compare)
 
 
+@takes_model_options
 def compare(
     model: options.Model,
+    *,
     device: options.Device = None,
-    batch: options.Batch = None,
-    dtype: options.DataType = "fp32",
+    reading: ModelOptions,
     engine: options.Engine = "paper",
     max_group_size: options.MaxGroupSize = None,
     max_groups: options.MaxGroups = None,
     stages: options.Stages = "general",
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
-    shape: options.Shape = None,
-    dim: options.Dimension = None,
-    strict: options.Strict = False,
-    passes: options.Passes = None,
-    graphs: options.Graphs = None,
-    units: options.Units = "model",
-    max_block: options.MaxBlock = 64,
     out: options.Out = None,
     trace: options.Trace = None,
     plot: options.Plot = None,
@@ -50,9 +44,9 @@ def compare(
     from iossim import api
 
     search = api.search_options(stages, max_group_size, max_groups)
-    prices = api.cost_model(cost_model, device, dtype, engine, store)
+    prices = api.cost_model(cost_model, device, reading.dtype, engine, store)
     check_outputs(out, trace, plot, prices)
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
+    network = reading.network(model)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
     if as_json:

@@ -8,7 +8,7 @@ from collections import Counter
 import typer
 
 from iossim.cli import options
-from iossim.cli.loading import load_network
+from iossim.cli.loading import ModelOptions, takes_model_options
 
 
 def register(app: typer.Typer) -> None:
@@ -30,23 +30,16 @@ def list_models(as_json: options.Json = False) -> None:
     _show("Networks of the zoo", rows, as_json)
 
 
+@takes_model_options
 def show_model(
     model: options.Model,
-    batch: options.Batch = None,
-    dtype: options.DataType = "fp32",
-    shape: options.Shape = None,
-    dim: options.Dimension = None,
-    strict: options.Strict = False,
-    passes: options.Passes = None,
-    graphs: options.Graphs = None,
-    units: options.Units = "model",
-    max_block: options.MaxBlock = 64,
+    reading: ModelOptions,
     as_json: options.Json = False,
 ) -> None:
     """What is in a network."""
     from iossim.study.network_summary import summarise
 
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
+    network = reading.network(model)
     found = summarise(network)
     blocks = [
         {

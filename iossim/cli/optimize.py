@@ -9,7 +9,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import load_network
+from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.cli.outputs import check_outputs, schedule_files
 from iossim.cli.progress import measuring_bar, progress_bars
 
@@ -30,11 +30,12 @@ def register(app: typer.Typer) -> None:
     app.command("optimize", help="Find the best schedule of a model on a device.")(optimize)
 
 
+@takes_model_options
 def optimize(
     model: options.Model,
+    *,
     device: options.Device = None,
-    batch: options.Batch = None,
-    dtype: options.DataType = "fp32",
+    reading: ModelOptions,
     scheduler: SchedulerName = "ios-both",
     engine: options.Engine = "paper",
     max_group_size: options.MaxGroupSize = None,
@@ -43,13 +44,6 @@ def optimize(
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     budget: options.Budget = None,
-    shape: options.Shape = None,
-    dim: options.Dimension = None,
-    strict: options.Strict = False,
-    passes: options.Passes = None,
-    graphs: options.Graphs = None,
-    units: options.Units = "model",
-    max_block: options.MaxBlock = 64,
     out: options.Out = None,
     trace: options.Trace = None,
     plot: options.Plot = None,
@@ -65,10 +59,10 @@ def optimize(
 
     search = api.search_options(stages, max_group_size, max_groups)
     # Of a backend, the device is where estimates come from.
-    prices = api.cost_model(cost_model, None if measures(cost_model) else device, dtype, engine, store)
+    prices = api.cost_model(cost_model, None if measures(cost_model) else device, reading.dtype, engine, store)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     check_outputs(out, trace, plot, prices)
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block, dim, strict, passes)
+    network = reading.network(model)
     # One bar: blocks that are done, or stages that are measured.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():

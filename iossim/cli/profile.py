@@ -9,7 +9,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
-from iossim.cli.loading import load_network
+from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -37,26 +37,22 @@ def register(app: typer.Typer) -> None:
     app.command("profile", help="Measure a model's units, pairs and stages on a backend.")(profile)
 
 
+@takes_model_options
 def profile(
     model: options.Model,
     backend: options.BackendName,
+    reading: ModelOptions,
     store: options.Store = None,
     pairs: Pairs = 40,
     stages: SampledStages = 40,
     seed: options.Seed = 0,
     engine: options.Engine = "paper",
-    batch: options.Batch = None,
-    dtype: options.DataType = "fp32",
     max_group_size: options.MaxGroupSize = 3,
     max_groups: options.MaxGroups = 8,
     rounds: options.Rounds = 30,
     warm_up: options.WarmUp = 3,
     cold: options.Cold = False,
     again: Again = False,
-    shape: options.Shape = None,
-    graphs: options.Graphs = None,
-    units: options.Units = "model",
-    max_block: options.MaxBlock = 64,
     as_json: options.Json = False,
 ) -> None:
     """Measure every distinct unit of MODEL, pairs and stages, and keep the measurements; what is kept already is not
@@ -73,8 +69,8 @@ def profile(
 
     sampled = ProfileOptions(pairs, stages, seed, max_group_size, max_groups)
     timing = options.timing(rounds, warm_up, seed, cold)
-    runner = backend_from(backend, Precision.named(dtype), Engine.named(engine))
-    network = load_network(model, batch, dtype, shape, graphs, units, max_block)
+    runner = backend_from(backend, Precision.named(reading.dtype), Engine.named(engine))
+    network = reading.network(model)
     _describe_processor(runner.context.device)
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(runner, kept, timing, again=again)
@@ -97,11 +93,14 @@ def profile(
             **prices.identity.to_json(),
             "store": str(path),
             "estimate_s": expected.duration_s,
+            "remarks": network.remarks,
             **found.to_json(),
         }
         typer.echo(json.dumps(facts, indent=1))
     else:
         _print(network.name, runner.context, found, path)
+        for remark in network.remarks:
+            typer.echo(f"note: {remark}")
     if not found.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 

@@ -56,6 +56,7 @@ def run(
     warm_up: options.WarmUp = 3,
     seed: options.Seed = 0,
     cold: options.Cold = False,
+    strict: options.Strict = False,
     check: Check = True,
     stages: Stages = False,
     store: options.Store = None,
@@ -63,6 +64,8 @@ def run(
     as_json: options.Json = False,
 ) -> None:
     """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds.
+
+    How the model is read (shapes, dimensions, passes) is what the schedule was made with.
 
     Predictions are the schedule's own where it is for this device, or those of the simulator for --device.
     """
@@ -73,11 +76,14 @@ def run(
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
     from iossim.ir.types import Precision
+    from iossim.models.load import refuse_foreign
     from iossim.study.measured import measure_beside, plain_schedule, predictions, split_names
     from iossim.user_files import write_atomically
 
     plain, baselines = split_names(compare, "--compare")
     saved, network = api.read_schedule(schedule, model)
+    if strict:
+        refuse_foreign(network, model or saved.source.model)
     timing = options.timing(rounds, warm_up, seed, cold)
     chosen = Engine.named(engine or saved.engine or Engine.PAPER)
     defaults = {"device": device} if device and backend.partition(":")[0] == "simulator" else {}
@@ -102,9 +108,12 @@ def run(
         "unshared_bytes": found.storage_bytes,
     }
     if as_json:
-        typer.echo(json.dumps(_to_json(saved, runner, rows, by_stage, error, memory), indent=1))
+        document = _to_json(saved, runner, rows, by_stage, error, memory)
+        typer.echo(json.dumps({**document, "remarks": network.remarks}, indent=1))
         return
     _print(saved, runner, rows, by_stage, error, memory)
+    for remark in network.remarks:
+        typer.echo(f"note: {remark}")
 
 
 def _stages(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.loading import load_network
+from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.cli.progress import progress_bars
 
 CountedStages = Annotated[
@@ -21,18 +21,13 @@ def register(app: typer.Typer) -> None:
     app.command("search-space", help="Count states, stages and schedules, block by block.")(search_space)
 
 
+@takes_model_options
 def search_space(
     model: options.Model,
+    reading: ModelOptions,
     stages: CountedStages = "general",
-    graphs: options.Graphs = None,
     max_group_size: options.MaxGroupSize = None,
     max_groups: options.MaxGroups = None,
-    batch: options.Batch = None,
-    shape: options.Shape = None,
-    dim: options.Dimension = None,
-    strict: options.Strict = False,
-    units: options.Units = "model",
-    max_block: options.MaxBlock = 64,
     as_json: options.Json = False,
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
@@ -41,7 +36,7 @@ def search_space(
     from iossim.scheduling.counting import SearchSpace, count_search_space
 
     space = search_options(stages, max_group_size, max_groups).space
-    network = load_network(model, batch, "fp32", shape, graphs, units, max_block, dim, strict)
+    network = reading.network(model)
     counted: dict[bytes, SearchSpace] = {}
     blocks: list[dict[str, str | int]] = []
     with progress_bars(quiet=as_json) as bars:

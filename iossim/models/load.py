@@ -76,11 +76,8 @@ def load(
         if graphs is not None:
             raise OptionError(f"graphs {str(graphs)!r} are for models of the zoo that are made from them, not {path}")
         network = _from_onnx(path, batch, precision, whole_shapes, dimensions, units, passes)
-        if strict and network.foreign:
-            listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.foreign.items())
-            raise ModelError(
-                f"{path} has operators that iossim does not know: {listed}; leave out --strict to price them"
-            )
+        if strict:
+            refuse_foreign(network, path)
         network = cut_blocks(network, max_block)
     options = {
         **({"dtype": str(precision)} if precision is not Precision.FP32 else {}),
@@ -99,6 +96,15 @@ def load(
         options[_BATCH] = _DECLARED
     source = ModelSource(str(model), batch or 1, tuple(options.items()))
     return replace(network, source=source)
+
+
+def refuse_foreign(network: Network, where: str | Path) -> None:
+    """Raise ModelError, beginning with ``where``, for a network with operators that iossim does not know."""
+    if network.foreign:
+        listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.foreign.items())
+        raise ModelError(
+            f"{where} has operators that iossim does not know: {listed}; leave out --strict to price them"
+        )
 
 
 def load_source(source: ModelSource) -> Network:
