@@ -1,8 +1,8 @@
 """A network as a scheduler sees it: a graph, its schedule units, and its blocks.
 
 A *schedule unit* is the smallest thing that is scheduled: a named fusion of primitive ops that runs as one
-(Conv-Relu, Relu-SepConv, a concat of adds). A *block* is a run of units between single-entry single-exit cuts of
-the graph; blocks are scheduled one by one (IOS thesis, section 3.3.1).
+(Conv-Relu, Relu-SepConv, a concat of adds). A *block* is a run of units between cuts of
+the graph (:mod:`iossim.passes.blocks`); blocks are scheduled one by one (IOS thesis, section 3.3.1).
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Blocks of any network: cut where a single unit stands between all that comes before and all that follows.
+"""Blocks of any network: cut where one unit stands between all that comes before and all that follows.
 
-Scheduling block by block loses nothing at such a cut: dead ends aside, nothing behind it could have run beside
-anything before it.
+*A cut behind unit v.* Every unit but v leads to v, or depends on v. Then v is the last of what leads to it to finish, in any
+schedule, and nothing that depends on it could have begun earlier: scheduling block by block loses nothing (a stage across
+the cut would hold v, and so be a single group). In the graph's terms v dominates all that follows and post-dominates all
+before; values may well be carried past it: a residual, or the mask that every layer of a transformer reads.
 
-*A cut behind unit v.* Let B be all that depends on v, A the rest. There is a cut where no unit of B reads one of A
-other than v itself (single entry), and each unit of A leads to v (single exit). A *dead end* (a unit that no other
-reads: it only makes graph outputs) need not lead to v: it stays in the block of the last unit it reads.
-Graph inputs and weights may enter anywhere, since they are there from the start.
+Two kinds of units need not be in order with v, and stand in the way of no cut:
+
+- a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads;
+- a *preparation* (a unit that reads no other, and has no multiply-adds: a cast of a mask, a lookup of positions) goes to
+  the block of the first that reads it. It could have run earlier, if there is room; it is small.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from iossim.schedule.problem import MAX_UNITS
 
 def cut_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
     """The network with a block between neighbouring cuts; a block of more than ``max_block`` units is split."""
-    return split_blocks(network.with_blocks(_single_entry_single_exit(network)), max_block)
+    return split_blocks(network.with_blocks(_between_cuts(network)), max_block)
 
 
 def split_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
@@ -55,57 +58,51 @@ def check_max_block(max_block: int) -> None:
         raise OptionError(f"blocks of at most {max_block!r} units cannot be: give a number from 1 to {MAX_UNITS}")
 
 
-def _single_entry_single_exit(network: Network) -> list[Block]:
+def _between_cuts(network: Network) -> list[Block]:
     """Blocks between cuts, in time linear in units and edges.
 
-    Dead ends aside, the units before a cut are the ancestors of v and those behind it its descendants, so that the
-    cuts can be found in any topological order of the units: there is one behind position i exactly if
-
-    - of the units up to i, only that at i has no reader among them (then all lead to it);
-    - none before i is read behind i (single entry);
-    - none behind i reads nothing (then all depend on i);
-    - no dead end reads units on both sides of the cut, the unit at i counted to what follows.
+    Of the units that must be in order with v, in any topological order, those up to position i all lead to the one at i if
+    each before i is read by one up to i; those behind i all depend on it if each reads one at i or later. So a unit that
+    is first read at position r forbids the cuts between itself and r, and one that last reads position m those between m
+    and itself.
     """
     count = len(network.units)
-    is_read = [False] * count
-    for predecessors in network.predecessors:
+    readers: list[list[int]] = [[] for _ in range(count)]
+    for unit, predecessors in enumerate(network.predecessors):
         for before in predecessors:
-            is_read[before] = True
-    order = [unit for unit in range(count) if is_read[unit]]
+            readers[before].append(unit)
+    preparations = {unit for unit in range(count) if readers[unit] and _is_preparation(network, unit)}
+    order = [unit for unit in range(count) if readers[unit] and unit not in preparations]
     position = {unit: index for index, unit in enumerate(order)}
-    last_reader = [-1] * len(order)
-    first_reader = [len(order)] * len(order)
-    last_source = -1
-    spanned = [0] * (len(order) + 1)  # how many dead ends stand in the way of each cut, as differences
-    for unit, predecessors in enumerate(network.predecessors):
-        read = [position[before] for before in predecessors]
-        if is_read[unit]:
-            here = position[unit]
-            last_source = last_source if read else here
-            for before in read:
-                first_reader[before] = min(first_reader[before], here)
-                last_reader[before] = here
-        elif read:
-            spanned[min(read) + 1] += 1
-            spanned[max(read) + 1] -= 1
+    forbidding = [0] * (len(order) + 1)  # how many units forbid a cut behind each position, as differences
+    for here, unit in enumerate(order):
+        first_read = min((position[reader] for reader in readers[unit] if reader in position), default=len(order))
+        last_read = max((position[before] for before in network.predecessors[unit] if before in position), default=-1)
+        for begin, end in ((here + 1, first_read), (last_read + 1, here)):
+            forbidding[begin] += 1
+            forbidding[end] -= 1
     cuts_before = [0]  # cuts_before[i]: cuts behind positions less than i
-    ends = [0] * (len(order) + 1)  # units that are first read at each position
-    open_units, farthest = 0, -1
-    for reader in first_reader:
-        ends[reader] += 1
-    for here, crossing in enumerate(list(accumulate(spanned))[:-1]):
-        open_units += 1 - ends[here]
-        is_cut = open_units == 1 and farthest <= here and last_source <= here and crossing == 0
-        farthest = max(farthest, last_reader[here])
-        cuts_before.append(cuts_before[-1] + is_cut)
-    members: dict[int, list[int]] = {}
+    for forbidden in list(accumulate(forbidding))[:-1]:
+        cuts_before.append(cuts_before[-1] + (forbidden == 0))
+    block_of = {unit: cuts_before[position[unit]] for unit in order}
     for unit, predecessors in enumerate(network.predecessors):
-        if is_read[unit]:
-            block = cuts_before[position[unit]]
-        else:
-            block = max((cuts_before[position[before] + 1] for before in predecessors), default=0)
-        members.setdefault(block, []).append(unit)
+        if not readers[unit]:
+            read = [cuts_before[position[before] + 1] for before in predecessors if before in position]
+            block_of[unit] = max(read, default=0)
+    for unit in preparations:
+        block_of[unit] = min(block_of[reader] for reader in readers[unit])
+    members: dict[int, list[int]] = {}
+    for unit in range(count):
+        members.setdefault(block_of[unit], []).append(unit)
     return [_named(network, members[block]) for block in sorted(members)]
+
+
+def _is_preparation(network: Network, unit: int) -> bool:
+    graph = network.graph
+    return not network.predecessors[unit] and not any(
+        node.op.multiply_adds(graph.input_types(node), graph.output_types(node))
+        for node in network.unit_nodes(network.units[unit])
+    )
 
 
 def _named(network: Network, units: list[int]) -> Block:
