@@ -1,4 +1,4 @@
-"""Binding the dimensions of a model file's inputs: by batch, by name, or a whole shape at once."""
+"""Binding the dimensions of a model file's inputs: by batch, by name, by arithmetic on names, or a whole shape at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import onnx
 from iossim.errors import ModelError, OptionError, did_you_mean
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx_constants import dtype_of_onnx
+from iossim.models.onnx_dimensions import dimension_names, dimension_size
 
 Shape = tuple[int, ...]
 
@@ -34,7 +35,7 @@ class DeclaredInput:
     def spelled(self) -> str:
         """The shape as ``--shape`` takes it, with names where sizes are to be filled in."""
         dimensions = self.dimensions if self.dimensions is not None else ("N", "C", "H", "W")
-        return "x".join(map(str, dimensions))
+        return "x".join(str(dimension).replace(" ", "") for dimension in dimensions)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]
                     return None
             elif dimension != "?" and sizes.setdefault(dimension, size) != size:
                 return None
-    return sizes
+    return sizes if all(_computed(name, sizes) in (None, size) for name, size in sizes.items()) else None
 
 
 def _check(
@@ -115,7 +116,8 @@ def _check(
             raise OptionError(f"shape {spelled} does not fit input {name!r} of {path}: {by_name[name].spelled()}")
         if batch is not None and name == inputs[0].name and shape and shape[0] != batch:
             raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
-    named = {size for value in inputs for size in value.dimensions or () if isinstance(size, str)} - {"?"}
+    open_dimensions = {size for value in inputs for size in value.dimensions or () if isinstance(size, str)} - {"?"}
+    named = open_dimensions.union(*map(dimension_names, open_dimensions))
     for name, size in dimensions.items():
         if name not in named:
             raise OptionError(f"{path} has no open dimension {name!r}; {did_you_mean(name, named)}")
@@ -137,7 +139,15 @@ def _named_sizes(
                 raise OptionError(
                     f"dimension {dimension!r} of input {value.name!r} is bound to both {sizes[dimension]} and {size}"
                 )
+    for name, size in sizes.items():
+        if (computed := _computed(name, sizes)) not in (None, size):
+            raise OptionError(f"dimension {name!r} is bound to {size}, but comes to {computed}; bind its parts only")
     return sizes
+
+
+def _computed(dimension: str, sizes: Mapping[str, int]) -> int | None:
+    """What a dimension comes to by the other names that it is computed of; None for a plain name."""
+    return dimension_size(dimension, {name: size for name, size in sizes.items() if name != dimension})
 
 
 def _bind(
@@ -151,15 +161,18 @@ def _bind(
         )
     bound: list[int] = []
     for axis, dimension in enumerate(value.dimensions):
-        size = dimension if isinstance(dimension, int) else sizes.get(dimension)
+        size = dimension if isinstance(dimension, int) else dimension_size(dimension, sizes)
         if size is None and axis == 0:
             size = batch
         if size is None:
             called = f"dimension {axis}" if dimension == "?" else f"dimension {axis} ({dimension!r})"
-            other = "--batch or " if axis == 0 else ""
-            raise ModelError(
-                f"{path}: {called} of input {value.name!r} is open; "
-                f"bind it with {other}--shape {value.name}={value.spelled()}"
+            names = sorted(dimension_names(dimension) - sizes.keys()) if dimension != "?" else []
+            ways = ["--batch"] * (axis == 0) + [" ".join(f"--dim {name}=8" for name in names)] * bool(names)
+            ways.append(f"--shape {value.name}={value.spelled()}")
+            raise ModelError(f"{path}: {called} of input {value.name!r} is open; bind it with {' or '.join(ways)}")
+        if size < 1:
+            raise OptionError(
+                f"{path}: dimension {axis} ({dimension!r}) of input {value.name!r} comes to {size}; bind larger sizes"
             )
         bound.append(size)
     return TensorType(tuple(bound), value.dtype)

@@ -11,6 +11,7 @@ from iossim.errors import ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.types import TensorType
 from iossim.models.onnx_constants import onnx_code
+from iossim.models.onnx_dimensions import dimension_size
 
 #: Elements of an input up to which inference is told its values.
 LARGEST_KNOWN = 4096
@@ -54,7 +55,7 @@ def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = Non
     if not tensor.HasField("shape"):
         return None
     dimensions = [
-        axis.dim_value if axis.HasField("dim_value") else (sizes or {}).get(axis.dim_param)
+        axis.dim_value if axis.HasField("dim_value") else dimension_size(axis.dim_param, sizes or {})
         for axis in tensor.shape.dim
     ]
     known = tuple(size for size in dimensions if size is not None)

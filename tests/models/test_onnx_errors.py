@@ -204,13 +204,14 @@ def test_operator_that_another_domain_calls_as_iossim_does(tmp_path):
 def test_open_batch(tmp_path):
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, 8, 8]})
     text = message(path)
-    assert "dimension 0 ('N') of input 'x' is open; bind it with --batch or --shape x=Nx3x8x8" in text
+    assert "dimension 0 ('N') of input 'x' is open; bind it with --batch or --dim N=8 or --shape x=Nx3x8x8" in text
 
 
 def test_open_dimension(tmp_path):
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, "height", None]})
-    assert "dimension 2 ('height') of input 'x' is open; bind it with --shape x=Nx3xheightx?" in message(
-        path, batch=1
+    assert (
+        "dimension 2 ('height') of input 'x' is open; bind it with --dim height=8 or --shape x=Nx3xheightx?"
+        in message(path, batch=1)
     )
     assert "dimension 3 of input 'x' is open" in message(path, batch=1, dimensions={"height": 8})
 
@@ -231,12 +232,36 @@ def test_input_without_shape(tmp_path):
         ({"shapes": {"x": (1, 3, 4)}, "batch": 2}, "batch 2 and shape 1x3x4 of input 'x' disagree"),
         ({"dimensions": {"K": 3}}, "has no open dimension 'K'; known: L, N"),
         ({"dimensions": {"L": 0}}, "dimension 'L' is 0"),
+        ({"dimensions": {"K": 3}, "declared": ["N", "L", "N + L"]}, "has no open dimension 'K'; known: L, N, N + L"),
+        ({"dimensions": {"N": 3, "L": 3}, "declared": ["N", "L", "N - L"]}, "('N - L') of input 'x' comes to 0"),
+        ({"dimensions": {"N": 3, "L": 3, "N + L": 5}, "declared": ["N", "L", "N + L"]}, "to 5, but comes to 6"),
         ({"dimensions": {"N": 3}, "batch": 2}, "bound to both 3 and 2"),
     ],
 )
 def test_binding_that_does_not_fit(tmp_path, options, reason):
-    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, "L"]})
-    assert reason in message(path, OptionError, **options)
+    bindings = {name: value for name, value in options.items() if name != "declared"}
+    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": options.get("declared", ["N", 3, "L"])})
+    assert reason in message(path, OptionError, **bindings)
+
+
+def test_dimension_computed_of_names(tmp_path):
+    """As exporters write the length of a cache and what is added to it."""
+    concat = [node("Concat", ["x", "past"], ["y"], "c", axis=1)]
+    path = write_onnx(tmp_path / "m.onnx", concat, {"x": ["N", "new", 4], "past": ["N", "2*(all - new)//2", 4]})
+    text = message(path, dimensions={"N": 2, "new": 3})
+    assert "('2*(all - new)//2') of input 'past' is open; bind it with --dim all=8 or --shape" in text
+    graph = import_onnx(path, dimensions={"N": 2, "new": 3, "all": 8})
+    assert graph.types["past"].shape == (2, 5, 4)
+    assert graph.types["y"].shape == (2, 8, 4)
+    assert (
+        import_onnx(path, dimensions={"N": 2}, shapes={"x": (2, 3, 4), "past": (2, 9, 4)}).types["y"].shape[1] == 12
+    )
+
+
+@pytest.mark.parametrize("name", ["a ** b", "f(a)", "a.b", "(a", "1e9", "lambda: 0", "a if b else c"])
+def test_dimension_that_is_no_arithmetic_is_a_name(tmp_path, name):
+    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": [name, 3]})
+    assert import_onnx(path, dimensions={name: 2}).types["y"].shape == (2, 3)
 
 
 @pytest.mark.parametrize(
