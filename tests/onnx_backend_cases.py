@@ -53,7 +53,7 @@ _REASONS = {
     r"makes a sequence|makes a optional|makes an optional|is no tensor": "sequences and optionals",
     r"STRING": "strings",
     r"graphs of its own": "control flow",
-    r"random numbers|training mode": "random numbers, training",
+    r"random numbers|training": "random numbers, training",
     r"empty tensor|dimension of 0": "empty tensors",
     r"computed at run time|depends on data|neither ONNX nor": "shapes that depend on data",
     r"no operators of|no such operator": "operators that ONNX does not define",

@@ -5,7 +5,7 @@ Exporters write them around a squeeze or a default, on shapes that are fixed by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
@@ -50,6 +50,22 @@ def taken_branch(
         if value:
             nodes.append(helper.make_node("Identity", [names.get(made.name, made.name)], [value], f"{prefix}{value}"))
     return weights, nodes
+
+
+def unrolled(
+    body: GraphProto, given: Sequence[str], prefix: str, where: str
+) -> tuple[list[NodeProto], tuple[str, ...]]:
+    """The nodes of one run of a body on given values, its weights constants among them, and the names of its outputs.
+
+    Names and errors are as with :func:`taken_branch`.
+    """
+    if len(body.input) != len(given) or body.sparse_initializer:
+        raise ModelError(f"{where} has a body that does not take its inputs; the file is damaged")
+    names = {value: prefix + value for value in _defined(body)}
+    names |= {value.name: outside for value, outside in zip(body.input, given, strict=True)}
+    weights = [helper.make_node("Constant", [], [names[each.name]], value=each) for each in body.initializer]
+    nodes = [_renamed(node, names, prefix) for node in body.node]
+    return [*weights, *nodes], tuple(names.get(value.name, value.name) for value in body.output)
 
 
 def _graphs(node: NodeProto) -> Iterator[GraphProto]:

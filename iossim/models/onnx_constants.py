@@ -93,6 +93,8 @@ class FilledConstant(Constant):
 
 def dtype_of_onnx(code: int, what: str) -> DType:
     """The element type of an ONNX code; raises ModelError that begins with ``what``."""
+    if code == TensorProto.STRING:
+        raise ModelError(f"{what} has element type STRING, and iossim schedules numbers; leave text out of the model")
     if code not in _DTYPES:
         name = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
         raise ModelError(f"{what} has element type {name}, which iossim does not know; known: {', '.join(DType)}")

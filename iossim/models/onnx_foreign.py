@@ -54,6 +54,8 @@ class ForeignReader:
             raise NotCoveredError("it runs graphs of its own, which iossim does not schedule")
         if node.op_type in RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]):
             raise NotCoveredError("it draws random numbers")
+        if node.op_type == "Gradient":
+            raise NotCoveredError("it is of training, and iossim schedules inference")
         known = onnx.defs.has(node.op_type, domain)
         if not known and domain in ("", "ai.onnx.ml"):
             raise NotCoveredError("ONNX has no such operator")

@@ -30,6 +30,7 @@ from iossim.models.onnx_folding import Folder, can_fold
 from iossim.models.onnx_foreign import ForeignReader, declared_types, listed
 from iossim.models.onnx_inputs import as_declared, bind_inputs, declared_inputs
 from iossim.models.onnx_rebatching import Rebatching
+from iossim.models.onnx_sequences import Sequences
 
 
 def import_onnx(
@@ -50,15 +51,31 @@ def import_onnx(
     Raises ModelError for a file that cannot be read, a dimension left open, or operators that iossim cannot take (all of
     them at once); OptionError for a binding that fits nothing in the file.
     """
-    model = read_model(path)
+    return import_model(read_model(path), path, batch=batch, shapes=shapes, dimensions=dimensions)
+
+
+def import_model(
+    model: onnx.ModelProto,
+    path: Path,
+    *,
+    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    weights: Mapping[str, Constant] | None = None,
+) -> Graph:
+    """The graph of a model at hand, without functions; ``path`` begins every message, and external data lies beside it.
+
+    ``weights`` are those that the model itself does not hold, by name. The rest is as for :func:`import_onnx`.
+    """
     given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     inputs = declared_inputs(model.graph, path)
     bound = bind_inputs(inputs, path, batch, given, dimensions or {})
     rebatching = None
     if bound.declared is not None and bound.declared_batch is not None and batch is not None:
-        declared = _Importer(model, path, bound.declared, as_declared(inputs, bound.declared)).graph()
+        sizes = as_declared(inputs, bound.declared)
+        declared = _Importer(model, path, bound.declared, sizes, weights=weights).graph()
         rebatching = Rebatching(declared, bound.declared_batch, batch)
-    return _Importer(model, path, bound.types, as_declared(inputs, bound.types), rebatching).graph()
+    return _Importer(model, path, bound.types, as_declared(inputs, bound.types), rebatching, weights).graph()
 
 
 #: What reading a node raises whose inputs or attributes have ranks, counts or values that the operator does not take.
@@ -91,11 +108,13 @@ class _Importer:
         inputs: Mapping[str, TensorType],
         sizes: Mapping[str, int] | None,
         rebatching: Rebatching | None = None,
+        weights: Mapping[str, Constant] | None = None,
     ) -> None:
         """``sizes`` are those of the named dimensions, None where the inputs are not as the file declares them."""
         self._proto = model.graph
         self._path = path
         self._inputs = inputs
+        self._weights = weights or {}
         self._rebatching = rebatching
         self._opset = standard_opset(model)
         self._folder = Folder(path, self._opset)
@@ -113,6 +132,7 @@ class _Importer:
         self._varying: set[str] = set(inputs)
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []
+        self._sequences = Sequences(self._opset)
         #: Branches of conditions taken so far, which number their names.
         self._branches = 0
         #: Values of unknown type, since they come from an operator that iossim cannot take.
@@ -121,6 +141,9 @@ class _Importer:
         self._unknown_ops: dict[str, list[tuple[str, str]]] = {}
 
     def graph(self) -> Graph:
+        for name, constant in self._weights.items():
+            if self._readers[name]:
+                self._add_constant(name, constant)
         for tensor in self._proto.initializer:
             if self._readers[tensor.name]:
                 where = f"{self._path}: weight {tensor.name!r}"
@@ -131,6 +154,11 @@ class _Importer:
         for index, node in enumerate(self._proto.node):
             self._read(node, node.name or f"{node.op_type}_{index}")
         self._refuse_unknown()
+        for output in self._outputs:
+            if output in self._sequences:
+                raise ModelError(
+                    f"{self._path}: output {output!r} is no tensor; export the model with tensors as outputs"
+                )
         try:
             return Graph.create(self._inputs, self._outputs, _named_apart(self._nodes), self._constants)
         except GraphError as error:
@@ -148,8 +176,18 @@ class _Importer:
             self._unknown_values.update(node.output)
             return
         for value in inputs:
-            if value not in self._types:
+            if value not in self._types and value not in self._sequences:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
+        if self._sequences.takes(node):
+            try:
+                nodes = self._sequences.taken_apart(node, name, self._types, self._constants, where)
+            except NotCoveredError as error:
+                self._note_unknown(node, name, str(error))
+            except _NONSENSE as error:
+                raise ModelError(_not_valid(where, error)) from None
+            else:
+                self._read_instead(nodes, name)
+            return
         if node.op_type == "If" and is_standard(node.domain) and set(inputs) <= self._constants.keys():
             self._read_branch(node, name, where)
             return
@@ -177,11 +215,15 @@ class _Importer:
             raise ModelError(f"{where} has a condition of {condition.size} values; the file is damaged")
         self._branches += 1
         weights, nodes = taken_branch(node, bool(condition.item()), f"{name}.{self._branches}.", where)
-        self._readers.update(values_read(nodes))
         for tensor in weights:
             self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
-        for index, inner in enumerate(nodes):
-            self._read(inner, inner.name or f"{name}.{self._branches}.{inner.op_type}_{index}")
+        self._read_instead(nodes, f"{name}.{self._branches}")
+
+    def _read_instead(self, nodes: list[NodeProto], name: str) -> None:
+        """Take in the nodes that stand for one."""
+        self._readers.update(values_read(nodes))
+        for index, node in enumerate(nodes):
+            self._read(node, node.name or f"{name}.{node.op_type}_{index}")
 
     def _add_constant(self, name: str, constant: Constant) -> None:
         self._constants[name] = constant

@@ -148,9 +148,7 @@ def test_control_flow_and_types_that_are_no_tensors(tmp_path):
     text = message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
     assert "If ('choice'): it runs graphs of its own, which iossim does not schedule" in text
     nodes = [node("SequenceConstruct", ["x"], ["y"], "list")]
-    assert "SequenceConstruct ('list'): it makes a sequence" in message(
-        write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]})
-    )
+    assert "output 'y' is no tensor" in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
 
 
 def test_an_operator_of_a_domain_that_the_file_does_not_import(tmp_path):

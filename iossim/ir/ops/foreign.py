@@ -56,7 +56,10 @@ class Foreign(Op):
             node = base64.b64decode(self.node, validate=True)
         except binascii.Error:
             raise GraphError(f"{self.op_type} is damaged; save the graph again") from None
-        made = compute(node, self.version, inputs)
+        try:
+            made = compute(node, self.version, inputs)
+        except GraphError as error:
+            raise GraphError(f"{self.op_type} {error}") from None
         for array, expected in zip(made, self.outputs, strict=True):
             require(
                 array.shape == tuple(expected[1]),
