@@ -20,7 +20,7 @@ class Role(Enum):
 
     ANCHOR = "anchor"  #: a call or kernel of its own
     ELEMENTWISE = "elementwise"  #: joins its element-wise neighbours in one kernel
-    ACTIVATION = "activation"  #: element-wise on one input: also joins the epilogue of the product before it
+    ACTIVATION = "activation"  #: element-wise on one input
     CONCAT = "concat"  #: a kernel per term
     VIEW = "view"  #: no kernel: the same bytes under another shape
 
@@ -38,7 +38,8 @@ class Step:
     """One op, or a fused chain that ends in it.
 
     ``operands`` are those of the anchor op, in its order, or all that an element-wise chain reads from outside.
-    ``outputs`` are the types that are written; ``flops`` counts fused ops too.
+    ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what the element-wise ops
+    that an anchor takes along read besides its operands: a residual, say.
     """
 
     op: Op
@@ -46,6 +47,7 @@ class Step:
     outputs: tuple[TensorType, ...]
     flops: int
     precision: Precision
+    fused_reads: tuple[Operand, ...] = ()
 
     @property
     def activation_bytes(self) -> int:
@@ -65,22 +67,29 @@ Lower = Callable[[Step], list[Candidate]]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How the ops of a kind are lowered. Ops with ``has_epilogue`` take a following activation for free."""
+    """How the ops of a kind are lowered.
+
+    Ops with ``has_epilogue`` compute what is element-wise behind them as they write their result, those with
+    ``has_prologue`` what is element-wise before their first operand as they load it.
+    """
 
     role: Role
     lower: Lower
     has_epilogue: bool = False
+    has_prologue: bool = False
 
 
 _FAMILIES: dict[str, Family] = {}
 
 
-def lowers(*kinds: str, role: Role = Role.ANCHOR, has_epilogue: bool = False) -> Callable[[Lower], Lower]:
+def lowers(
+    *kinds: str, role: Role = Role.ANCHOR, has_epilogue: bool = False, has_prologue: bool = False
+) -> Callable[[Lower], Lower]:
     """Register the decorated function for op kinds."""
 
     def register(lower: Lower) -> Lower:
         for kind in kinds:
-            _FAMILIES[kind] = Family(role, lower, has_epilogue)
+            _FAMILIES[kind] = Family(role, lower, has_epilogue, has_prologue)
         return lower
 
     return register

@@ -1,9 +1,11 @@
 """A unit's kernels: its ops fused into steps, and the candidates of each step.
 
-Inside a unit, an activation behind a convolution or a matrix product is part of its epilogue, as the bias is;
-neighbouring element-wise ops are one kernel, whatever their number; a concat is a kernel per term, and a term that an
-element-wise chain of the unit makes is written to its place by that chain; views cost nothing. So Relu-SepConv is an
-element-wise kernel (a sum included), a depthwise call and a pointwise call. A unit that is only an identity is a copy.
+Inside a unit, what is element-wise behind a convolution or a matrix product is its epilogue, as the bias is: an activation,
+and a residual that is added, which the epilogue reads; what is element-wise before a normalisation or softmax is computed
+as that loads its input. Other neighbouring element-wise ops are one kernel, whatever their number; a concat is a kernel per
+term, and a term that an element-wise chain of the unit makes is written to its place by that chain; views cost nothing. So
+Relu-SepConv is an element-wise kernel (a sum included), a depthwise call and a pointwise call. A unit that is only an
+identity is a copy.
 
 Consumers of a merged convolution read their slices of its channels in place, through strided tensor descriptors:
 neither the merged convolution nor they pay for the separation.
@@ -11,15 +13,16 @@ neither the merged convolution nor they pay for the separation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network, Unit
+from iossim.ir.op import Op
 from iossim.ir.types import TensorType
 from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate
-from iossim.lowering.step import Operand, Role, Step, family
+from iossim.lowering.step import Family, Operand, Role, Step, family
 
 _ELEMENTWISE = (Role.ELEMENTWISE, Role.ACTIVATION)
 
@@ -53,92 +56,149 @@ def merged_step(network: Network, units: Sequence[int]) -> Step:
 
 def unit_steps(network: Network, unit: Unit) -> list[Step]:
     """The steps of a unit, in execution order."""
-    graph = network.graph
-    nodes = network.unit_nodes(unit)
-    inside = {node.name: node for node in nodes}
-    fused: set[str] = set()  # activations in the epilogue of a product
-    steps: list[Step] = []
-    for node in nodes:
-        if node.name in fused:
-            continue
-        role = family(node.op.kind).role
-        if role is Role.ANCHOR:
-            steps.append(_anchor(network, node, inside, fused))
-        elif role in _ELEMENTWISE:
-            if _absorbing_reader(graph, node, inside) is None:
-                steps.append(_chain(network, node, node.inputs, inside, fused, graph.output_types(node)))
-        elif role is Role.CONCAT:
-            for value in node.inputs:
-                steps.append(_chain(network, node, (value,), inside, fused, [graph.types[value]]))
-    if not steps and all(node.op.kind == "identity" for node in nodes):
-        steps = [_chain(network, node, node.inputs, inside, fused, graph.output_types(node)) for node in nodes[:1]]
-    return steps
+    fusion = _Fusion(network.graph, network.unit_nodes(unit))
+    return [
+        Step(op, tuple(operands), tuple(outputs), flops, network.precision, tuple(fused_reads))
+        for op, operands, outputs, flops, fused_reads in fusion.steps()
+    ]
 
 
-def _anchor(network: Network, node: Node, inside: dict[str, Node], fused: set[str]) -> Step:
-    """A call of its own, with the activations behind it where it has an epilogue; marks those as fused."""
-    graph = network.graph
-    flops = graph.work(node).flops
-    outputs = graph.output_types(node)
-    last = node
-    while family(node.op.kind).has_epilogue:
-        reader = _only_reader(graph, last, inside)
-        if reader is None or family(reader.op.kind).role is not Role.ACTIVATION:
-            break
-        fused.add(reader.name)
-        flops += graph.work(reader).flops
-        outputs = graph.output_types(reader)
-        last = reader
-    return Step(node.op, _operands(graph, node.inputs), tuple(outputs), flops, network.precision)
+#: A kernel of element-wise ops: the op that it ends with, and, where that is another's kernel, the value it computes for it.
+_Chain = tuple[str, str]
+_Parts = tuple[Op, Sequence[Operand], Sequence[TensorType], int, Sequence[Operand]]
 
 
-def _chain(
-    network: Network,
-    sink: Node,
-    values: Sequence[str],
-    inside: dict[str, Node],
-    fused: set[str],
-    outputs: Sequence[TensorType],
-) -> Step:
-    """One kernel from ``values`` of ``sink`` and the element-wise ops of the unit that only feed it."""
-    graph = network.graph
-    flops = graph.work(sink).flops if family(sink.op.kind).role in _ELEMENTWISE else 0
-    external: list[str] = []
-    pending = list(reversed(values))
-    while pending:
-        value = pending.pop()
-        producer = graph.producer.get(value)
-        if producer is not None and producer.name not in fused and _is_absorbed(graph, producer, inside):
-            flops += graph.work(producer).flops
-            pending.extend(reversed(producer.inputs))
-        else:
-            external.append(value)
-    return Step(sink.op, _operands(graph, external), tuple(outputs), flops, network.precision)
+class _Fusion:
+    """Which op of a unit is computed in which step.
+
+    ``chain_of`` says for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the chain that it
+    computes as it writes its result.
+    """
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
+        self.graph, self.nodes = graph, nodes
+        self.position = {node.name: index for index, node in enumerate(nodes)}
+        self.behind_product: set[str] = set()
+        for node in nodes:
+            if any(self._flows_from_product(node, value) for value in node.inputs):
+                self.behind_product.add(node.name)
+        self.chain_of: dict[str, _Chain] = {}
+        for node in reversed(nodes):
+            if _is_elementwise(node):
+                chains = {self._chain_through(node, reader) for reader in self._readers(node)}
+                self.chain_of[node.name] = chains.pop() or (node.name, "") if len(chains) == 1 else (node.name, "")
+        taken = {chain: node for node in nodes if (chain := self._epilogue(node)) is not None}  # the last product's
+        self.epilogue_of = {node.name: chain for chain, node in taken.items()}
+
+    def steps(self) -> Iterator[_Parts]:
+        """The steps in order, as what a :class:`Step` is made of."""
+        graph = self.graph
+        in_epilogues = set(self.epilogue_of.values())
+        for node in self.nodes:
+            role = _role(node)
+            if role is Role.ANCHOR:
+                yield self._anchor(node)
+            elif role in _ELEMENTWISE:
+                chain = (node.name, "")
+                if self.chain_of[node.name] == chain and chain not in in_epilogues:
+                    flops, read = self._computed(chain, node.outputs)
+                    yield node.op, self._operands(read), graph.output_types(node), flops, ()
+            elif role is Role.CONCAT:
+                for value in node.inputs:
+                    flops, read = self._computed((node.name, value), (value,))
+                    yield node.op, self._operands(read), [graph.types[value]], flops, ()
+        if all(node.op.kind == "identity" for node in self.nodes):
+            first = self.nodes[0]
+            yield first.op, self._operands(first.inputs), graph.output_types(first), 0, ()
+
+    def _anchor(self, node: Node) -> _Parts:
+        """A call of its own, with the chains before and behind it that it takes along."""
+        graph = self.graph
+        flops, outputs = graph.work(node).flops, node.outputs
+        operands, fused_reads = list(node.inputs), []
+        if node.name in self.epilogue_of:
+            chain = self.epilogue_of[node.name]
+            outputs = self.nodes[self.position[chain[0]]].outputs
+            more, read = self._computed(chain, outputs)
+            flops += more
+            fused_reads = [value for value in read if value not in node.outputs]
+        if _family(node).has_prologue:
+            more, read = self._computed((node.name, node.inputs[0]), node.inputs[:1])
+            flops += more
+            operands[0] = max(read, key=lambda value: graph.types[value].elements)
+            fused_reads += [value for value in read if value != operands[0]]
+        written = [graph.types[value] for value in outputs]
+        return node.op, self._operands(operands), written, flops, self._operands(fused_reads)
+
+    def _computed(self, chain: _Chain, values: Sequence[str]) -> tuple[int, list[str]]:
+        """The arithmetic of a chain that makes ``values``, and the values that it reads, each once."""
+        graph = self.graph
+        flops = 0
+        members: set[str] = set()
+        read: dict[str, None] = {}
+        pending = list(reversed(values))
+        while pending:
+            value = pending.pop()
+            producer = graph.producer.get(value)
+            if producer is None or self.chain_of.get(producer.name) != chain:
+                read[value] = None
+            elif producer.name not in members:
+                members.add(producer.name)
+                flops += graph.work(producer).flops
+                pending.extend(reversed(producer.inputs))
+        return flops, list(read)
+
+    def _flows_from_product(self, node: Node, value: str) -> bool:
+        """Whether an element-wise op reads, in its own shape, what a product with an epilogue makes, or a chain behind it."""
+        producer = self.graph.producer.get(value)
+        if not _is_elementwise(node) or producer is None or producer.name not in self.position:
+            return False
+        (made,) = self.graph.output_types(node)
+        from_product = _family(producer).has_epilogue or producer.name in self.behind_product
+        return from_product and self.graph.types[value].shape == made.shape
+
+    def _readers(self, node: Node) -> list[Node]:
+        """The nodes that read a node's one output; none where something outside the unit reads it."""
+        if len(node.outputs) != 1 or node.outputs[0] in self.graph.outputs:
+            return []
+        readers = self.graph.consumers[node.outputs[0]]
+        return list(readers) if all(reader.name in self.position for reader in readers) else []
+
+    def _chain_through(self, node: Node, reader: Node) -> _Chain | None:
+        """The chain that an element-wise op is part of if ``reader`` alone reads it: the reader's, or None."""
+        if _is_elementwise(reader):
+            return self.chain_of[reader.name]
+        (value,) = node.outputs
+        takes = _role(reader) is Role.CONCAT or (_family(reader).has_prologue and reader.inputs[0] == value)
+        takes = takes and reader.inputs.count(value) == 1 and node.name not in self.behind_product
+        return (reader.name, value) if takes else None
+
+    def _epilogue(self, node: Node) -> _Chain | None:
+        """The chain that a product can compute in its epilogue: all that reads it, in its shape, from what is there before it."""
+        readers = self._readers(node) if _family(node).has_epilogue else []
+        chains = {self.chain_of.get(reader.name) for reader in readers}
+        chain = chains.pop() if len(chains) == 1 else None
+        if chain is None or chain[1]:
+            return None
+        last = self.nodes[self.position[chain[0]]]
+        if self.graph.output_types(last)[0].shape != self.graph.output_types(node)[0].shape:
+            return None
+        _, read = self._computed(chain, last.outputs)
+        before = {value for other in self.nodes[: self.position[node.name] + 1] for value in other.outputs}
+        inside = {value for other in self.nodes for value in other.outputs}
+        return chain if before.issuperset(inside.intersection(read)) else None
+
+    def _operands(self, values: Iterable[str]) -> list[Operand]:
+        return [Operand(self.graph.types[value], value in self.graph.constants) for value in values]
 
 
-def _is_absorbed(graph: Graph, node: Node, inside: dict[str, Node]) -> bool:
-    if node.name not in inside or family(node.op.kind).role not in _ELEMENTWISE:
-        return False
-    return _absorbing_reader(graph, node, inside) is not None
+def _family(node: Node) -> Family:
+    return family(node.op.kind)
 
 
-def _absorbing_reader(graph: Graph, node: Node, inside: dict[str, Node]) -> Node | None:
-    """The element-wise op or concat of the unit that takes this element-wise op into its kernel, if there is one."""
-    reader = _only_reader(graph, node, inside)
-    if reader is None or family(reader.op.kind).role not in (*_ELEMENTWISE, Role.CONCAT):
-        return None
-    return reader
+def _role(node: Node) -> Role:
+    return _family(node).role
 
 
-def _only_reader(graph: Graph, node: Node, inside: dict[str, Node]) -> Node | None:
-    """The one node that reads a node's one output, once, if it is in the same unit."""
-    if len(node.outputs) != 1 or node.outputs[0] in graph.outputs:
-        return None
-    readers = graph.consumers[node.outputs[0]]
-    if len(readers) != 1 or readers[0].name not in inside or readers[0].inputs.count(node.outputs[0]) != 1:
-        return None
-    return readers[0]
-
-
-def _operands(graph: Graph, values: Sequence[str]) -> tuple[Operand, ...]:
-    return tuple(Operand(graph.types[value], value in graph.constants) for value in values)
+def _is_elementwise(node: Node) -> bool:
+    return _role(node) in _ELEMENTWISE

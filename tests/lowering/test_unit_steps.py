@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -15,9 +16,16 @@ from iossim.ir.ops.flatten import Flatten
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.identity import Identity
 from iossim.ir.ops.local_response_norm import LocalResponseNorm
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.pool import GlobalAveragePool, MaxPool
 from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.unary import Unary
+from iossim.lowering.candidates import step_candidates
 from iossim.lowering.step import Step
 from iossim.lowering.unit import lower_merged, lower_unit, unit_steps
 
@@ -55,18 +63,87 @@ def test_relu_sep_conv_is_three_kernels() -> None:
     assert [step.flops for step in steps[:1]] == [2 * 16 * 8 * 8]
 
 
-def test_a_sum_before_the_activation_joins_its_kernel() -> None:
+def test_a_residual_is_added_and_activated_in_the_epilogue_which_reads_it() -> None:
     def build(b: GraphBuilder, x: str) -> str:
-        return b.add(Relu(), b.add(Add(), x, x, x))
+        return b.add(Relu(), b.add(Add(), b.conv(x, 16, 3, padding=1), x))
 
     (step,) = steps_of(build)
-    assert len(step.operands) == 3
+    outputs = 2 * 16 * 8 * 8
+    assert (step.op.kind, len(step.operands), len(step.fused_reads)) == ("conv", 3, 1)
+    assert step.flops == outputs * (2 * 16 * 9 + 3)
+    plain, residual = (step_candidates(one) for one in (replace(step, fused_reads=()), step))
+    for without, with_residual in zip(plain, residual, strict=True):
+        last, reading = without.kernels[-1], with_residual.kernels[-1]
+        assert reading.activation_bytes - last.activation_bytes == reading.l2_bytes - last.l2_bytes == outputs * 4
+        assert with_residual.kernels[:-1] == without.kernels[:-1]
+
+
+def gelu(b: GraphBuilder, x: str) -> str:
+    """As exporters spelt it before ONNX had an op for it: ``x`` is read twice."""
+    half, one, root = (b.constant(name, ()) for name in ("half", "one", "root"))
+    error = b.add(Unary("erf"), b.add(Nary("div"), x, root))
+    return b.add(Mul(), b.add(Mul(), x, b.add(Add(), error, one)), half)
+
+
+def test_an_epilogue_may_read_what_the_product_makes_several_times() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        product = b.add(MatMul(), x, b.constant("w", (8, 8)))
+        return gelu(b, b.add(Add(), product, b.constant("bias", (8,))))
+
+    (step,) = steps_of(build)
+    assert step.op.kind == "matmul"
+    assert step.flops == 2 * 16 * 8 * 8 * (2 * 8 + 6)
+    assert sorted(operand.type.elements for operand in step.fused_reads) == [1, 1, 1, 8]
+    assert all(operand.is_weight for operand in step.fused_reads)
+
+
+def test_two_products_of_one_sum_the_last_adds() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        return b.add(Relu(), b.add(Add(), b.conv(x, 16), b.conv(x, 16, 3, padding=1)))
+
+    first, second = steps_of(build)
+    assert (first.operands[1].type.shape[2:], first.fused_reads) == ((1, 1), ())
+    assert [operand.type.shape for operand in second.fused_reads] == [(2, 16, 8, 8)]
+    assert second.flops - first.flops == 2 * 16 * 8 * 8 * (2 * 16 * 8 + 2)
+
+
+def test_an_epilogue_waits_for_nothing_that_comes_later() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        product = b.conv(x, 16)
+        return b.add(Add(), product, b.add(Transpose((0, 1, 3, 2)), x))
+
+    assert kinds(steps_of(build)) == ["conv", "transpose", "add"]
+
+
+def test_another_shape_is_no_epilogue() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        return b.add(Mul(), x, b.add(Sigmoid(), b.conv(b.add(GlobalAveragePool(), x), 16)))
+
+    assert kinds(steps_of(build)) == ["global_average_pool", "conv", "mul"]
+
+
+def test_a_sum_is_computed_as_the_normalisation_loads_it() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        scaled = b.add(Mul(), b.constant("scale", ()), b.add(Add(), b.constant("mask", (8,)), x))
+        return b.add(Softmax(-1), scaled)
+
+    (step,) = steps_of(build)
+    assert (step.op.kind, [operand.type.shape for operand in step.operands]) == ("softmax", [(2, 16, 8, 8)])
+    assert sorted(operand.type.shape for operand in step.fused_reads) == [(), (8,)]
+
+
+def test_a_sum_before_the_activation_joins_its_kernel_and_reads_each_value_once() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        return b.add(Relu(), b.add(Add(), x, b.input("y", (2, 16, 8, 8)), x))
+
+    (step,) = steps_of(build)
+    assert len(step.operands) == 2
     assert step.flops == 3 * 2 * 16 * 8 * 8
 
 
 def test_a_concat_is_a_kernel_per_term_and_sums_write_to_their_place() -> None:
     def build(b: GraphBuilder, x: str) -> str:
-        return b.add(Concat(1), x, b.add(Add(), x, x), x)
+        return b.add(Concat(1), x, b.add(Add(), x, b.input("y", (2, 16, 8, 8))), x)
 
     steps = steps_of(build)
     assert [len(step.operands) for step in steps] == [1, 2, 1]

@@ -79,6 +79,8 @@ def _operator(step: Step) -> OperatorRecord:
     read = tuple(operand.type for operand in step.operands)
     weights = tuple(index for index, operand in enumerate(step.operands) if operand.is_weight)
     (written,) = step.outputs
+    if step.fused_reads:
+        raise RecordError("fused ops that read more than the operands")
     if step.op.kind == "conv":
         if weights[:1] != (1,) or len(read[1].shape) != 4:
             raise RecordError("a convolution of one or three dimensions, or without a constant weight")

@@ -16,13 +16,13 @@ _ELEMENTS_A_SHARE = 4
 _STATISTICS, _SELECTION = 2, 4
 
 
-@lowers("reduce", "arg_extreme")
+@lowers("reduce", "arg_extreme", has_prologue=True)
 def reduction(step: Step) -> list[Candidate]:
     """One pass over the input."""
     return [_passes(step, 1)]
 
 
-@lowers("layer_norm", "rms_norm", "instance_norm", "group_norm", "dynamic_quantize")
+@lowers("layer_norm", "rms_norm", "instance_norm", "group_norm", "dynamic_quantize", has_prologue=True)
 def normalisation(step: Step) -> list[Candidate]:
     """Statistics, then every element by them."""
     return [_passes(step, _STATISTICS)]

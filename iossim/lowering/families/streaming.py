@@ -58,7 +58,7 @@ def view(step: Step) -> list[Candidate]:
     return _stream(step, "copy")
 
 
-@lowers("softmax", "log_softmax", "hardmax")
+@lowers("softmax", "log_softmax", "hardmax", has_prologue=True)
 def softmax(step: Step) -> list[Candidate]:
     """Maximum, sum and division in one library call that passes over its input three times."""
     kernel = stream_kernel(
