@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iossim.devices.compute_capability import PROCESSOR
 from iossim.errors import DeviceError, did_you_mean
 from iossim.plugins import DEVICES, Plugin, PluginError, plugin, plugins, warn_once
+from iossim.shipped_yaml import read_shipped
 from iossim.user_files import read_text
 from iossim.user_folders import user_data
 
@@ -83,7 +85,7 @@ def device(name_or_path: str) -> DeviceProfile:
         return load_host_processor()
     if name_or_path in shipped_names():
         entry = resources.files(_FOLDER) / f"{name_or_path}.yaml"
-        return parse(entry.read_text(encoding="utf-8"), entry.name)
+        return parse(entry.read_text(encoding="utf-8"), entry.name, read_shipped)
     if name_or_path in user_names():
         own = user_folder() / f"{name_or_path}.yaml"
         return _named(_read(own), name_or_path, str(own))
@@ -117,8 +119,8 @@ def _named(profile: DeviceProfile, name: str, where: str) -> DeviceProfile:
     return profile
 
 
-def parse(text: str, where: str) -> DeviceProfile:
-    """A profile from YAML text; ``where`` names it in errors."""
+def parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
+    """A profile from YAML text, which ``read`` reads (PyYAML's own reader); ``where`` names it in errors."""
     import yaml
     from pydantic import ValidationError
 
@@ -126,7 +128,7 @@ def parse(text: str, where: str) -> DeviceProfile:
     from iossim.validation import first_problem
 
     try:
-        data = yaml.safe_load(text)
+        data = (read or yaml.safe_load)(text)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise DeviceError(f"device profile {where} is not YAML: {reason}; correct the file") from None

@@ -27,6 +27,7 @@ from pydantic import Field
 from iossim.devices.compute_capability import LIMITS, WARP_THREADS, Architecture
 from iossim.devices.parameters import EngineOverheads, ModelParameters
 from iossim.devices.provenance import Band, KindError, Provenance
+from iossim.shipped_yaml import read_shipped
 from iossim.validation import Value
 
 #: Efficiencies of arithmetic, each with the parameter that caps it on boards of little power.
@@ -220,12 +221,10 @@ def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
 @cache
 def transfer_table() -> TransferTable:
     """The table that ships, ``devices/transfer.yaml``; ``python -m iossim.calibration.leave_one_out`` makes it."""
-    import yaml
-
     entry = resources.files("iossim.devices") / "transfer.yaml"
     if not entry.is_file():
         return TransferTable()
-    return TransferTable.model_validate(yaml.load(entry.read_text(encoding="utf-8"), yaml.CSafeLoader))
+    return TransferTable.model_validate(read_shipped(entry.read_text(encoding="utf-8")))
 
 
 def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:

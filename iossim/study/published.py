@@ -6,6 +6,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from iossim.shipped_yaml import read_shipped
+
 
 def published_latency_us(model: str, device: str, batch: int, scheduler: str) -> float | None:
     """The published latency of a network (fp32, streams with syncs between stages), or None where none is known."""
@@ -27,8 +29,6 @@ def published_stages_us(device: str, batch: int = 1) -> dict[str, float]:
 @cache
 def published_figures() -> dict[str, Any]:
     """The whole file."""
-    import yaml
-
     text = (resources.files("iossim.study") / "published.yaml").read_text(encoding="utf-8")
-    figures: dict[str, Any] = yaml.safe_load(text)
+    figures: dict[str, Any] = read_shipped(text)
     return figures
