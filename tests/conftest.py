@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ collect_ignore = ["plugin_project", "user_project"]
 # No test asserts seconds: the first example of a test may compile for a while. In CI every run draws the same examples.
 settings.register_profile("iossim", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("iossim")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_data_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Devices and measurements of whoever runs the tests stay out of them, and theirs out of the user's folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IOSSIM_DATA_DIR", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 @pytest.fixture(scope="session")

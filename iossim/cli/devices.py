@@ -61,9 +61,11 @@ def list_devices(as_json: options.Json = False) -> None:
         return
     from rich.console import Console
 
-    from iossim.reporting.console import records_table
+    from iossim.reporting.console import Column, records_table
 
-    Console().print(records_table("Devices", rows))
+    # A path may be long; what a device is called is read whole.
+    columns = [Column(key, wraps=key == "from") for key in rows[0]]
+    Console().print(records_table("Devices", rows, columns))
 
 
 def show_device(name: DeviceName, as_json: options.Json = False) -> None:

@@ -62,6 +62,20 @@ def test_devices_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in text for name in DEVICES)
 
 
+def test_devices_list_with_a_long_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The path of a user's own profile goes on in the next line; names are whole."""
+    folder = tmp_path / "a" / ("long" * 20)
+    (folder / "devices").mkdir(parents=True)
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(folder))
+    profile = printed(capsys, "devices show t4").replace("name: t4", "name: mine", 1)
+    (folder / "devices" / "mine.yaml").write_text(profile)
+    text = printed(capsys, "devices list")
+    assert all(name in text for name in (*DEVICES, "mine"))
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_devices_show_can_be_read_back(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is shown is a profile: saved to a file, it is the same device."""
