@@ -82,7 +82,7 @@ def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
     for text in given:
         name, equals, dimensions = text.rpartition("=")
         sizes = dimensions.split("x")
-        if not equals or not name or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        if not equals or not name or not all(size.isdecimal() for size in sizes):
             raise OptionError(f"--shape {text!r} is not a shape; write NAME=1x3x224x224")
         shapes[name] = tuple(int(size) for size in sizes)
     return shapes
@@ -93,7 +93,7 @@ def parse_dimensions(given: Sequence[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for text in given:
         name, equals, size = text.rpartition("=")
-        if not equals or not name or not size.isdecimal() or int(size) < 1:
+        if not equals or not name or not size.isdecimal():
             raise OptionError(f"--dim {text!r} is not a dimension; write NAME=8")
         if sizes.setdefault(name, int(size)) != int(size):
             raise OptionError(f"--dim {name!r} is given as both {sizes[name]} and {size}; give it once")

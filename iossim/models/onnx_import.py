@@ -25,6 +25,7 @@ from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx_branches import runs_graphs, taken_branch, values_read
 from iossim.models.onnx_constants import tensor_constant
+from iossim.models.onnx_empty import empty_constant, is_empty, may_make_empty, without_empty
 from iossim.models.onnx_file import is_standard, read_model, standard_opset
 from iossim.models.onnx_folding import Folder, can_fold
 from iossim.models.onnx_foreign import ForeignReader, declared_types, listed
@@ -113,7 +114,7 @@ class _Importer:
         """``sizes`` are those of the named dimensions, None where the inputs are not as the file declares them."""
         self._proto = model.graph
         self._path = path
-        self._inputs = inputs
+        self._inputs = {name: value for name, value in inputs.items() if not is_empty(value)}
         self._weights = weights or {}
         self._rebatching = rebatching
         self._opset = standard_opset(model)
@@ -129,8 +130,10 @@ class _Importer:
         self._readers.update(self._outputs)
         self._types: dict[str, TensorType] = dict(inputs)
         #: Values that depend on what the network is given; weights that are reshaped first do not.
-        self._varying: set[str] = set(inputs)
-        self._constants: dict[str, Constant] = {}
+        self._varying: set[str] = set(self._inputs)
+        self._constants: dict[str, Constant] = {
+            name: empty_constant(value) for name, value in inputs.items() if is_empty(value)
+        }
         self._nodes: list[Node] = []
         self._sequences = Sequences(self._opset)
         #: Branches of conditions taken so far, which number their names.
@@ -190,6 +193,9 @@ class _Importer:
             return
         if node.op_type == "If" and is_standard(node.domain) and set(inputs) <= self._constants.keys():
             self._read_branch(node, name, where)
+            return
+        if instead := without_empty(node, name, self._types, self._constants):
+            self._read_instead(instead, name)
             return
         try:
             known = self._folder.known_outputs(node, where, self._types, self._constants)
@@ -303,6 +309,9 @@ class _Importer:
             named = [value for value in node.output if value]
         else:
             named = [*node.output, *[""] * len(made)][: len(made)]
+        if any(map(is_empty, made)) and may_make_empty(op, [self._types[value] for value in data]):
+            self._add_empty(named, made, node, name, where)
+            return
         outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(named))
         varying = self._varies(node)
         rebatching = self._rebatching if varying else None
@@ -317,6 +326,21 @@ class _Importer:
             self._types[value] = value_type
         self._varying.update(outputs if varying else ())
         self._nodes.append(Node(name, op, data, outputs))
+
+    def _add_empty(
+        self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str
+    ) -> None:
+        """Take in a node that makes empty tensors: they are known, and if it makes others, it makes those alone."""
+        rest = NodeProto()
+        rest.CopyFrom(node)
+        for place, value in enumerate(node.output):
+            if value in named and is_empty(made[named.index(value)]):
+                self._add_constant(value, empty_constant(made[named.index(value)]))
+                rest.output[place] = ""
+        if any(rest.output):
+            op = self._foreign.read(rest, self._types, self._constants)
+            data = tuple(value for value in rest.input if value)
+            self._add_op(op, data, op.infer([self._types[value] for value in data]), rest, name, where)
 
     def _view(self, node: NodeProto, name: str) -> OnnxNode:
         return OnnxNode(

@@ -110,9 +110,7 @@ def _check(
                 f"{path} has no input {name!r} to give the shape {spelled}; {did_you_mean(name, by_name)}"
             )
         declared = by_name[name].dimensions
-        if 0 in shape:
-            raise OptionError(f"shape {spelled} of input {name!r} of {path} is an empty tensor; iossim takes none")
-        if any(size < 1 for size in shape) or (declared is not None and len(declared) != len(shape)):
+        if any(size < 0 for size in shape) or (declared is not None and len(declared) != len(shape)):
             raise OptionError(f"shape {spelled} does not fit input {name!r} of {path}: {by_name[name].spelled()}")
         if batch is not None and name == inputs[0].name and shape and shape[0] != batch:
             raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
@@ -121,8 +119,8 @@ def _check(
     for name, size in dimensions.items():
         if name not in named:
             raise OptionError(f"{path} has no open dimension {name!r}; {did_you_mean(name, named)}")
-        if size < 1:
-            raise OptionError(f"dimension {name!r} is {size}; give a positive number")
+        if size < 0:
+            raise OptionError(f"dimension {name!r} is {size}; give a size")
 
 
 def _named_sizes(
@@ -170,7 +168,7 @@ def _bind(
             ways = ["--batch"] * (axis == 0) + [" ".join(f"--dim {name}=8" for name in names)] * bool(names)
             ways.append(f"--shape {value.name}={value.spelled()}")
             raise ModelError(f"{path}: {called} of input {value.name!r} is open; bind it with {' or '.join(ways)}")
-        if size < 1:
+        if size < 0:
             raise OptionError(
                 f"{path}: dimension {axis} ({dimension!r}) of input {value.name!r} comes to {size}; bind larger sizes"
             )

@@ -188,8 +188,11 @@ def _split(reading: _Reading) -> _Made:
     x = reading.types[reading.given(0)]
     axis = normal_axis(int(reading.attributes.get("axis", 0)), len(x.shape))
     length = x.shape[axis]
-    if not reading.given(1):
+    split_type = reading.types.get(reading.given(1))
+    if split_type is None:
         sizes = [1] * length
+    elif length == 0 and len(split_type.shape) == 1:
+        sizes = [0] * split_type.elements  # whatever they are at run time, they add up to nothing
     elif not (split := reading.known(1, "sizes")).shape:
         size = int(split)
         if size < 1:

@@ -52,7 +52,7 @@ MISTAKES: list[tuple[str, Sequence[str]]] = [
     # shapes
     ("compare ios_sample --device t4 --shape image", ["'image'", "NAME=1x3x224x224"]),
     ("compare ios_sample --device t4 --shape image=1xx3", ["'image=1xx3'", "NAME=1x3x224x224"]),
-    ("compare ios_sample --device t4 --shape image=0x375x15x15", ["'image=0x375x15x15'", "NAME=1x3x224x224"]),
+    ("compare ios_sample --device t4 --shape image=0x375x15x15", ["0x375x15x15", "each at least 1"]),
     ("compare ios_sample --device t4 --shape image=1x375x15", ["1x375x15", "batch x channels"]),
     ("compare ios_sample --device t4 --shape picture=1x375x15x15", ["'picture'", "'image'"]),
     # options that do not go together
