@@ -243,3 +243,10 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, int]]] = {
     "detection_head": (detection_head, {}),
     "quantised": (quantised, {}),
 }
+
+
+def assert_equal_outputs(made: dict[str, Array], expected: Sequence[Array], names: Sequence[str]) -> None:
+    """Within 1e-4 of the largest number of each output."""
+    for name, array in zip(names, expected, strict=True):
+        assert made[name].dtype == array.dtype
+        assert np.abs(made[name] - array).max() <= 1e-4 * np.abs(array).max(), name

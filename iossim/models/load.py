@@ -1,11 +1,16 @@
-"""Load a model, a network that is ready to be scheduled: of the zoo by name, an ONNX file, or a file of the IOS engine."""
+"""Load a model, a network that is ready to be scheduled.
+
+It is one of the zoo by name, an ONNX file, a file of the IOS engine, or a PyTorch module.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from iossim.errors import ModelError, OptionError, did_you_mean
 from iossim.ir.graph import Graph
@@ -16,12 +21,18 @@ from iossim.passes.blocks import check_max_block, cut_blocks, split_blocks
 from iossim.passes.unit_fusion import MODEL, unit_policy, with_units
 from iossim.schedule.problem import MAX_UNITS
 
+if TYPE_CHECKING:
+    from torch import nn
+
 #: The option of a source that says: inputs as the file declares them, since they have no common batch.
 _BATCH, _DECLARED = "batch", "declared"
+#: What the source of a network begins with that was made in memory from a PyTorch module; its class follows.
+_TORCH = "torch:"
 
 
 def load(
-    model: str | Path,
+    model: str | Path | nn.Module,
+    example_inputs: Any = None,
     *,
     batch: int | None = None,
     dtype: str = Precision.FP32,
@@ -33,8 +44,9 @@ def load(
     seed: int = 0,
     strict: bool = False,
     passes: Sequence[str] = (),
+    onnx_file: str | Path | None = None,
 ) -> Network:
-    """The network of a zoo name or an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file).
+    """The network of a zoo name, an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file), or a module.
 
     A name ending in ``.json`` is a network and schedule that the published IOS engine saved (:mod:`iossim.models.ios_file`).
 
@@ -46,10 +58,29 @@ def load(
     would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that
     rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.plugins`).
 
+    A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the arguments of
+    its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch`` sets another leading
+    dimension. Inputs are called as the arguments, outputs as the keys of a returned dict. The module must be in eval mode,
+    since dropout and batch norms do something else in training, and no schedule is for that. Its weights are not copied:
+    while the network is used, leave them as they are. A schedule of such a network does not say where to load it from,
+    so that reading the schedule needs ``network=``, or a file: with ``onnx_file`` the module is written there, as ONNX, and
+    the network is that file's.
+
     Raises ModelError, OptionError or GraphError.
     """
-    if not isinstance(model, str | Path):
-        raise ModelError(f"model {model!r} is no name: give a model of the zoo, or the path of an ONNX file")
+    if isinstance(model, str | Path):
+        if example_inputs is not None or onnx_file is not None:
+            raise OptionError(
+                f"example inputs and onnx_file are for PyTorch modules; leave them out for {str(model)!r}"
+            )
+    elif example_inputs is None and not _is_module(model):
+        raise ModelError(
+            f"model {model!r} is no name: give a model of the zoo, the path of an ONNX file, or a PyTorch module"
+        )
+    elif shapes or dimensions or graphs is not None:
+        raise OptionError(
+            "a PyTorch module has the shapes of its example inputs; leave shapes, dimensions and graphs out"
+        )
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise OptionError(f"batch {batch!r} is not possible: give a whole number, 1 or more")
     check_max_block(max_block)
@@ -57,11 +88,24 @@ def load(
     unit_policy(units)  # an unknown one is an error before anything is read
     whole_shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     dimensions = dict(dimensions or {})
-    is_ios_file = str(model).lower().endswith(".json")
-    path = None if is_ios_file else _onnx_path(model)
-    if passes and path is None:
+    if onnx_file is not None:
+        from iossim.models.torch_import import save_module
+
+        if Path(onnx_file).suffix.lower() != ".onnx":
+            raise OptionError(f"onnx_file {str(onnx_file)!r} does not end in .onnx; name it so")
+        save_module(model, example_inputs, Path(onnx_file))
+        model = Path(onnx_file)
+    is_ios_file = isinstance(model, str | Path) and str(model).lower().endswith(".json")
+    path = _onnx_path(model) if isinstance(model, str | Path) and not is_ios_file else None
+    if isinstance(model, str | Path) and passes and path is None:
         raise OptionError(f"passes {', '.join(passes)} are for ONNX files, whose ops have no units yet, not {model}")
-    if is_ios_file:
+    if not isinstance(model, str | Path):
+        from iossim.models.torch_import import import_module, module_name
+
+        graph, name = import_module(model, example_inputs, batch), module_name(model)
+        network = _of_ops(graph, name, f"module {name}", precision, units, passes, max_block, strict)
+        model = f"{_TORCH}{name}"
+    elif is_ios_file:
         if whole_shapes or dimensions or graphs is not None:
             raise OptionError(f"an IOS file holds all of its shapes: give {str(model)!r} none, and no graphs")
         network = _from_ios_file(Path(model), batch or 1, precision, seed)
@@ -75,10 +119,10 @@ def load(
     else:
         if graphs is not None:
             raise OptionError(f"graphs {str(graphs)!r} are for models of the zoo that are made from them, not {path}")
-        network = _from_onnx(path, batch, precision, whole_shapes, dimensions, units, passes)
-        if strict:
-            refuse_foreign(network, path)
-        network = cut_blocks(network, max_block)
+        from iossim.models.onnx_import import import_onnx  # onnx takes long to import
+
+        graph = import_onnx(path, batch=batch, shapes=whole_shapes, dimensions=dimensions)
+        network = _of_ops(graph, path.stem, str(path), precision, units, passes, max_block, strict)
     options = {
         **({"dtype": str(precision)} if precision is not Precision.FP32 else {}),
         **({"graphs": str(graphs)} if graphs is not None else {}),
@@ -108,7 +152,15 @@ def refuse_foreign(network: Network, where: str | Path) -> None:
 
 
 def load_source(source: ModelSource) -> Network:
-    """Load a network again from where it came from; raises ModelError for options that :func:`load` did not write."""
+    """Load a network again from where it came from.
+
+    Raises ModelError for a network that was made in memory, and for options that :func:`load` did not write.
+    """
+    if source.model.startswith(_TORCH):
+        raise ModelError(
+            f"network {source.model!r} was made in memory, of a PyTorch module; give network=iossim.load(module, inputs), "
+            "or as --model an ONNX file of it, which iossim.load(module, inputs, onnx_file=PATH) writes"
+        )
     options = dict(source.options)
     shapes: dict[str, tuple[int, ...]] = {}
     dimensions: dict[str, int] = {}
@@ -162,25 +214,27 @@ def _from_zoo(
     return model.build(BuildOptions(shape, precision, folder, seed))
 
 
-def _from_onnx(
-    path: Path,
-    batch: int | None,
+def _of_ops(
+    graph: Graph,
+    name: str,
+    where: str,
     precision: Precision,
-    shapes: Mapping[str, tuple[int, ...]],
-    dimensions: Mapping[str, int],
     units: str,
     passes: Sequence[str],
+    max_block: int,
+    strict: bool,
 ) -> Network:
-    """All units in one block, still to be cut."""
-    from iossim.models.onnx_import import import_onnx  # onnx takes long to import
+    """The network of an imported graph, of ops that no unit holds yet; ``where`` begins the message of a ModelError."""
     from iossim.passes.pipeline import apply_plugins, canonicalise
     from iossim.passes.retype import retype
 
-    graph = canonicalise(import_onnx(path, batch=batch, shapes=shapes, dimensions=dimensions))
-    graph = retype(apply_plugins(graph, passes), precision)
+    graph = retype(apply_plugins(canonicalise(graph), passes), precision)
     if not graph.nodes:
-        raise ModelError(f"model {path} computes nothing: no op is left once its constants are folded")
-    return network_of(graph, path.stem, precision, units)
+        raise ModelError(f"{where} computes nothing: no op is left once its constants are folded")
+    network = network_of(graph, name, precision, units)
+    if strict:
+        refuse_foreign(network, where)
+    return cut_blocks(network, max_block)
 
 
 def network_of(graph: Graph, name: str, precision: Precision = Precision.FP32, units: str = MODEL) -> Network:
@@ -200,6 +254,12 @@ def _from_ios_file(path: Path, batch: int, precision: Precision, seed: int) -> N
         if zoo.name == name and zoo.input_shape == file.input.output_shape:
             original = zoo.build(BuildOptions((batch, *zoo.input_shape), precision, None, seed))
     return network_of_file(file, path, batch, precision, seed, original)
+
+
+def _is_module(model: object) -> bool:
+    """Whether it is a PyTorch module; there is none before torch is imported."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def _onnx_path(model: str | Path) -> Path | None:

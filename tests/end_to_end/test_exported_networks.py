@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
-from exported_networks import NETWORKS, Writer
+from exported_networks import NETWORKS, Writer, assert_equal_outputs
 from onnx import TensorProto
 from onnx_of_op import run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
@@ -44,13 +44,6 @@ def made_inputs(network: Network) -> dict[str, Array]:
         whole = random.integers(0, 2, wanted.shape)
         found[name] = (floats if wanted.dtype.is_floating else whole).astype(wanted.dtype.numpy)
     return found
-
-
-def assert_equal_outputs(made: dict[str, Array], expected: list[Array], names: tuple[str, ...]) -> None:
-    """Within 1e-4 of the largest number of each output."""
-    for name, array in zip(names, expected, strict=True):
-        assert made[name].dtype == array.dtype
-        assert np.abs(made[name] - array).max() <= 1e-4 * np.abs(array).max(), name
 
 
 @pytest.mark.parametrize("name", NETWORKS)

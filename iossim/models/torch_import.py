@@ -1,0 +1,171 @@
+"""PyTorch modules as graphs: ``torch.export`` traces, torch's ONNX exporter translates, and the ONNX importer reads.
+
+Nothing of PyTorch's own operators is known here, so that what is exported to a file and what is loaded from memory are the
+same network. Weights stay where they are: an array of the graph is a view of the module's own memory.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from iossim.errors import ModelError
+from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.graph import Graph
+from iossim.models.onnx_import import import_model
+
+#: ``torch.onnx.ONNXProgram``.
+Program = Any
+
+
+def import_module(module: Any, example_inputs: Any, batch: int | None = None) -> Graph:
+    """The graph of a module at the shapes of its example inputs; ``batch`` as for :func:`import_onnx`.
+
+    Raises ModelError for what :func:`iossim.load` says of a module.
+    """
+    program = _exported(module, example_inputs)
+    weights = _without_weights(program.model)
+    model: onnx.ModelProto = program.model_proto
+    return import_model(model, Path(f"module {module_name(module)}"), batch=batch, weights=weights)
+
+
+def save_module(module: Any, example_inputs: Any, path: Path) -> None:
+    """Write the module as an ONNX file, and its weights beside it (``NAME.data``) where they are more than a file holds.
+
+    Raises ModelError as :func:`import_module`, and for a file that cannot be written.
+    """
+    program = _exported(module, example_inputs)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, _silence():
+            program.save(Path(folder) / path.name)
+            # The model last: whoever finds it finds its weights too.
+            for written in sorted(os.listdir(folder), key=lambda name: name == path.name):
+                os.replace(Path(folder) / written, path.parent / written)
+    except OSError as error:
+        raise ModelError(f"cannot write {path}: {error.strerror}; give another path as onnx_file") from None
+
+
+def module_name(module: Any) -> str:
+    """What the network of a module is called: its class."""
+    return type(module).__name__
+
+
+def _exported(module: Any, example_inputs: Any) -> Program:
+    """The ONNX program of a module, its functions inlined and its shape arithmetic folded."""
+    for package in ("torch", "onnxscript"):
+        if find_spec(package) is None:
+            raise ModelError(
+                f"a PyTorch module is read by {package}, which is not installed; pip install 'iossim[torch]'"
+            )
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(
+            f"{_spelled(module)} is no PyTorch module; give a torch.nn.Module, or the path of an ONNX file"
+        )
+    name = module_name(module)
+    arguments, keywords = _arguments(example_inputs, name)
+    training = next((path for path, part in module.named_modules() if part.training), None)
+    if training is not None:
+        part = f"its part {training!r}" if training else "it"
+        raise ModelError(
+            f"module {name}: {part} is in training mode, and a schedule is for inference; call .eval() first"
+        )
+    with _silence(), torch.no_grad():
+        try:
+            traced = torch.export.export(module, arguments, keywords)
+        except Exception as error:  # whatever the module's own code raises, too
+            raise ModelError(
+                f"torch.export cannot trace module {name}: {_reason(error)}; change that in the module or its example "
+                "inputs, or load an ONNX file of it"
+            ) from None
+        import onnxscript.optimizer
+
+        try:
+            # Folds no more than shape arithmetic: fusing batch norms here would copy every weight.
+            program = torch.onnx.export(traced, dynamo=True, verbose=False, optimize=False)
+            onnxscript.optimizer.inline(program.model)
+            onnxscript.optimizer.fold_constants(program.model)
+        except Exception as error:  # the exporter raises what its translations do
+            raise ModelError(
+                f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or load an ONNX "
+                "file of it"
+            ) from None
+    _name_outputs(program.model.graph, traced.call_spec.out_spec)
+    return program
+
+
+def _arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as the arguments of a call: by position, and by name."""
+    import torch
+
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,), {}
+    if isinstance(example_inputs, Mapping) and all(isinstance(key, str) for key in example_inputs):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, tuple | list):
+        return tuple(example_inputs), {}
+    raise ModelError(
+        f"module {name} needs example inputs: give iossim.load(module, (x, y)) a tuple of its arguments, or a dict of them "
+        "by name"
+    )
+
+
+def _name_outputs(graph: Any, structure: Any) -> None:
+    """Outputs that the module returns as a dict get the names they have in it, unless a value has that name already."""
+    keys = structure.context
+    if not isinstance(keys, Sequence) or len(keys) != len(graph.outputs) or structure.num_leaves != len(keys):
+        return
+    taken = {value.name for value in graph.inputs} | set(graph.initializers)
+    taken |= {value.name for node in graph for value in node.outputs}
+    for key, value in zip(keys, list(graph.outputs), strict=True):
+        if isinstance(key, str) and key not in taken and not value.is_graph_input() and not value.is_initializer():
+            value.name = key
+            taken.add(key)
+
+
+def _without_weights(model: Any) -> dict[str, Constant]:
+    """The weights of an ONNX program by name, views of the module's memory, taken out of it."""
+    weights: dict[str, Constant] = {}
+    for name, value in list(model.graph.initializers.items()):
+        array = value.const_value.numpy().view()
+        array.flags.writeable = False
+        weights[name] = ArrayConstant(array)
+        del model.graph.initializers[name]
+    return weights
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """No warnings, no log, no listings of a trace that failed: what the exporter tells is for those who work on it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what was wrong first: the exporter wraps it in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def _spelled(value: Any) -> str:
+    text = repr(value).splitlines()[0] if repr(value) else ""
+    return text if len(text) <= 60 else f"{text[:57]}..."
