@@ -15,8 +15,6 @@ longest comes first (``room``).
 
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that
 cutting a chain into stages changes nothing.
-
-All compiled code is in this one file.
 """
 
 from __future__ import annotations
@@ -27,10 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
+from iossim.schedule.masks import find_groups, lowest_bit
+from iossim.schedule.problem import Masks
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Masks = NDArray[np.uint64]
 
 #: An upper bound on the groups of a stage.
 MAX_GROUPS = 64
@@ -136,7 +135,7 @@ def _price(
     spans: Floats,
 ) -> float:
     """The price of one stage."""
-    count = _find_groups(mask, predecessors, sets)
+    count = find_groups(mask, predecessors, sets[_GROUPS])
     if count <= 1:
         return _single_group(mask, kernel_begin, columns, single_us, spans)
     # The kernels of each group in order, and when the host has issued them.
@@ -146,7 +145,7 @@ def _price(
         integers[_BEGIN, group] = place
         members = sets[_GROUPS, group]
         while members:
-            unit = _lowest_bit(members)
+            unit = lowest_bit(members)
             members &= members - np.uint64(1)
             for kernel in range(kernel_begin[unit], kernel_begin[unit + 1]):
                 clock += columns[kernel, HOST]
@@ -339,7 +338,7 @@ def _segments(
         if load > 1.0:
             found = sets[_MEMBERS, segment]
             while found:
-                slot = integers[_SPARSE, _lowest_bit(found)]
+                slot = integers[_SPARSE, lowest_bit(found)]
                 found &= found - np.uint64(1)
                 numbers[_STRETCH, slot] = max(numbers[_STRETCH, slot], load)
     return heaviest
@@ -352,7 +351,7 @@ def _single_group(
     """The units of a chain one after another; a unit waits for the host before its kernels run."""
     now = 0.0
     while mask:
-        unit = _lowest_bit(mask)
+        unit = lowest_bit(mask)
         mask &= mask - np.uint64(1)
         if len(spans):
             device_us = 0.0
@@ -366,56 +365,3 @@ def _single_group(
                 spans[kernel, 2] = start
         now += single_us[unit]
     return now
-
-
-@jit
-def _find_groups(mask: np.uint64, predecessors: Masks, sets: Masks) -> int:
-    """The connected components of ``mask``, lowest unit first, into ``sets``; returns how many.
-
-    Written as :meth:`iossim.schedule.problem.ScheduleProblem.groups`; components stay sorted because a joined one
-    takes the place of its lowest part.
-    """
-    count = 0
-    rest = mask
-    while rest:
-        unit = _lowest_bit(rest)
-        joined = rest & (~rest + np.uint64(1))
-        rest &= rest - np.uint64(1)
-        before = predecessors[unit]
-        place = -1
-        kept = 0
-        for group in range(count):
-            if before & sets[_GROUPS, group]:
-                if place < 0:
-                    place = kept
-                    sets[_GROUPS, kept] = sets[_GROUPS, group] | joined
-                    kept += 1
-                else:
-                    sets[_GROUPS, place] |= sets[_GROUPS, group]
-            else:
-                sets[_GROUPS, kept] = sets[_GROUPS, group]
-                kept += 1
-        if place < 0:
-            sets[_GROUPS, kept] = joined
-            kept += 1
-        count = kept
-    return count
-
-
-@jit
-def _lowest_bit(mask: np.uint64) -> int:
-    """Index of the lowest set bit of a mask that is not zero."""
-    # Multiplying the isolated bit by a de Bruijn sequence puts its index in the top six bits.
-    isolated = mask & (~mask + np.uint64(1))
-    index: int = _DE_BRUIJN_INDEX[np.int64((isolated * np.uint64(0x022FDD63CC95386D)) >> np.uint64(58))]
-    return index
-
-
-def _de_bruijn_index() -> Integers:
-    table = np.zeros(64, dtype=np.int64)
-    for index in range(64):
-        table[(0x022FDD63CC95386D << index & (1 << 64) - 1) >> 58] = index
-    return table
-
-
-_DE_BRUIJN_INDEX = _de_bruijn_index()

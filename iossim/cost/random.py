@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,9 @@ from iossim.compiled import jit
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
+from iossim.schedule.stage_hash import stage_hashes, unit_keys
 
 if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
@@ -43,11 +46,11 @@ class RandomCostModel:
     def price_stages(self, batch: StageBatch) -> Prices:
         problem = batch.problem
         serial_us, share = self._units(problem)
-        work_us = serial_us * share
-        noise_keys = np.array(
-            [_seed(self.seed, signature, "noise") % 2**64 for signature in problem.signatures], dtype=np.uint64
-        )
-        prices: Prices = _price(batch.masks, problem.predecessors, serial_us, work_us, noise_keys, self.spread)
+        least_us, is_concurrent = _without_noise(batch.masks, problem.predecessors, serial_us, serial_us * share)
+        keys = unit_keys([f"{signature}\0noise" for signature in problem.signatures], self.seed)
+        hashes = stage_hashes(StageBatch.concurrent(problem, batch.masks), keys)
+        noise = (hashes >> np.uint64(11)) / 2.0**53
+        prices: Prices = np.where(is_concurrent, least_us * (1.0 + self.spread * noise), least_us)
         for index in np.flatnonzero(batch.strategies == Strategy.MERGE):
             units = bits(int(batch.masks[index]))
             one_class = len({int(problem.merge_class[unit]) for unit in units}) == 1
@@ -66,10 +69,8 @@ class RandomCostModel:
 
     def _units(self, problem: ScheduleProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Time alone in us, and share of the machine in (0, 1], of each unit."""
-        drawn = [np.random.default_rng(_seed(self.seed, signature, "unit")) for signature in problem.signatures]
-        serial = np.array([20.0 * float(np.exp(0.7 * generator.standard_normal())) for generator in drawn])
-        share = np.array([float(generator.uniform(0.15, 1.0)) for generator in drawn])
-        return serial, share
+        drawn = np.array([_drawn(self.seed, signature) for signature in problem.signatures]).reshape(-1, 2)
+        return drawn[:, 0], drawn[:, 1]
 
 
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> RandomCostModel:
@@ -81,58 +82,36 @@ def create(device: DeviceProfile | None, precision: Precision, engine: str, argu
     )
 
 
-def _seed(*parts: object) -> int:
-    return int.from_bytes(hashlib.sha256("\0".join(map(str, parts)).encode()).digest()[:16], "little")
-
-
-@jit(inline="always")
-def _mix(value: np.uint64) -> np.uint64:
-    """The finaliser of splitmix64."""
-    value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return value ^ value >> np.uint64(31)
+@lru_cache(maxsize=1 << 16)
+def _drawn(seed: int, signature: str) -> tuple[float, float]:
+    """Time alone in us, and share of the machine, of the units of a signature."""
+    digest = hashlib.sha256(f"{seed}\0{signature}\0unit".encode()).digest()
+    generator = np.random.default_rng(int.from_bytes(digest[:16], "little"))
+    return 20.0 * float(np.exp(0.7 * generator.standard_normal())), float(generator.uniform(0.15, 1.0))
 
 
 @jit
-def _price(
-    masks: Masks,
-    predecessors: Masks,
-    serial_us: NDArray[np.float64],
-    work_us: NDArray[np.float64],
-    noise_keys: NDArray[np.uint64],
-    spread: float,
-) -> NDArray[np.float64]:
-    prices = np.empty(len(masks))
+def _without_noise(
+    masks: Masks, predecessors: Masks, serial_us: NDArray[np.float64], work_us: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Of each stage the time of its longest group, or its work where that is more; and whether it has several groups."""
+    least_us = np.empty(len(masks))
+    is_concurrent = np.empty(len(masks), dtype=np.bool_)
     groups = np.zeros(len(predecessors), dtype=np.uint64)
-    group_us = np.zeros(len(predecessors))
     for index in range(len(masks)):
-        count = 0
-        total = 0.0
-        for unit in range(len(predecessors)):
-            bit = np.uint64(1) << np.uint64(unit)
-            if masks[index] & bit == 0:
-                continue
-            total += work_us[unit]
-            joined, joined_us, kept = bit, serial_us[unit], 0
-            for g in range(count):
-                if groups[g] & predecessors[unit]:
-                    joined |= groups[g]
-                    joined_us += group_us[g]
-                else:
-                    groups[kept], group_us[kept] = groups[g], group_us[g]
-                    kept += 1
-            groups[kept], group_us[kept] = joined, joined_us
-            count = kept + 1
-        longest = 0.0
-        hashed = np.uint64(0)
+        count = find_groups(masks[index], predecessors, groups)
+        longest_us = 0.0
+        total_us = 0.0
         for g in range(count):
-            longest = max(longest, group_us[g])
-            sequence = np.uint64(0)
-            for unit in range(len(predecessors)):
-                if groups[g] >> np.uint64(unit) & np.uint64(1):
-                    sequence = _mix(sequence ^ noise_keys[unit]) + np.uint64(1)
-            hashed += _mix(sequence)
-        noise = float(_mix(hashed) >> np.uint64(11)) / 2.0**53
+            group_us = 0.0
+            rest = groups[g]
+            while rest:
+                unit = lowest_bit(rest)
+                rest &= rest - np.uint64(1)
+                group_us += serial_us[unit]
+                total_us += work_us[unit]
+            longest_us = max(longest_us, group_us)
         # A group alone has no one to contend with, and takes exactly its time.
-        prices[index] = longest if count == 1 else max(longest, total) * (1.0 + spread * noise)
-    return prices
+        least_us[index] = max(longest_us, total_us) if count > 1 else longest_us
+        is_concurrent[index] = count > 1
+    return least_us, is_concurrent

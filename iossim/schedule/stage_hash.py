@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.masks import find_groups, scramble
 from iossim.schedule.problem import Masks
 
 
@@ -34,14 +35,6 @@ def stage_hashes(batch: StageBatch, keys: Masks) -> Masks:
     return hashes
 
 
-@jit(inline="always")
-def _mix(value: np.uint64) -> np.uint64:
-    """The finaliser of splitmix64."""
-    value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return value ^ value >> np.uint64(31)
-
-
 @jit
 def _hash_stages(masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks) -> Masks:
     one = np.uint64(1)
@@ -49,31 +42,18 @@ def _hash_stages(masks: Masks, strategies: NDArray[np.uint8], predecessors: Mask
     hashes = np.empty(len(masks), dtype=np.uint64)
     groups = np.zeros(units, dtype=np.uint64)
     for index in range(len(masks)):
-        count = 0
         if strategies[index] != 0:
             groups[0], count = masks[index], 1
         else:
-            for unit in range(units):
-                bit = one << np.uint64(unit)
-                if masks[index] & bit == 0:
-                    continue
-                joined, kept = bit, 0
-                for g in range(count):
-                    if groups[g] & predecessors[unit]:
-                        joined |= groups[g]
-                    else:
-                        groups[kept] = groups[g]
-                        kept += 1
-                groups[kept] = joined
-                count = kept + 1
+            count = find_groups(masks[index], predecessors, groups)
         total = np.uint64(strategies[index])
         for g in range(count):
             sequence = np.uint64(0)
             for unit in range(units):
                 if groups[g] >> np.uint64(unit) & one and keys[unit] != 0:
-                    sequence = _mix(sequence ^ keys[unit]) + one
+                    sequence = scramble(sequence ^ keys[unit]) + one
             # A sum, since groups have no order.
             if sequence != 0:
-                total += _mix(sequence)
-        hashes[index] = _mix(total)
+                total += scramble(sequence)
+        hashes[index] = scramble(total)
     return hashes

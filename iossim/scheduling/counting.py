@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.errors import OptionError
+from iossim.schedule.masks import scramble
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.scheduling.lattice import Lattice, build_lattice, hash_mask
+from iossim.scheduling.lattice import Lattice, build_lattice
 from iossim.scheduling.options import StageSpace
 from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
 
@@ -147,7 +148,7 @@ def _add(total: NDArray[np.uint64], term: NDArray[np.uint64]) -> None:
 def _insert(table: Masks, key: np.uint64) -> bool:
     """Add a non-zero key to an open-addressing set whose size is a power of two; False if it was there."""
     slots = np.uint64(len(table) - 1)
-    slot = hash_mask(key) & slots
+    slot = scramble(key) & slots
     while table[slot] != 0:
         if table[slot] == key:
             return False

@@ -102,37 +102,3 @@ def _children(masks: Masks, addable: Masks, level_begin: NDArray[np.int64], coun
                             high = middle
                     child[i, unit] = low
     return child
-
-
-def _de_bruijn() -> NDArray[np.int64]:
-    table = np.zeros(64, dtype=np.int64)
-    for bit in range(64):
-        table[((1 << bit) * 0x03F79D71B4CB0A89 & (1 << 64) - 1) >> 58] = bit
-    return table
-
-
-_DE_BRUIJN = _de_bruijn()
-
-
-@jit(inline="always")
-def lowest_bit(mask: np.uint64) -> int:
-    """Index of the lowest set bit of a non-zero mask (de Bruijn multiplication)."""
-    isolated = mask & (~mask + np.uint64(1))
-    return int(_DE_BRUIJN[(isolated * np.uint64(0x03F79D71B4CB0A89)) >> np.uint64(58)])
-
-
-@jit(inline="always")
-def count_bits(mask: np.uint64) -> int:
-    """Number of set bits."""
-    mask = mask - (mask >> np.uint64(1) & np.uint64(0x5555555555555555))
-    mask = (mask & np.uint64(0x3333333333333333)) + (mask >> np.uint64(2) & np.uint64(0x3333333333333333))
-    mask = mask + (mask >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return int(mask * np.uint64(0x0101010101010101) >> np.uint64(56))
-
-
-@jit(inline="always")
-def hash_mask(mask: np.uint64) -> np.uint64:
-    """A well-mixed hash of a mask, to be cut to its low bits (the finaliser of splitmix64)."""
-    mask = (mask ^ mask >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    mask = (mask ^ mask >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return mask ^ mask >> np.uint64(31)

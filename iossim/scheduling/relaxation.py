@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
+from iossim.schedule.masks import count_bits, lowest_bit, scramble
 from iossim.schedule.problem import Masks
-from iossim.scheduling.lattice import count_bits, hash_mask, lowest_bit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -185,7 +185,7 @@ def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, u
     found = 0
     for index in range(filled):
         stage = proposals[index]["stage"]
-        slot = hash_mask(stage) & slots
+        slot = scramble(stage) & slots
         while keys[slot] != 0 and keys[slot] != stage:
             slot = slot + np.uint64(1) & slots
         if keys[slot] == 0:
@@ -202,7 +202,7 @@ def enter_prices(stages: Masks, stage_prices: Floats, table: PriceTable) -> None
     keys, prices = table.keys, table.prices
     slots = np.uint64(len(keys) - 1)
     for index in range(len(stages)):
-        slot = hash_mask(stages[index]) & slots
+        slot = scramble(stages[index]) & slots
         while keys[slot] != 0 and keys[slot] != stages[index]:
             slot = slot + np.uint64(1) & slots
         keys[slot] = stages[index]
@@ -217,7 +217,7 @@ def relax(proposals: NDArray[np.void], filled: int, table: PriceTable, labels: L
     for index in range(filled):
         proposal = proposals[index]
         stage = proposal["stage"]
-        slot = hash_mask(stage) & slots
+        slot = scramble(stage) & slots
         while keys[slot] != stage:
             slot = slot + np.uint64(1) & slots
         reached_us = proposal["cost"] + table.prices[slot]

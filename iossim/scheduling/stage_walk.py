@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
+from iossim.schedule.masks import count_bits, lowest_bit
 from iossim.schedule.problem import Masks
-from iossim.scheduling.lattice import count_bits, lowest_bit
 
 #: Stages are handed over so many at a time: one by one, handing over takes longer than growing them.
 _AT_A_TIME = 256

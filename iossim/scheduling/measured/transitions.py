@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.masks import lowest_bit, scramble
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.scheduling.lattice import Lattice, hash_mask, lowest_bit
+from iossim.scheduling.lattice import Lattice
 from iossim.scheduling.options import StageSpace
 from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
 
@@ -119,7 +120,7 @@ def _enumerate(
                 bit = 1 if walk.group_counts[index] > 1 else 0
                 if not counting:
                     mask = walk.stages[index]
-                    slot = hash_mask(mask) & slots
+                    slot = scramble(mask) & slots
                     while keys[slot] != 0 and keys[slot] != mask:
                         slot = slot + np.uint64(1) & slots
                     if keys[slot] == 0:
