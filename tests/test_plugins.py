@@ -209,9 +209,12 @@ def test_a_pass_rewrites_a_file_and_is_kept_in_the_schedule(
 ) -> None:
     path = tmp_path / "two.onnx"
     save_relus(path, 3)
-    plain = printed_json(capsys, f"optimize {path} --device t4 --json")
+    plain = printed_json(capsys, f"optimize {path} --device t4 --units none --json")
     assert len([unit for block in plain["blocks"] for s in block["stages"] for g in s["groups"] for unit in g]) == 3
-    printed(capsys, f"optimize {path} --device t4 --pass no-double-relu --out {tmp_path}/out --no-plot --no-trace")
+    printed(
+        capsys,
+        f"optimize {path} --device t4 --units none --pass no-double-relu --out {tmp_path}/out --no-plot --no-trace",
+    )
     found = json.loads((tmp_path / "out" / "schedule.json").read_text())
     assert len([unit for block in found["blocks"] for s in block["stages"] for g in s["groups"] for unit in g]) == 1
     assert found["source"]["options"]["passes"] == "no-double-relu"

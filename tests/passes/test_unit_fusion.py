@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from graphlib import TopologicalSorter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iossim.errors import OptionError
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.pool import GlobalAveragePool
 from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.models.load import load
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.unary import Unary
+from iossim.lowering.unit import unit_steps
+from iossim.models.load import load, network_of
+from iossim.passes.engine_units import fused
 from iossim.passes.unit_fusion import MODEL, UNIT_POLICIES, unit_policy, with_units
 
 POLICIES = [name for name in UNIT_POLICIES if name != MODEL]
@@ -31,13 +45,19 @@ def graphs(draw: st.DrawFn) -> Graph:
     for index in range(draw(st.integers(1, 20))):
         reach = draw(st.sampled_from([1, 1, 1, 2, 3, 20]))
         recent = st.sampled_from(values[-reach:])
-        kind = draw(st.sampled_from(["relu", "sigmoid", "pointwise", "depthwise", "add", "concat"]))
+        kind = draw(
+            st.sampled_from(["relu", "sigmoid", "pointwise", "depthwise", "add", "concat", "softmax", "view"])
+        )
         name = f"{kind}{index}"
         x = draw(recent)
         if kind == "relu":
             y = b.add(Relu(), x, name=name)
         elif kind == "sigmoid":
             y = b.add(Sigmoid(), x, name=name)
+        elif kind == "softmax":
+            y = b.add(Softmax(-1), x, name=name)
+        elif kind == "view":
+            y = b.add(Reshape(b.types[x].shape), x, name=name)
         elif kind == "pointwise":
             y = b.conv(x, WIDTH, name=name)
         elif kind == "depthwise":
@@ -65,6 +85,17 @@ def test_units_partition_the_graph_and_are_in_topological_order(policy: str, gra
         assert index not in before
     TopologicalSorter(dict(enumerate(network.predecessors))).prepare()
     assert all(len(unit.outputs) == 1 for unit in units)
+
+
+@given(graph=graphs())
+def test_a_unit_of_an_engine_is_one_kernel_or_library_call(graph: Graph) -> None:
+    """But for a concat, which is one a term, and a separable convolution, which is two, and one more for a sum before it."""
+    network = network_of(graph, "random")
+    for unit in network.units:
+        kinds = [node.op.kind for node in network.unit_nodes(unit)]
+        most = kinds.count("conv") + ("relu" in kinds) if kinds.count("conv") == 2 else 1
+        if "concat" not in kinds:
+            assert len(unit_steps(network, unit)) <= most
 
 
 def units_of(b: GraphBuilder, output: str, policy: str) -> list[tuple[str, int]]:
@@ -98,7 +129,7 @@ def test_separable_convolutions() -> None:
     y = b.conv(b.conv(y, 4, 3, padding=1, groups=4), 8)
     y = b.conv(b.conv(y, 8, 3, padding=1, groups=8), 8)
     assert units_of(b, y, "relu-sepconv") == [("Conv", 1), ("Conv", 1), ("Relu-SepConv", 4), ("Conv", 1), ("Conv", 1)]
-    assert units_of(b, y, "fused") == [("Conv", 1), ("Conv", 1), ("Relu-SepConv", 4), ("SepConv", 2)]
+    assert units_of(b, y, "fused") == [("Conv", 1), ("Conv", 1), ("Add-Relu-SepConv", 4), ("SepConv", 2)]
 
 
 def test_concat_takes_in_only_sums_that_it_alone_reads() -> None:
@@ -118,6 +149,93 @@ def test_a_graph_output_ends_its_unit() -> None:
     assert [unit.kind for unit in unit_policy("fused")(graph)] == ["Conv", "Relu"]
 
 
+def test_a_residual_is_added_by_the_convolution_that_is_there_last() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", (1, 4, 8, 8))
+    main = b.conv(b.add(Relu(), b.conv(x, 4)), 4, name="main")
+    shortcut = b.conv(x, 4, name="shortcut")
+    y = b.add(Relu(), b.add(Add(), shortcut, main), name="y")
+    units = fused(b.graph([y]))
+    assert [(unit.name, unit.kind) for unit in units] == [
+        ("relu_1", "Conv-Relu"),
+        ("shortcut", "Conv"),
+        ("y", "Conv-Add-Relu"),
+    ]
+
+
+def test_a_branch_keeps_its_own_activation() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", (1, 4, 8, 8))
+    one, other = b.add(Relu(), b.conv(x, 4)), b.add(Sigmoid(), b.conv(b.add(Relu(), b.conv(x, 4)), 4))
+    assert units_of(b, b.add(Add(), one, other), "fused") == [
+        ("Conv-Relu", 2),
+        ("Conv-Relu", 2),
+        ("Conv-Sigmoid-Add", 3),
+    ]
+
+
+def test_what_several_ops_compute_is_named() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", (2, 6, 8))
+    scalars = {"half": 0.5, "one": 1.0, "root": 2**0.5, "third": 1 / 3}
+    for name in scalars:
+        b.constant(name, ())
+
+    def gelu(x: str, factor: str) -> str:
+        error = b.add(Unary("erf"), b.add(Nary("div"), x, "root"))
+        return b.add(Mul(), b.add(Mul(), x, b.add(Add(), error, "one")), factor)
+
+    dense = b.add(Add(), b.add(MatMul(), x, b.constant("w", (8, 8))), b.constant("bias", (8,)))
+    named = gelu(dense, "half")
+    swish = b.add(Mul(), named, b.add(Sigmoid(), named))
+    other = gelu(b.add(MatMul(), swish, b.constant("v", (8, 8))), "third")
+    graph = b.graph([other])
+    arrays = {name: ArrayConstant(np.array(value, dtype=np.float32)) for name, value in scalars.items()}
+    graph = replace(graph, constants={**graph.constants, **arrays})
+    assert [(unit.kind, len(unit.nodes)) for unit in fused(graph)] == [
+        ("Matmul-Bias-Gelu-Swish", 9),
+        ("Matmul-Elementwise", 6),
+    ]
+
+
+def test_attention() -> None:
+    """Views are in the units beside them; scale and mask in the product's epilogue, or where softmax loads its input."""
+    b = GraphBuilder("g")
+    x, mask = b.input("x", (1, 6, 8)), b.input("mask", (1, 1, 6, 6))
+    heads = []
+    for name in "qkv":
+        product = b.add(MatMul(), x, b.constant(name, (8, 8)))
+        heads.append(b.add(Transpose((0, 2, 1, 3)), b.add(Reshape((1, 6, 2, 4)), product)))
+    scores = b.add(MatMul(), heads[0], b.add(Transpose((0, 1, 3, 2)), heads[1]))
+    weights = b.add(Softmax(-1), b.add(Add(), scores, mask))
+    y = b.add(Reshape((1, 6, 8)), b.add(Transpose((0, 2, 1, 3)), b.add(MatMul(), weights, heads[2])))
+    kinds = [kind for kind, _ in units_of(b, y, "fused")]
+    assert kinds == [*["Matmul", "Transpose"] * 3, "Transpose", "Matmul-Add", "Softmax", "Matmul", "Transpose"]
+    b = GraphBuilder("g")
+    scores, mask = b.input("scores", (1, 2, 6, 6)), b.input("mask", (1, 1, 6, 6))
+    assert units_of(b, b.add(Softmax(-1), b.add(Add(), scores, mask)), "fused") == [("Add-Softmax", 2)]
+
+
+def test_another_shape_is_another_unit() -> None:
+    b = GraphBuilder("g")
+    x = b.add(Relu(), b.conv(b.input("x", (1, 4, 8, 8)), 4))
+    gate = b.add(Sigmoid(), b.conv(b.add(GlobalAveragePool(), x), 4))
+    assert units_of(b, b.add(Mul(), x, gate), "fused") == [
+        ("Conv-Relu", 2),
+        ("Pool", 1),
+        ("Conv-Sigmoid", 2),
+        ("Mul", 1),
+    ]
+
+
+def test_a_chain_of_thousands_is_fused_in_linear_time() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", (1, 4))
+    for index in range(5_000):
+        x = b.add(Reshape((1, 4)), x) if index % 2 else b.add(Add(), x, x)
+    assert len(fused(b.graph([x]))) == 2_500
+
+
 def partition(units: tuple[Unit, ...]) -> set[tuple[int, ...]]:
     return {unit.nodes for unit in units}
 
@@ -128,8 +246,6 @@ def partition(units: tuple[Unit, ...]) -> set[tuple[int, ...]]:
         ("squeezenet", "conv-relu"),
         ("inception_v3", "conv-relu"),
         ("inception_v3", "fused"),
-        ("resnet18", "fused"),
-        ("resnet50", "fused"),
         ("ios_sample", "fused"),
     ],
 )
@@ -138,6 +254,18 @@ def test_policies_find_the_units_of_the_zoo(name: str, policy: str) -> None:
     fused = with_units(network, policy)
     assert partition(fused.units) == partition(network.units)
     assert [block.units for block in fused.blocks] == [block.units for block in network.blocks]
+
+
+@pytest.mark.parametrize(("name", "residuals"), [("resnet18", 8), ("resnet50", 16)])
+def test_an_engine_adds_residuals_in_convolutions(name: str, residuals: int) -> None:
+    """Else its units are the zoo's."""
+    network = load(name)
+    found = partition(with_units(network, "fused").units)
+    joined = found - partition(network.units)
+    apart = {unit for unit in partition(network.units) if any(set(unit) <= set(other) for other in joined)}
+    assert found - joined == partition(network.units) - apart
+    joined_kinds = Counter(unit.kind for unit in with_units(network, "fused").units if unit.nodes in joined)
+    assert joined_kinds == {"Conv-Add-Relu": residuals, "Gemm": 1}  # the latter with the view before it
 
 
 def test_policies_find_the_units_of_networks_of_separable_convolutions() -> None:

@@ -22,7 +22,8 @@ def reduction(step: Step) -> list[Candidate]:
     return [_passes(step, 1)]
 
 
-@lowers("layer_norm", "rms_norm", "instance_norm", "group_norm", "dynamic_quantize", has_prologue=True)
+@lowers("layer_norm", "rms_norm", "instance_norm", "group_norm", has_epilogue=True, has_prologue=True)
+@lowers("dynamic_quantize", has_prologue=True)
 def normalisation(step: Step) -> list[Candidate]:
     """Statistics, then every element by them."""
     return [_passes(step, _STATISTICS)]
