@@ -8,9 +8,10 @@ It is the meaning of ops that iossim has no class of its own for, and of those w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from iossim.errors import GraphError
 from iossim.ir.op import Array
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import AttributeProto, GraphProto, NodeProto
 
 #: What ONNX's own operators are called in a model: the empty domain.
 STANDARD = ""
@@ -45,26 +46,94 @@ def canonical(node: NodeProto) -> bytes:
     """The node without names, serialised: equal nodes are equal bytes, in every process.
 
     Operands are named by their place, ``""`` where one is left out; attributes are sorted, and the tensors in them stored
-    one way. Raises ValueError for attributes that are graphs.
+    one way. Where it runs graphs, the :func:`captured_values` are ``c0``, ``c1`` ... and all others in them numbered.
+    Raises ValueError for graphs that hold weights, or read what there is not.
     """
+    bare = _bare(node, [f"x{place}" if name else "" for place, name in enumerate(node.input)])
+    bare.output.extend(f"y{place}" if name else "" for place, name in enumerate(node.output))
+    outer = {name: f"c{place}" for place, name in enumerate(captured_values(node))}
+    numbers = count()
+    for attribute in bare.attribute:
+        for graph in graphs_of(attribute):
+            graph.CopyFrom(_bare_graph(graph, outer, numbers))
+    return bytes(bare.SerializeToString(deterministic=True))
+
+
+def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
+    """The graphs in an attribute, most often none."""
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
+def captured_values(node: NodeProto) -> list[str]:
+    """The values from outside that the graphs in a node read or return, in the order in which they do, each once."""
+    found: dict[str, None] = {}
+    for attribute in node.attribute:
+        for graph in graphs_of(attribute):
+            defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+            defined.update(name for inner in graph.node for name in inner.output)
+            read = [name for inner in graph.node for name in (*inner.input, *captured_values(inner))]
+            read += [value.name for value in graph.output]
+            found.update((name, None) for name in read if name and name not in defined)
+    return list(found)
+
+
+def since_versions(node: NodeProto, version: int) -> list[int]:
+    """The operator sets in which a standard node, and those in its graphs, got the meaning that they have in ``version``.
+
+    Raises onnx.defs.SchemaError for what is not in it.
+    """
+    import onnx
+
+    inner = (each for attribute in node.attribute for graph in graphs_of(attribute) for each in graph.node)
+    found: int = onnx.defs.get_schema(node.op_type, version).since_version
+    return [found, *(since for each in inner for since in since_versions(each, version))]
+
+
+def _bare(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
+    """The node with other inputs, without outputs and words, its attributes sorted."""
     from onnx import NodeProto, TensorProto, numpy_helper
 
     bare = NodeProto(op_type=node.op_type, domain=node.domain)
-    bare.input.extend(f"x{place}" if name else "" for place, name in enumerate(node.input))
-    bare.output.extend(f"y{place}" if name else "" for place, name in enumerate(node.output))
+    bare.input.extend(inputs)
     for attribute in sorted(node.attribute, key=lambda each: each.name):
-        if attribute.HasField("g") or attribute.graphs:
-            raise ValueError(f"its attribute {attribute.name!r} is a graph")
         kept = bare.attribute.add()
         kept.CopyFrom(attribute)
         kept.doc_string = ""
         if attribute.HasField("t") and attribute.t.data_type != TensorProto.STRING:
             kept.t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(attribute.t)))
-    return bytes(bare.SerializeToString(deterministic=True))
+    return bare
+
+
+def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[int]) -> GraphProto:
+    """The graph with its own values numbered, and those from ``outer`` called as that says."""
+    from onnx import GraphProto
+
+    if graph.initializer or graph.sparse_initializer:
+        raise ValueError(f"its graph {graph.name!r} holds weights")
+    names = {"": "", **outer}
+    bare = GraphProto(name="graph")
+    for value in graph.input:
+        names[value.name] = f"v{next(numbers)}"
+        bare.input.add(name=names[value.name]).type.CopyFrom(value.type)
+    try:
+        for node in graph.node:
+            kept = _bare(node, [names[name] for name in node.input])
+            for attribute in kept.attribute:
+                for inner in graphs_of(attribute):
+                    inner.CopyFrom(_bare_graph(inner, names, numbers))
+            for name in filter(None, node.output):
+                names[name] = f"v{next(numbers)}"
+            kept.output.extend(names[name] for name in node.output)
+            bare.node.append(kept)
+        for value in graph.output:
+            bare.output.add(name=names[value.name]).type.CopyFrom(value.type)
+    except KeyError as error:
+        raise ValueError(f"its graph {graph.name!r} reads {error}, which nothing makes") from None
+    return bare
 
 
 def compute(node: bytes, version: int, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of a :func:`canonical` node that are not left out, from its inputs that are not.
+    """The outputs of a :func:`canonical` node that are not left out, from its inputs that are not and what it captures.
 
     ``version`` is that of the operator set of the node's domain. Raises GraphError for operands that it cannot take, and
     where neither the reference nor an installed ONNX Runtime computes it.
@@ -89,7 +158,7 @@ def _runner(node: bytes, version: int) -> _Run:
     from onnx.reference import ReferenceEvaluator
 
     proto = NodeProto.FromString(node)
-    names = [name for name in proto.input if name]
+    names = _operands(proto)
     graph = helper.make_graph(
         [proto],
         "one_node",
@@ -106,7 +175,8 @@ def _runner(node: bytes, version: int) -> _Run:
         return _onnxruntime(proto, version)
     is_of_version = re.search(r"_\d+$", type(reference.rt_nodes_[0]).__name__) is not None
     is_newer = not is_of_version and _has_changed(proto, version)
-    runtime = _onnxruntime(proto, version) if is_newer and find_spec("onnxruntime") else None
+    prefers_runtime = is_newer or any(map(graphs_of, proto.attribute))
+    runtime = _onnxruntime(proto, version) if prefers_runtime and find_spec("onnxruntime") else None
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         if runtime is not None:
@@ -122,6 +192,11 @@ def _runner(node: bytes, version: int) -> _Run:
         return [np.asarray(array) for array in made]
 
     return run
+
+
+def _operands(node: NodeProto) -> list[str]:
+    """What is given to a node: its inputs, then what its graphs read from outside."""
+    return [*filter(None, node.input), *captured_values(node)]
 
 
 def _has_changed(node: NodeProto, version: int) -> bool:
@@ -142,12 +217,17 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
         raise GraphError(
             f"{node.op_type} is not in ONNX's reference implementation; install iossim[cpu] to compute it"
         ) from None
-    from onnx import helper
+    from onnx import defs, helper
 
+    if node.domain == STANDARD:
+        try:
+            version = max(since_versions(node, version))  # it refuses sets newer than itself
+        except defs.SchemaError as error:
+            raise GraphError(f"cannot be computed: {_first_line(error)}") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    names = [name for name in node.input if name]
+    names = _operands(node)
     sessions: dict[tuple[tuple[str, tuple[int, ...]], ...], Any] = {}
 
     def session(inputs: Sequence[Array]) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from iossim.errors import ModelError
+from iossim.ir.onnx_node import graphs_of
 
 
 def runs_graphs(node: NodeProto) -> bool:
@@ -68,11 +69,43 @@ def unrolled(
     return [*weights, *nodes], tuple(names.get(value.name, value.name) for value in body.output)
 
 
+def inner_nodes(node: NodeProto) -> Iterator[NodeProto]:
+    """The nodes of the graphs in a node, and of those in them."""
+    for graph in _graphs(node):
+        for inner in graph.node:
+            yield inner
+            yield from inner_nodes(inner)
+
+
+def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[NodeProto, list[TensorProto]]:
+    """The node with the weights of its graphs taken out of them: tensors called ``prefix`` and their number, and names.
+
+    ``where`` begins the message of a ModelError.
+    """
+    kept = NodeProto()
+    kept.CopyFrom(node)
+    weights: list[TensorProto] = []
+    for graph in _graphs(kept):
+        names: dict[str, str] = {}
+        for tensor in graph.initializer:
+            weights.append(TensorProto())
+            weights[-1].CopyFrom(tensor)
+            weights[-1].name = names[tensor.name] = f"{prefix}{len(weights)}.{tensor.name}"
+        if graph.sparse_initializer:
+            raise ModelError(f"{where} runs a graph with sparse weights; store them as dense tensors")
+        del graph.initializer[:]
+        for place, inner in enumerate(graph.node):
+            outside, more = with_weights_outside(inner, f"{prefix}{len(weights)}.", where)
+            weights += more
+            graph.node[place].CopyFrom(_renamed(outside, names, ""))
+        for value in graph.output:
+            value.name = names.get(value.name, value.name)
+    return kept, weights
+
+
 def _graphs(node: NodeProto) -> Iterator[GraphProto]:
     for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
+        yield from graphs_of(attribute)
 
 
 def _defined(graph: GraphProto) -> Iterator[str]:

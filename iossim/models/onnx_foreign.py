@@ -16,14 +16,15 @@ from onnx import NodeProto, TypeProto
 
 from iossim.errors import ModelError
 from iossim.ir.constants import Constant
-from iossim.ir.onnx_node import canonical
+from iossim.ir.onnx_node import canonical, captured_values
 from iossim.ir.op import NotCoveredError
 from iossim.ir.ops.foreign import Foreign, recorded_type
 from iossim.ir.types import TensorType
-from iossim.models.onnx_branches import runs_graphs
+from iossim.models.onnx_branches import inner_nodes, runs_graphs
 from iossim.models.onnx_constants import dtype_of_onnx
 from iossim.models.onnx_file import is_standard
 from iossim.models.onnx_folding import RANDOM
+from iossim.models.onnx_loops import repeated_types
 from iossim.models.onnx_shapes import inferred_outputs, static_shape
 
 _TERM = rb"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*"
@@ -50,10 +51,13 @@ class ForeignReader:
         domain = "" if is_standard(node.domain) else node.domain
         if domain not in self.versions:
             raise NotCoveredError(f"the file imports no operators of {domain!r}")
-        if runs_graphs(node):
-            raise NotCoveredError("it runs graphs of its own, which iossim does not schedule")
-        if node.op_type in RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]):
-            raise NotCoveredError("it draws random numbers")
+        if runs_graphs(node) and domain:
+            raise NotCoveredError("it runs graphs of its own, which iossim carries for ONNX's own operators alone")
+        for each in (node, *inner_nodes(node)):
+            if each.op_type in RANDOM or (each.op_type == "Dropout" and len(each.input) > 2 and each.input[2]):
+                raise NotCoveredError("it draws random numbers")
+            if each is not node and not is_standard(each.domain):
+                raise NotCoveredError(f"it runs graphs with operators of {each.domain!r}")
         if node.op_type == "Gradient":
             raise NotCoveredError("it is of training, and iossim schedules inference")
         known = onnx.defs.has(node.op_type, domain)
@@ -61,7 +65,8 @@ class ForeignReader:
             raise NotCoveredError("ONNX has no such operator")
         _check_equation(node)
         inferred = inferred_outputs(node, self.versions, types, constants, self.ir_version) if known else {}
-        outputs = [self._output(name, inferred.get(name)) for name in node.output if name]
+        repeated = repeated_types(node, self.versions, types, constants, self.ir_version)
+        outputs = [repeated.get(name) or self._output(name, inferred.get(name)) for name in node.output if name]
         bare = NodeProto()
         bare.CopyFrom(node)
         bare.domain = domain
@@ -73,7 +78,7 @@ class ForeignReader:
             node.op_type if not domain else f"{domain}.{node.op_type}",
             self.versions[domain],
             stored,
-            tuple(recorded_type(types[name]) for name in node.input if name),
+            tuple(recorded_type(types[name]) for name in data_inputs(node)),
             tuple(map(recorded_type, outputs)),
         )
 
@@ -93,6 +98,11 @@ class ForeignReader:
         if name not in self.declared:
             raise NotCoveredError("neither ONNX nor the file tells the shape of its output")
         return self.declared[name]
+
+
+def data_inputs(node: NodeProto) -> tuple[str, ...]:
+    """What a foreign op reads: the inputs of its node, then what the graphs in it read from outside."""
+    return (*filter(None, node.input), *captured_values(node))
 
 
 def _check_equation(node: NodeProto) -> None:

@@ -23,12 +23,12 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
-from iossim.models.onnx_branches import runs_graphs, taken_branch, values_read
+from iossim.models.onnx_branches import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx_constants import tensor_constant
 from iossim.models.onnx_empty import empty_constant, is_empty, may_make_empty, without_empty
 from iossim.models.onnx_file import is_standard, read_model, standard_opset
 from iossim.models.onnx_folding import Folder, can_fold
-from iossim.models.onnx_foreign import ForeignReader, declared_types, listed
+from iossim.models.onnx_foreign import ForeignReader, data_inputs, declared_types, listed
 from iossim.models.onnx_inputs import as_declared, bind_inputs, declared_inputs
 from iossim.models.onnx_rebatching import Rebatching
 from iossim.models.onnx_sequences import Sequences
@@ -171,7 +171,7 @@ class _Importer:
         """Take in one node: as constants if its outputs are known now, else as an op."""
         where = f"{self._path}: {node.op_type} {name!r}"
         op_class = Op.onnx_registry.get(node.op_type) if is_standard(node.domain) else None
-        inputs = [value for value in node.input if value]
+        inputs = data_inputs(node)
         if self._unknown_values.intersection(inputs):
             # It may be shape arithmetic that would have folded: only what surely would not is unknown too.
             if op_class is None and not can_fold(node):
@@ -181,7 +181,7 @@ class _Importer:
         for value in inputs:
             if value not in self._types and value not in self._sequences:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
-        if self._sequences.takes(node):
+        if self._sequences.takes(node, inputs):
             try:
                 nodes = self._sequences.taken_apart(node, name, self._types, self._constants, where)
             except NotCoveredError as error:
@@ -191,7 +191,7 @@ class _Importer:
             else:
                 self._read_instead(nodes, name)
             return
-        if node.op_type == "If" and is_standard(node.domain) and set(inputs) <= self._constants.keys():
+        if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
             self._read_branch(node, name, where)
             return
         if instead := without_empty(node, name, self._types, self._constants):
@@ -206,6 +206,8 @@ class _Importer:
                 self._add_constant(value, constant)
         else:
             self._check(node, where)
+            if runs_graphs(node):
+                node = self._with_weights_outside(node, name, where)
             try:
                 op, data, made = self._interpreted(op_class, node, name, where)
             except NotCoveredError as error:
@@ -230,6 +232,13 @@ class _Importer:
         self._readers.update(values_read(nodes))
         for index, node in enumerate(nodes):
             self._read(node, node.name or f"{name}.{node.op_type}_{index}")
+
+    def _with_weights_outside(self, node: NodeProto, name: str, where: str) -> NodeProto:
+        """The node with the weights of its graphs taken in as constants, like all others."""
+        kept, weights = with_weights_outside(node, f"{name}.", where)
+        for tensor in weights:
+            self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
+        return kept
 
     def _add_constant(self, name: str, constant: Constant) -> None:
         self._constants[name] = constant
@@ -273,7 +282,7 @@ class _Importer:
             raise ModelError(f"{where} is not valid: {error}") from None
         except _NONSENSE as error:
             raise ModelError(_not_valid(where, error)) from None
-        data = tuple(value for value in node.input if value)
+        data = data_inputs(node)
         return op, data, op.infer([self._types[value] for value in data])
 
     def _own(
@@ -313,7 +322,7 @@ class _Importer:
             self._add_empty(named, made, node, name, where)
             return
         outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(named))
-        varying = self._varies(node)
+        varying = not self._varying.isdisjoint(data)
         rebatching = self._rebatching if varying else None
         for value, value_type in zip(outputs, made, strict=True):
             if any(size < 1 for size in value_type.shape):
@@ -339,7 +348,7 @@ class _Importer:
                 rest.output[place] = ""
         if any(rest.output):
             op = self._foreign.read(rest, self._types, self._constants)
-            data = tuple(value for value in rest.input if value)
+            data = data_inputs(rest)
             self._add_op(op, data, op.infer([self._types[value] for value in data]), rest, name, where)
 
     def _view(self, node: NodeProto, name: str) -> OnnxNode:

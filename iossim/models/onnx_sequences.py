@@ -40,11 +40,11 @@ class Sequences:
     def __contains__(self, value: str) -> bool:
         return value in self._parts
 
-    def takes(self, node: NodeProto) -> bool:
-        """Whether a node makes or reads a sequence or optional."""
+    def takes(self, node: NodeProto, read: Sequence[str]) -> bool:
+        """Whether a node makes a sequence or optional, or is among the values that it reads."""
         if is_standard(node.domain) and node.op_type in _READERS and node.op_type != "Identity":
             return True
-        return any(name in self._parts for name in node.input)
+        return any(name in self._parts for name in read)
 
     def taken_apart(
         self,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx
 from onnx import NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.errors import ModelError
 from iossim.ir.constants import Constant
+from iossim.ir.onnx_node import captured_values
 from iossim.ir.types import TensorType
 from iossim.models.onnx_constants import onnx_code
 from iossim.models.onnx_dimensions import dimension_size
@@ -24,21 +25,35 @@ def inferred_outputs(
     constants: Mapping[str, Constant],
     ir_version: int = 8,
 ) -> dict[str, TypeProto]:
-    """The types of the outputs by name, as far as they are known; ``versions`` are those of the operator sets by domain.
+    """The types of a node's outputs by name, as far as they are known; ``versions`` are those of operator sets by domain.
 
     Raises ModelError with ONNX's reason for operands that the operator does not take.
     """
-    inputs = list(dict.fromkeys(name for name in node.input if name))
+    inputs = list(dict.fromkeys(name for name in (*node.input, *captured_values(node)) if name))
+    outputs = [name for name in node.output if name]
+    return inferred_types([node], inputs, outputs, versions, types, constants, ir_version)
+
+
+def inferred_types(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    versions: Mapping[str, int],
+    types: Mapping[str, TensorType],
+    constants: Mapping[str, Constant],
+    ir_version: int = 8,
+) -> dict[str, TypeProto]:
+    """The types of what several nodes make of ``inputs``; otherwise as :func:`inferred_outputs`."""
     values = [
         numpy_helper.from_array(constants[name].load(), name)
         for name in inputs
         if name in constants and types[name].elements <= LARGEST_KNOWN
     ]
     graph = helper.make_graph(
-        [node],
-        "one_node",
+        nodes,
+        "nodes",
         [helper.make_tensor_value_info(name, onnx_code(types[name].dtype), types[name].shape) for name in inputs],
-        [helper.make_empty_tensor_value_info(name) for name in node.output if name],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
         values,
     )
     imports = [helper.make_opsetid(name, version) for name, version in versions.items()]

@@ -7,15 +7,16 @@ of the operator at that set says.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.errors import ModelError
+from iossim.ir.onnx_node import captured_values, graphs_of, since_versions
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.flatten import Flatten
@@ -57,7 +58,7 @@ def spell(
     where the operator of that ``opset`` cannot say what the op does.
     """
     if isinstance(op, Foreign):
-        return [_foreign(op, name, inputs, outputs, opset)], []
+        return [_foreign(op, name, inputs, outputs, opset, names)], []
     if isinstance(op, SoftmaxLike) and op.flatten and opset >= 13:
         return _flattened_softmax(op, name, inputs[0], outputs[0], x, opset, names)
     if isinstance(op, SoftmaxLike) and not op.flatten and opset < 13:
@@ -149,7 +150,9 @@ def imported_domains(ops: Iterable[Op]) -> dict[str, int]:
     return {_domain(op): op.version for op in ops if isinstance(op, Foreign) and _domain(op)}
 
 
-def _foreign(op: Foreign, name: str, inputs: Sequence[str], outputs: Sequence[str], opset: int) -> NodeProto:
+def _foreign(
+    op: Foreign, name: str, inputs: Sequence[str], outputs: Sequence[str], opset: int, names: Names
+) -> NodeProto:
     """The node that a foreign op was read from, with other names."""
     if not _domain(op) and not _means_the_same(op, opset):
         raise ModelError(
@@ -159,10 +162,44 @@ def _foreign(op: Foreign, name: str, inputs: Sequence[str], outputs: Sequence[st
     read, made = iter(inputs), iter(outputs)
     for place, given in enumerate(node.input):
         node.input[place] = next(read) if given else ""
+    needed = _needed_outputs(node, op.version)
     for place, given in enumerate(node.output):
-        node.output[place] = next(made) if given else ""
+        left_out = names.fresh(f"{name}.output{place}") if place in needed else ""
+        node.output[place] = next(made) if given else left_out
     node.name = name
+    outside = dict(zip(captured_values(node), read, strict=True))
+    for attribute in node.attribute:
+        for graph in graphs_of(attribute):
+            _rename(graph, outside, name, names)
     return node
+
+
+def _needed_outputs(node: NodeProto, version: int) -> set[int]:
+    """The places of outputs that may not be left out, although nothing reads them."""
+    if not onnx.defs.has(node.op_type, node.domain):
+        return set()
+    declared = onnx.defs.get_schema(node.op_type, version, node.domain).outputs
+    options = [output.option for output in declared]
+    places = ((place, options[min(place, len(options) - 1)]) for place in range(len(node.output)))
+    return {place for place, option in places if option != onnx.defs.OpSchema.FormalParameterOption.Optional}
+
+
+def _rename(graph: GraphProto, outside: Mapping[str, str], prefix: str, names: Names) -> None:
+    """Give the values of a graph in a node names that nothing else has; those from ``outside`` are called as that says."""
+    known = {"": "", **outside}
+    for value in graph.input:
+        known[value.name] = value.name = names.fresh(f"{prefix}.{value.name}")
+    for node in graph.node:
+        for place, value in enumerate(node.input):
+            node.input[place] = known[value]
+        for attribute in node.attribute:
+            for inner in graphs_of(attribute):
+                _rename(inner, known, prefix, names)
+        for place, value in enumerate(node.output):
+            if value:
+                known[value] = node.output[place] = names.fresh(f"{prefix}.{value}")
+    for value in graph.output:
+        value.name = known[value.name]
 
 
 def _domain(op: Foreign) -> str:
@@ -176,12 +213,11 @@ def _node(op: Foreign) -> NodeProto:
 
 
 def _means_the_same(op: Foreign, opset: int) -> bool:
-    """Whether an operator of ONNX's own was not changed between the set that it is of and another."""
+    """Whether an operator of ONNX's own, and those in its graphs, were not changed between its set and another."""
     try:
-        versions = [onnx.defs.get_schema(op.op_type, version).since_version for version in (op.version, opset)]
+        return since_versions(_node(op), op.version) == since_versions(_node(op), opset)
     except onnx.defs.SchemaError:
         return op.version == opset
-    return versions[0] == versions[1]
 
 
 def _prelu_per_channel(

@@ -136,17 +136,7 @@ def test_operators_that_cannot_be_taken_are_all_named_at_once(tmp_path):
     assert text.endswith("; export the model without them")
 
 
-def test_control_flow_and_types_that_are_no_tensors(tmp_path):
-    branch = helper.make_graph(
-        [node("Relu", ["x"], ["z"])], "branch", [], [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
-    )
-    nodes = [
-        node("ReduceMax", ["x"], ["largest"], keepdims=0),
-        node("Cast", ["largest"], ["condition"], to=TensorProto.BOOL),
-        node("If", ["condition"], ["y"], "choice", then_branch=branch, else_branch=branch),
-    ]
-    text = message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
-    assert "If ('choice'): it runs graphs of its own, which iossim does not schedule" in text
+def test_types_that_are_no_tensors(tmp_path):
     nodes = [node("SequenceConstruct", ["x"], ["y"], "list")]
     assert "output 'y' is no tensor" in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
 

@@ -1,0 +1,140 @@
+"""Loops and conditions at run time are carried whole, as foreign ops, where each run of the body makes what the last made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx_models import write_onnx
+from onnx_of_op import run_onnxruntime
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.errors import ModelError
+from iossim.ir.graph import Graph
+from iossim.models.onnx_export import export_graph
+from iossim.models.onnx_import import import_onnx
+from iossim.passes.pipeline import canonicalise
+
+node = helper.make_node
+WEIGHTS = {"k": np.full(3, 0.5, np.float32), "trips": np.array(4), "zero": np.array(0, np.float32)}
+
+
+def graph(
+    nodes: Sequence[NodeProto], inputs: dict[str, int | None], outputs: Sequence[str], **weights: float
+) -> GraphProto:
+    """A body: inputs by element type, outputs of unknown type, weights of one number."""
+    return helper.make_graph(
+        nodes,
+        "body",
+        [helper.make_tensor_value_info(name, kind or TensorProto.FLOAT, [] if kind else None) for name, kind in inputs.items()],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in weights.items()],
+    )  # fmt: skip
+
+
+COUNTER = {"i": TensorProto.INT64, "more": TensorProto.BOOL}
+SUM = graph(
+    [node("Identity", ["more"], ["go"]), node("Add", ["s", "k"], ["t"]), node("Mul", ["t", "w"], ["next"])],
+    {**COUNTER, "s": None}, ["go", "next", "t"], w=0.75,
+)  # fmt: skip
+LOOP = node("Loop", ["trips", "", "x"], ["last", "each"], "loop", body=SUM)
+SCAN = graph([node("Add", ["s", "row"], ["n"]), node("Mul", ["n", "k"], ["o"])], {"s": None, "row": None}, ["n", "o"])
+POSITIVE = [node("ReduceSum", ["x"], ["sum"], "sum", keepdims=0), node("Greater", ["sum", "zero"], ["c"], "above")]
+DOUBLE = graph([node("Mul", ["x", "w"], ["t"])], {}, ["t"], w=2)
+ADDED = graph([node("Add", ["x", "k"], ["t"])], {}, ["t"])
+NESTED = graph(
+    [
+        node("ReduceMax", ["x"], ["m"], keepdims=0),
+        node("Greater", ["m", "zero"], ["b"]),
+        node("If", ["b"], ["t2"], then_branch=DOUBLE, else_branch=ADDED),
+    ],
+    {},
+    ["t2"],
+)
+MODELS: dict[str, list[NodeProto]] = {
+    "a state": [LOOP, node("Relu", ["last"], ["y"], "relu")],
+    "what each run makes": [LOOP, node("ReduceMax", ["each"], ["y"], "max", axes=[0], keepdims=0)],
+    "two loops of one body": [
+        LOOP, node("Loop", ["trips", "", "last"], ["twice", ""], "again", body=SUM), node("Relu", ["twice"], ["y"], "relu"),
+    ],
+    "a scan": [node("Scan", ["k", "x"], ["end", "all"], "scan", body=SCAN, num_scan_inputs=1), node("Add", ["all", "end"], ["y"])],
+    "a scan from the end, across": [
+        node("Scan", ["two", "x"], ["end", "y"], "scan", body=graph(
+            [node("Add", ["s", "row"], ["n"]), node("Neg", ["n"], ["o"])], {"s": None, "row": None}, ["n", "o"]),
+            num_scan_inputs=1, scan_input_axes=[1], scan_output_axes=[1], scan_input_directions=[1]),
+    ],
+    "a condition": [*POSITIVE, node("If", ["c"], ["t"], "if", then_branch=DOUBLE, else_branch=ADDED), node("Relu", ["t"], ["y"])],
+    "a condition in one": [*POSITIVE, node("If", ["c"], ["y"], "if", then_branch=NESTED, else_branch=ADDED)],
+}  # fmt: skip
+
+
+def check(found: Graph, path: Path) -> None:
+    for sign in (1, -1):
+        x = sign * np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+        (expected,) = run_onnxruntime(str(path), {"x": x})
+        np.testing.assert_allclose(evaluate_graph(found, {"x": x})["y"], expected, rtol=1e-6)
+        np.testing.assert_allclose(run_onnxruntime(export_graph(found), {"x": x})[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_computes_what_onnxruntime_does(name: str, tmp_path: Path) -> None:
+    weights = WEIGHTS | {"two": np.zeros(2, np.float32)}
+    path = write_onnx(tmp_path / "m.onnx", MODELS[name], {"x": [2, 3]}, weights, opset=12)
+    found = canonicalise(import_onnx(path))
+    assert {each.op.op_type for each in found.nodes if each.op.kind == "foreign"} <= {"Loop", "Scan", "If"}
+    assert any(each.op.kind == "foreign" for each in found.nodes)
+    check(found, path)
+    exported = tmp_path / "exported.onnx"
+    exported.write_bytes(export_graph(found).SerializeToString())
+    again = canonicalise(import_onnx(exported))
+    assert again.hash == found.hash
+    check(again, path)
+
+
+def test_weights_in_a_body_are_weights(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", MODELS["a state"], {"x": [2, 3]}, WEIGHTS, opset=12)
+    found = import_onnx(path)
+    (loop,) = (each for each in found.nodes if each.op.kind == "foreign")
+    assert loop.inputs == ("trips", "x", "k", "loop.1.w")
+    assert found.constants["loop.1.w"].load() == np.float32(0.75)
+    assert found.types["last"].shape == (2, 3)
+    assert found.types["each"].shape == (4, 2, 3)
+
+
+GROWING = graph(
+    [node("Identity", ["more"], ["go"]), node("Concat", ["s", "s"], ["n"], axis=0)],
+    {**COUNTER, "s": None},
+    ["go", "n"],
+)
+STOPPING = graph(
+    [node("ReduceSum", ["s"], ["sum"], keepdims=0), node("Greater", ["sum", "zero"], ["go"]), node("Add", ["s", "k"], ["n"]), node("Identity", ["s"], ["kept"])],
+    {**COUNTER, "s": None}, ["go", "n", "kept"],
+)  # fmt: skip
+NOISY = graph(
+    [node("Identity", ["more"], ["go"]), node("RandomNormalLike", ["s"], ["n"])], {**COUNTER, "s": None}, ["go", "n"]
+)
+OTHERS = graph([node("Own", ["x"], ["t"], domain="own")], {}, ["t"])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ([node("Loop", ["trips", "", "x"], ["y"], body=GROWING)], "the shape of its output depends on data"),
+        ([node("Loop", ["trips", "", "x"], ["n", "y"], body=STOPPING)], "the shape of its output depends on data"),
+        ([node("Loop", ["trips", "", "x"], ["y"], body=NOISY)], "it draws random numbers"),
+        ([*POSITIVE, node("If", ["c"], ["y"], then_branch=DOUBLE, else_branch=OTHERS)], "operators of 'own'"),
+        (
+            [*POSITIVE, node("If", ["c"], ["y"], then_branch=graph([], {}, ["none"]), else_branch=ADDED)],
+            "reads 'none', which nothing before it makes",
+        ),
+    ],
+)
+def test_refused_in_one_line(nodes: list[NodeProto], reason: str, tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, WEIGHTS, opset=12, domains=["own"])
+    with pytest.raises(ModelError) as caught:
+        import_onnx(path)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
