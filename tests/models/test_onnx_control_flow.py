@@ -58,7 +58,7 @@ MODELS: dict[str, list[NodeProto]] = {
     "a state": [LOOP, node("Relu", ["last"], ["y"], "relu")],
     "what each run makes": [LOOP, node("ReduceMax", ["each"], ["y"], "max", axes=[0], keepdims=0)],
     "two loops of one body": [
-        LOOP, node("Loop", ["trips", "", "last"], ["twice", ""], "again", body=SUM), node("Relu", ["twice"], ["y"], "relu"),
+        LOOP, node("Loop", ["trips", "", "last"], ["twice", "unread"], "again", body=SUM), node("Relu", ["twice"], ["y"], "relu"),
     ],
     "a scan": [node("Scan", ["k", "x"], ["end", "all"], "scan", body=SCAN, num_scan_inputs=1), node("Add", ["all", "end"], ["y"])],
     "a scan from the end, across": [
