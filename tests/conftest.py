@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,13 @@ def _no_data_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IOSSIM_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_are_heard() -> None:
+    """A process that a shell starts in the background ignores SIGINT, and so do its children: some tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,8 @@ def held_out(shared: Path, table: str, name: str) -> OperatorEvaluation:
     [
         ("v100-pcie-32gb", 0.08, 0.135, 0.93),
         ("t4", 0.085, 0.20, 0.94),
-        ("p100-pcie-16gb", 0.085, 0.20, 0.935),
-        ("p4", 0.12, 0.18, 0.91),
+        pytest.param("p100-pcie-16gb", 0.085, 0.20, 0.935, marks=pytest.mark.slow),
+        pytest.param("p4", 0.12, 0.18, 0.91, marks=pytest.mark.slow),
     ],
 )
 def test_convolutions_of_a_framework(shared: Path, name: str, error: float, small_error: float, tau: float) -> None:
@@ -50,10 +50,10 @@ def test_convolutions_of_a_framework(shared: Path, name: str, error: float, smal
 @pytest.mark.parametrize(
     ("table", "name", "error"),
     [
-        ("kernels/linear.v100-pcie-32gb.csv", "v100-pcie-32gb", 0.10),
+        pytest.param("kernels/linear.v100-pcie-32gb.csv", "v100-pcie-32gb", 0.10, marks=pytest.mark.slow),
         ("kernels/linear.t4.csv", "t4", 0.16),
-        ("kernels/linear.p100-pcie-16gb.csv", "p100-pcie-16gb", 0.13),
-        ("kernels/linear.p4.csv", "p4", 0.24),
+        pytest.param("kernels/linear.p100-pcie-16gb.csv", "p100-pcie-16gb", 0.13, marks=pytest.mark.slow),
+        pytest.param("kernels/linear.p4.csv", "p4", 0.24, marks=pytest.mark.slow),
         ("kernels/relu.p100-pcie-16gb.csv", "p100-pcie-16gb", 0.12),
         ("kernels/add.t4.csv", "t4", 0.12),
         ("kernels_direct/conv2d.v100-dgx1.csv", "v100-sxm2", 0.17),

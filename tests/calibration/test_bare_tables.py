@@ -99,12 +99,26 @@ def test_rows_that_make_no_sense(tmp_path: Path) -> None:
     assert "16 cells" in measured.notes[0]
 
 
-def test_reference_tables(shared: Path) -> None:
+def test_every_reference_table_has_one_format(shared: Path) -> None:
     paths = sorted(shared.glob("data/kernels*/*.csv"))
     assert len(paths) == 20
     for path in paths:
         head = path.read_text()[:4096]
         assert sum(known.recognises(path, head) for known in formats()) == 1
+
+
+@pytest.mark.parametrize(
+    ("tables", "count"),
+    [
+        ("kernels_direct/*.csv", 4),
+        ("kernels/relu.*.csv", 4),
+        pytest.param("kernels/*.csv", 16, marks=pytest.mark.slow),
+    ],
+)
+def test_reference_tables(shared: Path, tables: str, count: int) -> None:
+    paths = sorted(shared.glob(f"data/{tables}"))
+    assert len(paths) == count
+    for path in paths:
         measured = read_measurements(path)
         assert not measured.notes
         assert len(measured.measurements) == len(path.read_text().splitlines()) - 1

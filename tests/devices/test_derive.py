@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim.devices.derive import derive
@@ -37,6 +37,7 @@ def test_faster_units_are_not_guessed_for_other_multiprocessors() -> None:
     assert profile.architecture == "pascal"
 
 
+@settings(max_examples=40)
 @given(
     st.fixed_dictionaries(
         {},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -87,14 +88,21 @@ def cheapest(
     edges = {(u, v) for v in range(len(problem)) for u in range(v) if int(problem.predecessors[v]) >> u & 1}
     merge_class = problem.merge_class.tolist()
 
+    @cache
+    def stages(todo: frozenset[int]) -> list[tuple[frozenset[int], bool, float]]:
+        """What may be the last stage, whether it runs several groups, and its price: all that is kept between schedules."""
+        found = []
+        for ending, strategy, several in stages_of(todo, edges, merge_class, space, concurrent, merge):
+            mask = np.array([sum(1 << unit for unit in ending)], dtype=np.uint64)
+            batch = StageBatch(problem, mask, np.array([strategy], dtype=np.uint8))
+            found.append((ending, several, float(cost_model.price_stages(batch)[0])))
+        return found
+
     def schedules(todo: frozenset[int], behind: bool | None) -> float:
         if not todo:
             return 0.0
         best = float("inf")
-        for ending, strategy, several in stages_of(todo, edges, merge_class, space, concurrent, merge):
-            mask = np.array([sum(1 << unit for unit in ending)], dtype=np.uint64)
-            batch = StageBatch(problem, mask, np.array([strategy], dtype=np.uint8))
-            price = float(cost_model.price_stages(batch)[0])
+        for ending, several, price in stages(todo):
             after = 0.0 if behind is None else cost_model.price_boundary(several, behind)
             best = min(best, schedules(todo - ending, several) + price + after)
         return best

@@ -59,7 +59,6 @@ def test_plain_search_equals_brute_force(
     assert recomputed(problem, cost_model, solution) == pytest.approx(solution.cost_us, rel=1e-12)
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(problems(8), spaces, st.integers(0, 99), st.booleans(), st.booleans())
 def test_plain_search_equals_brute_force_at_eight_units(
@@ -158,12 +157,16 @@ def test_a_block_with_too_many_transitions_is_pruned_and_says_so() -> None:
     assert max(group.bit_count() for group in groups) <= 3
 
 
-def test_a_split_block_is_not_scheduled_worse_than_greedily() -> None:
-    """Fifteen chains of four: too wide to be solved, and cut between depths, as greedy stages are."""
-    problem = ScheduleProblem.of_edges(60, [(u, u + 1) for u in range(60) if u % 4 != 3 and u < 59])
+@pytest.mark.parametrize(
+    ("chains", "limits"),
+    [(9, SearchLimits(max_states=1_000)), pytest.param(15, SearchLimits(), marks=pytest.mark.slow)],
+)
+def test_a_split_block_is_not_scheduled_worse_than_greedily(chains: int, limits: SearchLimits) -> None:
+    """Many chains of four: too wide to be solved, and cut between depths, as greedy stages are."""
+    problem = ScheduleProblem.of_edges(4 * chains, [(u, u + 1) for u in range(4 * chains - 1) if u % 4 != 3])
     cost_model = RandomCostModel(seed=2)
-    solution = solve([problem], cost_model, SearchOptions(), concurrent=True, merge=False)
-    assert any("split into runs of 15, 15, 15, 15 units" in note for note in solution.notes)
+    solution = solve([problem], cost_model, SearchOptions(limits=limits), concurrent=True, merge=False)
+    assert any(f"split into runs of {chains}, {chains}, {chains}, {chains} units" in note for note in solution.notes)
     greedy = total_latency_us(price_blocks([problem], [greedy_stages(problem)], cost_model))
     assert solution.cost_us <= greedy
 
