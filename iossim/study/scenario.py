@@ -1,0 +1,135 @@
+"""A study as people write it down: which models on which devices, how they vary, and what is asked of the results.
+
+These are the values of a scenario's YAML file (:mod:`iossim.study.scenario_file` reads it), all defaults filled in. Nothing
+here loads a model or a device: :mod:`iossim.study.points` does.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import Field, model_validator
+
+from iossim.passes.unit_fusion import MODEL
+from iossim.schedule.problem import MAX_UNITS
+from iossim.scheduling.scheduler import scheduler_names
+from iossim.validation import Value
+
+#: The axes of a study, in the order in which points are counted: the last varies fastest.
+AXES = ("model", "device", "batch", "dtype", "engine", "cost_model", "search")
+Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search"]
+
+
+V = TypeVar("V", "Model", "Device", "Search")
+
+
+class Model(Value):
+    """A network of the zoo or an ONNX file, and how it is read; in a file a name alone will do."""
+
+    model: str = Field(min_length=1)
+    #: What reports call it.
+    label: str = ""
+    #: Whole shapes of inputs by name, and sizes of named dimensions, as of ``--shape`` and ``--dim``.
+    shapes: dict[str, list[int]] = Field(default_factory=dict)
+    dims: dict[str, int] = Field(default_factory=dict)
+    units: str = MODEL
+    max_block: int = Field(default=MAX_UNITS, ge=1, le=MAX_UNITS)
+    #: One block alone, by its name, or its number: 1 is the first, -1 the last.
+    block: str | int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, given: Any) -> Any:
+        return {"model": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        name = PurePath(self.model).stem if self.model.endswith((".onnx", ".json")) else self.model
+        return _with_label(self, name if self.block is None else f"{name}, block {self.block}")
+
+
+class Device(Value):
+    """A device by name or profile file, and what is replaced of it; in a file a name alone will do."""
+
+    device: str = Field(min_length=1)
+    label: str = ""
+    #: Facts of the datasheet, costs of the engine or parameters of the simulator by name, and their new values.
+    set: dict[str, float] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, given: Any) -> Any:
+        return {"device": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        name = PurePath(self.device).stem if self.device.endswith((".yaml", ".yml")) else self.device
+        changes = ", ".join(f"{key}={value:g}" for key, value in self.set.items())
+        return _with_label(self, f"{name} ({changes})" if changes else name)
+
+
+class Search(Value):
+    """How far the schedulers of IOS search: the definition of stages, and the pruning r and s."""
+
+    label: str = ""
+    stages: Literal["general", "paper"] = "general"
+    max_group_size: int | None = Field(default=None, ge=1)
+    max_groups: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        limits = (("r", self.max_group_size), ("s", self.max_groups))
+        parts = [f"{name}={limit}" for name, limit in limits if limit is not None]
+        parts += ["paper's stages"] if self.stages == "paper" else []
+        return _with_label(self, " ".join(parts) or "exact")
+
+
+class Published(Value):
+    """What a publication says, beside which the report puts what was found here."""
+
+    #: One sentence, with its figures.
+    says: str
+    source: str
+    #: A claim about the results that has the same meaning (:mod:`iossim.study.questions`), which holds or does not.
+    claim: str | None = None
+
+
+class Scenario(Value):
+    """A study. Every axis is a list; ``combine`` says how they make points."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    title: str = ""
+    #: Why one would want to know, for a reader of the file and the report.
+    description: str = ""
+    models: list[Model] = Field(default_factory=list)
+    devices: list[Device] = Field(default_factory=list)
+    batch_sizes: list[int] = Field(default_factory=lambda: [1])
+    dtypes: list[str] = Field(default_factory=lambda: ["fp32"])
+    engines: list[str] = Field(default_factory=lambda: ["paper"])
+    cost_models: list[str] = Field(default_factory=lambda: ["simulator"])
+    searches: list[Search] = Field(default_factory=lambda: [Search()])
+    #: All combinations of the axes; the first of each, the second of each ... (an axis of one value stands for all); or ``points`` alone.
+    combine: Literal["grid", "zip", "points"] = "grid"
+    #: Explicit points: values by axis (``batch: 8``); an axis left out takes its list's only value.
+    points: list[dict[Axis, Any]] = Field(default_factory=list)
+    #: What makes the schedules of each point, side by side.
+    schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()))
+    #: Price the schedules of each point at all others that differ in this axis alone: the specialisation matrix.
+    cross_evaluate: list[Literal["device", "batch"]] = Field(default_factory=list)
+    #: What the event-driven simulator or the planner must tell besides: it takes longer.
+    measures: list[Literal["active_warps", "peak_memory"]] = Field(default_factory=list)
+    #: Conditions on columns, which rows meet or not.
+    constraints: list[str] = Field(default_factory=list)
+    questions: list[str] = Field(default_factory=list)
+    published: list[Published] = Field(default_factory=list)
+    #: The plots of the report, by name; by default those that fit the axes.
+    plots: list[str] | None = None
+    #: The seed of random weights, graphs and cost models.
+    seed: int = Field(default=0, ge=0)
+
+
+def _with_label(value: V, label: str) -> V:
+    if not value.label:
+        object.__setattr__(value, "label", label)
+    return value

@@ -1,0 +1,131 @@
+"""What a study found, as values: a row for each point and scheduler, and what was made of the rows.
+
+A run directory holds it as files (:mod:`iossim.study.run_directory` writes and reads them)::
+
+    scenario.yaml      the scenario, all defaults filled in
+    environment.json   versions, machine, command, workers and times: all that may differ between two equal runs
+    results.csv        the rows, a line each; results.json: all of the values below; results.parquet where pyarrow is installed
+    timings.csv        how long each search took
+    schedules/*.json   the schedule of every row
+    traces/*.json      where asked for
+    report.html
+    journal.jsonl      what is done so far: a killed study goes on from here
+
+``results.*`` and ``schedules/`` of equal scenarios are equal byte for byte, whatever the number of workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from iossim.study.scenario import Scenario
+from iossim.validation import Value
+
+
+class BlockTime(Value):
+    """What a block of a schedule takes."""
+
+    name: str
+    latency_us: float
+    stages: int
+
+
+class Row(Value):
+    """One schedule of one point. Figures are None where ``status`` is ``failed``, or where they were not asked for."""
+
+    #: Which point (counted from 0 in the scenario's order), and the labels of its values by axis.
+    point: int
+    model: str
+    device: str
+    batch: int
+    dtype: str
+    engine: str
+    cost_model: str
+    search: str
+    scheduler: str
+    status: Literal["ok", "failed"] = "ok"
+    #: Why it failed, in one line.
+    reason: str = ""
+    latency_ms: float | None = None
+    #: Where nine of ten measurements are expected; None where the prices are no prediction.
+    low_ms: float | None = None
+    high_ms: float | None = None
+    throughput_per_s: float | None = None
+    #: Against the sequential schedule of the point, or the slowest where there is none.
+    speedup: float | None = None
+    #: Schedulers of the point whose schedules differ from this one by less than the noise.
+    ties: list[str] = Field(default_factory=list)
+    stages: int | None = None
+    streams: int | None = None
+    merged_stages: int | None = None
+    #: How far above the proven lower bound, as a fraction.
+    gap: float | None = None
+    weights_mib: float | None = None
+    #: Weights and the arena of the activations together, by the memory planner (measure ``peak_memory``).
+    peak_memory_mib: float | None = None
+    #: Average over the run and all SMs (measure ``active_warps``).
+    active_warps: float | None = None
+    #: Of the device: what ``smallest device`` and ``per watt`` go by.
+    board_power_w: float | None = None
+    peak_tflops: float | None = None
+    #: Measured by the authors of the publication, where it is known.
+    published_ms: float | None = None
+    #: Whether all constraints of the scenario hold; None without constraints.
+    meets: bool | None = None
+    #: Where the time goes: by block, and by kind of op (``boundaries`` for what stands between stages), in us.
+    blocks: list[BlockTime] = Field(default_factory=list)
+    time_by_kind_us: dict[str, float] = Field(default_factory=dict)
+    #: The schedule's file, relative to the run directory.
+    schedule: str | None = None
+
+
+class CrossPrice(Value):
+    """The schedule of one point priced at another that differs in one axis."""
+
+    axis: Literal["device", "batch"]
+    scheduler: str
+    #: Points (as in :class:`Row`): where the schedule was made, and where it is run.
+    made_for: int
+    run_at: int
+    latency_ms: float | None = None
+    #: A tie with the schedule made for ``run_at``: the difference is inside the noise.
+    tie: bool = False
+    reason: str = ""
+
+
+class Answer(Value):
+    """A question or claim of the scenario, and what the rows say."""
+
+    question: str
+    #: One sentence with figures.
+    answer: str
+    #: Of a claim: whether it holds; None for a question, or where the rows cannot tell.
+    holds: bool | None = None
+    source: str = ""
+    #: The rows behind it, by their place in ``rows``.
+    rows: list[int] = Field(default_factory=list)
+
+
+class Results(Value):
+    """All that a study found; equal scenarios have equal results."""
+
+    format_version: Literal[1] = 1
+    scenario: Scenario
+    rows: list[Row]
+    cross: list[CrossPrice] = Field(default_factory=list)
+    answers: list[Answer] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class StudyRun:
+    """A run directory, read."""
+
+    folder: Path
+    results: Results
+    environment: dict[str, Any]
+    #: Seconds of each search by point and scheduler.
+    search_s: dict[tuple[int, str], float]
