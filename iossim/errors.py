@@ -9,9 +9,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+#: Characters of an error's line; what a damaged file has for names may be longer.
+_LONGEST_LINE = 1600
+
 
 class IossimError(Exception):
-    """A mistake in what the user gave: ``str(error)`` is one line naming the input, the reason, the remedy."""
+    """A mistake in what the user gave: ``str(error)`` is one line naming the input, the reason, the remedy.
+
+    It is one line, and of a length that can be read, whatever stands in the input that it quotes.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_one_line(message))
 
 
 class GraphError(IossimError):
@@ -42,3 +51,14 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     near = begun or difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(names)}"
+
+
+def _one_line(text: str) -> str:
+    """The text without breaks and characters that cannot be printed, and without the middle where it is too long."""
+    if len(text) > _LONGEST_LINE:
+        half = _LONGEST_LINE // 2
+        text = f"{text[:half]} [...] {text[-half:]}"
+    if text.isprintable():
+        return text
+    words = " ".join(text.split())
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)

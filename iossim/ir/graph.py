@@ -17,7 +17,7 @@ from typing import Any
 from iossim.errors import GraphError
 from iossim.ir.constants import AbsentConstant, Constant
 from iossim.ir.op import Op, Work
-from iossim.ir.types import DType, TensorType
+from iossim.ir.types import LARGEST_TENSOR_BYTES, MOST_DIMENSIONS, DType, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ class Graph:
         """Sort, infer and validate; raises GraphError naming the op at fault."""
         ordered = _topological(tuple(nodes), {*inputs, *constants})
         types = {**inputs, **{name: constant.type for name, constant in constants.items()}}
+        for name, value_type in types.items():
+            _check_size(value_type, repr(name))
         for node in ordered:
             try:
                 inferred = node.op.infer([types[name] for name in node.inputs])
@@ -68,6 +70,7 @@ class Graph:
                         f"op {node.name!r} ({node.op.kind}) would make an empty tensor {value_type}; "
                         "its input is too small for its kernel"
                     )
+                _check_size(value_type, f"the output of op {node.name!r} ({node.op.kind})")
                 types[value] = value_type
         results = tuple(outputs)
         for name in results:
@@ -185,6 +188,14 @@ class Graph:
     @staticmethod
     def read(path: Path) -> Graph:
         return Graph.from_json(json.loads(path.read_text()))
+
+
+def _check_size(value: TensorType, what: str) -> None:
+    if value.is_too_large:
+        raise GraphError(
+            f"{what} would be {value}, and no tensor has more than {LARGEST_TENSOR_BYTES >> 40} TiB or {MOST_DIMENSIONS} "
+            "dimensions; check the sizes"
+        )
 
 
 def _topological(nodes: tuple[Node, ...], known: set[str]) -> tuple[Node, ...]:

@@ -143,6 +143,10 @@ class Precision(StrEnum):
         return DType.FLOAT32 if self is Precision.TF32 else DType(self.value)
 
 
+#: A tensor of more is none that a machine holds; NumPy's arrays have no more dimensions.
+LARGEST_TENSOR_BYTES, MOST_DIMENSIONS = 1 << 40, 64
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """Shape and element type of a value."""
@@ -157,6 +161,11 @@ class TensorType:
     @property
     def bytes(self) -> int:
         return self.elements * self.dtype.bytes
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether there can be no such tensor: more than a TiB, or more than 64 dimensions."""
+        return len(self.shape) > MOST_DIMENSIONS or self.bytes > LARGEST_TENSOR_BYTES
 
     def __str__(self) -> str:
         return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"

@@ -22,7 +22,7 @@ def values_read(nodes: Iterator[NodeProto] | list[NodeProto]) -> Iterator[str]:
     """The values that nodes read, and those that the graphs inside them read or return."""
     for node in nodes:
         yield from node.input
-        for graph in _graphs(node):
+        for graph in graphs_in(node):
             yield from values_read(list(graph.node))
             yield from (value.name for value in graph.output)
 
@@ -71,7 +71,7 @@ def unrolled(
 
 def inner_nodes(node: NodeProto) -> Iterator[NodeProto]:
     """The nodes of the graphs in a node, and of those in them."""
-    for graph in _graphs(node):
+    for graph in graphs_in(node):
         for inner in graph.node:
             yield inner
             yield from inner_nodes(inner)
@@ -85,7 +85,7 @@ def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[Node
     kept = NodeProto()
     kept.CopyFrom(node)
     weights: list[TensorProto] = []
-    for graph in _graphs(kept):
+    for graph in graphs_in(kept):
         names: dict[str, str] = {}
         for tensor in graph.initializer:
             weights.append(TensorProto())
@@ -103,7 +103,8 @@ def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[Node
     return kept, weights
 
 
-def _graphs(node: NodeProto) -> Iterator[GraphProto]:
+def graphs_in(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs that a node runs."""
     for attribute in node.attribute:
         yield from graphs_of(attribute)
 
@@ -122,7 +123,7 @@ def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProt
         del operands[:]
         operands.extend(renamed)
     kept.name = prefix + node.name if node.name else ""
-    for graph in _graphs(kept):
+    for graph in graphs_in(kept):
         inner = set(_defined(graph)) | {value.name for value in graph.input}
         outer = {name: new for name, new in names.items() if name not in inner}
         nodes = [_renamed(each, outer, "") for each in graph.node]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from iossim.errors import ModelError
 from iossim.ir.constants import Constant
@@ -91,6 +91,17 @@ class FilledConstant(Constant):
         return np.full(self.type.shape, self.value, dtype=self.type.dtype.numpy)
 
 
+#: Elements up to which a constant is taken for what says shapes, axes, counts or scales.
+LARGEST_PARAMETER = 1 << 16
+
+
+def parameter(constant: Constant, name: str) -> Array:
+    """The array of a constant that an operator is told its shape by; raises ModelError where it is too large for one."""
+    if constant.type.elements > LARGEST_PARAMETER:
+        raise ModelError(f"{name!r} should say a shape, axes or counts, and is {constant.type}; the file is damaged")
+    return constant.load()
+
+
 def dtype_of_onnx(code: int, what: str) -> DType:
     """The element type of an ONNX code; raises ModelError that begins with ``what``."""
     if code == TensorProto.STRING:
@@ -114,23 +125,30 @@ def stored_bytes(value: TensorType) -> int:
 def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
     """The lazy constant of an ONNX tensor; ``folder`` is the model's, ``what`` begins the message of a ModelError."""
     tensor_type = TensorType(tuple(tensor.dims), dtype_of_onnx(tensor.data_type, what))
+    if min(tensor.dims, default=0) < 0:
+        raise ModelError(f"{what} cannot be {tensor_type}, of a negative size; the file is damaged")
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external_constant(tensor, tensor_type, folder, what)
     if tensor.HasField("raw_data"):
         complete = len(tensor.raw_data) == stored_bytes(tensor_type)
     else:
-        fields = (
-            tensor.float_data,
-            tensor.int32_data,
-            tensor.int64_data,
-            tensor.double_data,
-            tensor.uint64_data,
-        )
         packed = -(-tensor_type.elements * _PACKED_BITS.get(tensor_type.dtype, 8) // 8)
-        complete = max(map(len, fields)) == packed
-    if not complete:
+        complete = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type))) == packed
+    if not complete or sum(map(bool, _data(tensor))) > 1:
         raise ModelError(f"{what} does not hold the data of {tensor_type}; the file is damaged")
     return TensorConstant(tensor_type, tensor)
+
+
+def _data(tensor: TensorProto) -> tuple[object, ...]:
+    """The fields of which one holds the data."""
+    return (
+        tensor.raw_data,
+        tensor.float_data,
+        tensor.int32_data,
+        tensor.int64_data,
+        tensor.double_data,
+        tensor.uint64_data,
+    )
 
 
 def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Path, what: str) -> Constant:
@@ -138,12 +156,16 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     root = folder.resolve()
-    path = (root / location).resolve()
+    try:
+        path = (root / location).resolve()
+        is_file = path.is_file()
+    except (OSError, ValueError):  # too long for a name, or none that there can be
+        raise ModelError(f"{what} is stored in {location!r}, which is no file; put it beside the model") from None
     if not location or not path.is_relative_to(root):
         raise ModelError(
             f"{what} is stored in {location!r}, outside the model's folder; iossim reads weights beside the model only"
         )
-    if not path.is_file():
+    if not is_file:
         raise ModelError(f"{what} is stored in {folder / location}, which does not exist; put it beside the model")
     try:
         offset = int(entries.get("offset", 0))

@@ -13,7 +13,7 @@ from onnx import NodeProto, helper, numpy_helper
 from iossim.ir.constants import Constant
 from iossim.ir.op import Op
 from iossim.ir.types import TensorType
-from iossim.models.onnx_constants import FilledConstant, onnx_code
+from iossim.models.onnx_constants import FilledConstant, onnx_code, parameter
 from iossim.models.onnx_file import is_standard
 
 #: Ops that may make an empty tensor of one that is not; of any other kind, its input is too small for it.
@@ -64,7 +64,7 @@ def _split_without(
     attributes = {attribute.name: attribute for attribute in node.attribute}
     given = node.input[1] if len(node.input) > 1 else ""
     if given in constants:
-        sizes = [int(size) for size in constants[given].load().reshape(-1)]
+        sizes = [int(size) for size in parameter(constants[given], given).reshape(-1)]
     else:
         sizes = list(attributes["split"].ints) if "split" in attributes else []
     x = types[node.input[0]]

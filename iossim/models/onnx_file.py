@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
-import onnx.inliner
 import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from iossim.errors import ModelError
+from iossim.models.onnx_branches import graphs_in
+from iossim.models.onnx_functions import inlined
 
 #: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.
 OLDEST_OPSET = 7
@@ -44,7 +45,7 @@ def read_model(path: Path) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-        readable = _are_readable([entry.domain for entry in model.opset_import]) and _has_readable_names(model.graph)
+        readable = _are_readable(_names(model))
     except (DecodeError, UnicodeDecodeError):
         readable = False
     if not readable:
@@ -53,12 +54,18 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} holds no graph, so it is not an ONNX model; export or download it again")
     if not model.graph.node:
         raise ModelError(f"{path} holds a graph without operators; there is nothing to schedule")
+    if not model.graph.output:
+        raise ModelError(f"{path} holds a graph without outputs; export the model again")
     for entry in model.opset_import:
         if not 0 <= entry.version < 2**31:
             raise ModelError(
                 f"{path} uses operator set {entry.version} of {entry.domain!r}, which there is not; "
                 "the file is damaged"
             )
+    if not 0 <= model.ir_version < 2**31:
+        raise ModelError(
+            f"{path} is of version {model.ir_version} of ONNX's files, which there is not; it is damaged"
+        )
     opset = standard_opset(model)
     if opset < OLDEST_CONVERTED:
         raise ModelError(
@@ -68,18 +75,9 @@ def read_model(path: Path) -> onnx.ModelProto:
     newest = onnx.defs.onnx_opset_version()
     if opset > newest:
         raise ModelError(f"{path} uses operator set {opset}; the installed onnx knows up to {newest}: update onnx")
-    if opset < OLDEST_OPSET:
-        model = _converted(model, path, opset)
-    return _inlined(model, path) if model.functions else model
-
-
-def _inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except Exception as error:  # the inliner raises what C++ did
-        raise ModelError(
-            f"{path} has functions that cannot be inlined: {_last_line(error)}; export the model without"
-        ) from None
+    if model.functions:
+        model = inlined(model, path)
+    return _converted(model, path, opset) if opset < OLDEST_OPSET else model
 
 
 def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProto:
@@ -111,17 +109,33 @@ def is_standard(domain: str) -> bool:
     return domain in ("", "ai.onnx")
 
 
-def _has_readable_names(graph: onnx.GraphProto) -> bool:
-    """Whether all names are text on one line: protobuf gives bytes, or raises UnicodeDecodeError, for what is none."""
-    texts: list[object] = []
-    for node in graph.node:
-        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
-        texts += [attribute.name for attribute in node.attribute]
-    texts += [tensor.name for tensor in graph.initializer]
-    texts += [value.name for value in (*graph.input, *graph.output)]
-    texts += [axis.dim_param for value in graph.input for axis in value.type.tensor_type.shape.dim]
-    return _are_readable(texts)
+def _names(model: onnx.ModelProto) -> Iterator[object]:
+    """All names of a model that are read: protobuf gives bytes, or raises UnicodeDecodeError, for what is no text."""
+    yield from (entry.domain for entry in model.opset_import)
+    yield from _names_of_graph(model.graph)
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+        yield from (entry.domain for entry in function.opset_import)
+        yield from _names_of_nodes(function.node)
+
+
+def _names_of_graph(graph: onnx.GraphProto) -> Iterator[object]:
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (tensor.values.name for tensor in graph.sparse_initializer)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (axis.dim_param for axis in value.type.tensor_type.shape.dim)
+    yield from _names_of_nodes(graph.node)
+
+
+def _names_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+        for graph in graphs_in(node):
+            yield from _names_of_graph(graph)
 
 
 def _are_readable(texts: Iterable[object]) -> bool:
+    """Whether all are text on one line."""
     return all(isinstance(text, str) and text.isprintable() for text in texts)

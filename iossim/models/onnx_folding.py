@@ -31,26 +31,17 @@ LARGEST_FOLDED = 4096
 #: Elements of an output up to which a node whose output may be of any size is folded at import.
 LARGEST_MADE = 1 << 20
 
-#: Operators whose outputs are as large as the values of their inputs say.
-_SIZED_BY_VALUES = {
-    "AffineGrid",
-    "BlackmanWindow",
-    "CenterCropPad",
-    "Col2Im",
-    "DFT",
-    "Expand",
-    "HammingWindow",
-    "HannWindow",
-    "MaxUnpool",
-    "MelWeightMatrix",
-    "OneHot",
-    "Pad",
-    "Range",
-    "Resize",
-    "STFT",
-    "Tile",
-    "Upsample",
-}
+#: Operators whose outputs are no larger than their inputs together, squared: shape arithmetic, mostly. Those of all others
+#: are as large as values, attributes or the number of inputs say.
+_STAY_SMALL = {
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Cos",
+    "CumSum", "Div", "Equal", "Erf", "Exp", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
+    "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul", "Mod",
+    "Mul", "Neg", "NonZero", "Not", "Or", "Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum", "Relu", "Reshape", "Round", "ScatterElements", "ScatterND", "Sigmoid", "Sign",
+    "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tanh", "TopK", "Transpose", "Trilu", "Unique",
+    "Unsqueeze", "Xor",
+}  # fmt: skip
 
 #: Equal inputs need not give equal outputs.
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -84,7 +75,7 @@ class Folder:
         arrays = [constants[name].load() for name in inputs]
         if node.op_type == "ConstantOfShape":
             return [_filled(node, arrays[0], where)]
-        if node.op_type in _SIZED_BY_VALUES and not self._stays_small(node, where, types, constants):
+        if node.op_type not in _STAY_SMALL and not self._stays_small(node, where, types, constants):
             return None
         try:
             return [ArrayConstant(array) for array in compute(canonical(node), self.opset, arrays)]
@@ -94,9 +85,20 @@ class Folder:
     def _stays_small(
         self, node: NodeProto, where: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
     ) -> bool:
-        """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`: a few numbers can ask for terabytes."""
+        """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`: a few numbers can ask for terabytes.
+
+        So can a single one ask for years, such as the size of a kernel that slides over padding.
+        """
+        if any(
+            math.prod(max(1, abs(size)) for size in (each.i, *each.ints)) > LARGEST_MADE for each in node.attribute
+        ):
+            return False
         if node.op_type == "Range":  # whose operands runtimes take as lists of one number, and inference does not
             start, limit, delta = (float(constants[name].load().reshape(-1)[0]) for name in node.input)
+            if delta == 0 or not math.isfinite(start + limit + delta):
+                raise ModelError(
+                    f"{where} is not valid: from {start:g} to {limit:g} in steps of {delta:g} has no end"
+                )
             return abs(limit - start) <= LARGEST_MADE * abs(delta)
         try:
             outputs = inferred_outputs(node, {"": self.opset}, types, constants)
@@ -129,7 +131,10 @@ def _filled(node: NodeProto, shape: Array, where: str) -> Constant:
     fill = tensor_constant(tensor, Path(), where)
     if fill.type.elements != 1:
         raise ModelError(f"{where} fills with {fill.type} instead of one number; the file is damaged")
-    return FilledConstant(TensorType(tuple(int(size) for size in shape), fill.type.dtype), fill.load().item())
+    sizes = tuple(int(size) for size in shape)
+    if min(sizes, default=0) < 0:
+        raise ModelError(f"{where} fills the negative shape {list(sizes)}; the file is damaged")
+    return FilledConstant(TensorType(sizes, fill.type.dtype), fill.load().item())
 
 
 def _constant(node: NodeProto, folder: Path, where: str) -> Constant:

@@ -24,7 +24,7 @@ from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx_branches import runs_graphs, taken_branch, values_read, with_weights_outside
-from iossim.models.onnx_constants import tensor_constant
+from iossim.models.onnx_constants import parameter, tensor_constant
 from iossim.models.onnx_empty import empty_constant, is_empty, may_make_empty, without_empty
 from iossim.models.onnx_file import is_standard, read_model, standard_opset
 from iossim.models.onnx_folding import Folder, can_fold
@@ -84,13 +84,13 @@ _NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, Arithm
 
 
 class _Arrays(Mapping[str, Array]):
-    """The arrays of constants, loaded when asked for."""
+    """The arrays of constants that say how an operator works, loaded when asked for."""
 
     def __init__(self, constants: Mapping[str, Constant]) -> None:
         self._constants = constants
 
     def __getitem__(self, name: str) -> Array:
-        return self._constants[name].load()
+        return parameter(self._constants[name], name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._constants)
@@ -148,6 +148,8 @@ class _Importer:
             if self._readers[name]:
                 self._add_constant(name, constant)
         for tensor in self._proto.initializer:
+            if tensor.name in self._constants:
+                raise ModelError(f"{self._path}: weight {tensor.name!r} is there twice; the file is damaged")
             if self._readers[tensor.name]:
                 where = f"{self._path}: weight {tensor.name!r}"
                 self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, where))
@@ -170,6 +172,7 @@ class _Importer:
     def _read(self, node: NodeProto, name: str) -> None:
         """Take in one node: as constants if its outputs are known now, else as an op."""
         where = f"{self._path}: {node.op_type} {name!r}"
+        _check_numbers(node, where)
         op_class = Op.onnx_registry.get(node.op_type) if is_standard(node.domain) else None
         inputs = data_inputs(node)
         if self._unknown_values.intersection(inputs):
@@ -218,9 +221,10 @@ class _Importer:
     def _read_branch(self, node: NodeProto, name: str, where: str) -> None:
         """Take in the branch of an ``If`` whose condition is known."""
         given = node.input[0] if node.input else ""
-        condition = self._constants[given].load() if given in self._constants else np.zeros(0)
-        if condition.size != 1:
-            raise ModelError(f"{where} has a condition of {condition.size} values; the file is damaged")
+        size = self._types[given].elements if given else 0
+        if size != 1:
+            raise ModelError(f"{where} has a condition of {size} values; the file is damaged")
+        condition = self._constants[given].load()
         self._branches += 1
         weights, nodes = taken_branch(node, bool(condition.item()), f"{name}.{self._branches}.", where)
         for tensor in weights:
@@ -374,6 +378,13 @@ class _Importer:
                 f"{self._path} has operators that iossim cannot take: {listed(self._unknown_ops)}; "
                 "export the model without them"
             )
+
+
+def _check_numbers(node: NodeProto, where: str) -> None:
+    """Refuse attributes that are no numbers; a constant may hold them."""
+    for attribute in node.attribute:
+        if np.isnan([attribute.f, *attribute.floats]).any() and node.op_type != "Constant":
+            raise ModelError(f"{where} is not valid: its attribute {attribute.name!r} is no number (NaN)")
 
 
 def _not_valid(where: str, error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,11 @@ class BoundInputs:
 def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
     """The inputs that are no weights: older files list their initializers among the inputs too."""
     weights = {tensor.name for tensor in graph.initializer}
-    return [_declared(value, path) for value in graph.input if value.name not in weights]
+    declared = [_declared(value, path) for value in graph.input if value.name not in weights]
+    for name, count in Counter(value.name for value in declared).items():
+        if count > 1:
+            raise ModelError(f"{path}: input {name!r} is there {count} times; the file is damaged")
+    return declared
 
 
 def bind_inputs(

@@ -15,7 +15,7 @@ from iossim.errors import ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import captured_values
 from iossim.ir.types import DType, TensorType
-from iossim.models.onnx_constants import dtype_of_onnx
+from iossim.models.onnx_constants import dtype_of_onnx, parameter
 from iossim.models.onnx_shapes import inferred_types, static_shape
 
 
@@ -77,18 +77,19 @@ def _loop(
     """How often a Loop runs, if that is known, and what its body is given."""
     given = [TensorType((), DType.INT64), TensorType((), DType.BOOL), *(types[name] for name in node.input[2:])]
     trips, condition = node.input[0], node.input[1]
-    is_true = not condition or (condition in constants and bool(constants[condition].load().all()))
+    is_true = not condition or (condition in constants and bool(parameter(constants[condition], condition).all()))
     if trips not in constants or not is_true or not _stays_true(body):
         return None, given
-    return max(0, int(constants[trips].load().item())), given
+    return max(0, int(parameter(constants[trips], trips).item())), given
 
 
 def _stays_true(body: GraphProto) -> bool:
     """Whether a Loop's body hands on the condition that it is given, or one that is true."""
     made = {name: node for node in body.node for name in node.output}
     name = body.output[0].name
-    while name in made and made[name].op_type == "Identity":
-        name = made[name].input[0]
+    for _ in body.node:  # no more steps than there are nodes: a damaged body may run in a circle
+        if name in made and made[name].op_type == "Identity":
+            name = made[name].input[0]
     if name in made and made[name].op_type == "Constant":
         return any(bool(each.t.raw_data.strip(b"\0") or any(each.t.int32_data)) for each in made[name].attribute)
     return len(body.input) > 1 and name == body.input[1].name

@@ -20,13 +20,14 @@ from iossim.ir.op import Array, NotCoveredError
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.types import TensorType
 from iossim.models.onnx_branches import unrolled
+from iossim.models.onnx_constants import parameter
 from iossim.models.onnx_file import is_standard
 
 #: Of a sequence the names of its tensors, in order. Of an optional that holds nothing None.
 Parts = tuple[str, ...] | None
 
-#: Tensors of a sequence up to which it is taken apart, and nodes of all bodies that are written out.
-_LONGEST, _MOST_NODES = 1024, 100_000
+#: Tensors of a sequence up to which it is taken apart, nodes of all bodies that are written out, and bytes of each.
+_LONGEST, _MOST_NODES, _MOST_BYTES = 1024, 100_000, 1 << 28
 
 
 class Sequences:
@@ -102,7 +103,7 @@ class _Reading:
         name = self.given(index)
         if name not in self.constants:
             raise NotCoveredError(f"its {what} ({name!r}) is computed at run time")
-        return self.constants[name].load()
+        return parameter(self.constants[name], name)
 
     def position(self, index: int, count: int, last: int) -> int:
         """A place in a sequence of ``count`` tensors; ``last`` where it is left out, also the largest that is allowed."""
@@ -190,18 +191,17 @@ def _split(reading: _Reading) -> _Made:
     length = x.shape[axis]
     split_type = reading.types.get(reading.given(1))
     if split_type is None:
-        sizes = [1] * length
+        sizes = [1] * _at_most(length)
     elif length == 0 and len(split_type.shape) == 1:
-        sizes = [0] * split_type.elements  # whatever they are at run time, they add up to nothing
+        sizes = [0] * _at_most(split_type.elements)  # whatever they are at run time, they add up to nothing
     elif not (split := reading.known(1, "sizes")).shape:
         size = int(split)
         if size < 1:
             raise reading.invalid(f"it splits into parts of {size}")
-        sizes = [min(size, length - start) for start in range(0, length, size)]
+        sizes = [min(size, length - size * place) for place in range(_at_most(-(-length // size)))]
     else:
+        _at_most(split.size)
         sizes = [int(size) for size in split]
-    if len(sizes) > _LONGEST:
-        raise NotCoveredError(f"it makes a sequence of {len(sizes)} tensors, more than {_LONGEST}")
     if sum(sizes) != length or min(sizes, default=0) < 0:
         raise reading.invalid(f"its sizes {sizes} do not add up to dimension {axis} of {x}")
     parts = tuple(f"{reading.output}[{index}]" for index in range(len(sizes)))
@@ -212,6 +212,13 @@ def _split(reading: _Reading) -> _Made:
         for kept, part in zip(split_parts, parts, strict=True):
             nodes += _with_list("Squeeze", reading, kept, [part], ("axes", [axis]))
     return {reading.output: parts}, nodes
+
+
+def _at_most(count: int) -> int:
+    """The number of parts of a sequence, if it can be taken apart."""
+    if count > _LONGEST:
+        raise NotCoveredError(f"it makes a sequence of {count} tensors, more than {_LONGEST}")
+    return count
 
 
 def _concat(reading: _Reading) -> _Made:
@@ -234,7 +241,9 @@ def _concat(reading: _Reading) -> _Made:
 def _map(reading: _Reading) -> _Made:
     """The body once for each tensor of the first sequence; of other sequences it gets those at the same place."""
     (body,) = (each.g for each in reading.node.attribute if each.name == "body")
-    count = len(reading.sequence())
+    count = _at_most(len(reading.sequence()))
+    if count * len(body.node) > _MOST_NODES or count * body.ByteSize() > _MOST_BYTES:
+        raise NotCoveredError(f"its body is written out {count} times, which is too large")
     outputs: list[list[str]] = [[] for _ in reading.node.output]
     nodes: list[NodeProto] = []
     for index in range(count):

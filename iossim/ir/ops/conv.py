@@ -39,7 +39,7 @@ class Conv(Op):
         require(len(self.pads) == 2 * rank and len(self.dilations) == rank, "attributes of different ranks")
         require(
             min(self.strides) > 0 and min(self.dilations) > 0 and min(self.pads) >= 0,
-            "needs positive strides",
+            f"needs positive strides and dilations, and no negative pads such as {min(self.pads)}",
         )
         require(self.groups > 0, "needs at least one group")
         require(
@@ -95,7 +95,7 @@ class Conv(Op):
         rank = len(node.input_type(1).shape) - 2
         strides = tuple(node.attribute("strides", [1] * rank))
         dilations = tuple(node.attribute("dilations", [1] * rank))
-        kernel = node.input_type(1).shape[2:]
+        kernel = onnx_window(node)
         pads = onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations)
         return cls(strides, pads, dilations, int(node.attribute("group", 1))), node.data_inputs(3)
 
@@ -131,6 +131,18 @@ def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:
             rows = slice(group * filters_per_group, (group + 1) * filters_per_group)
             y[image, rows] = (flat[rows] @ columns.T).reshape(filters_per_group, *out)
     return y
+
+
+def onnx_window(node: OnnxNode) -> tuple[int, ...]:
+    """Spatial size of a convolution's weight; raises ModelError where the node says that it is another."""
+    window = node.input_type(1).shape[2:]
+    said = node.attribute("kernel_shape")
+    if said is not None and tuple(said) != window:
+        raise ModelError(
+            f"{node.op_type} {node.name!r}: its kernel_shape is {list(said)}, but its weight {node.input_type(1)}; export "
+            "the model again"
+        )
+    return window
 
 
 def onnx_pads(

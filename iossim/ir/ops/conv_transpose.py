@@ -13,6 +13,7 @@ import numpy as np
 from iossim.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import widen
+from iossim.ir.ops.conv import onnx_window
 from iossim.ir.types import TensorType
 
 
@@ -109,7 +110,7 @@ class ConvTranspose(Op):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        size, kernel = node.input_type(0).shape[2:], node.input_type(1).shape[2:]
+        size, kernel = node.input_type(0).shape[2:], onnx_window(node)
         rank = len(kernel)
         strides = tuple(node.attribute("strides", [1] * rank))
         dilations = tuple(node.attribute("dilations", [1] * rank))
