@@ -1,0 +1,122 @@
+"""No file makes the importer show a traceback, take more than 4 GiB or 60 s, or price nonsense: it imports, or one line says why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from fuzz_adversarial import CASES
+from fuzz_importer import covered_lines, fuzz, mutants, parsed
+from fuzz_mutations import MUTATIONS, Mutant
+from fuzz_runner import LIMIT_S, Runner
+from fuzz_seeds import seed_models
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+#: Seed models that are there at once; ONNX's cases a node each are generated first.
+QUICK = ("exported", "made", "simple", "pytorch-operator")
+
+
+@cache
+def quick_models() -> dict[str, bytes]:
+    return seed_models(QUICK, largest_bytes=1 << 17)
+
+
+@pytest.fixture(scope="module")
+def importer() -> Iterator[Runner]:
+    with Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def command() -> Iterator[Runner]:
+    with Runner("command") as runner:
+        yield runner
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hostile_file(name: str, importer: Runner) -> None:
+    case = CASES[name]
+    outcome = importer.run(case.data)
+    assert outcome.is_fine, outcome
+    assert (outcome.verdict == "imported") == (not case.says), outcome
+    assert case.says in outcome.line
+    assert "model.onnx" in outcome.line or not case.says
+    assert outcome.grown_bytes < 256 << 20
+
+
+def test_seeds_themselves_import(importer: Runner) -> None:
+    """Else their mutants would all be refused for the same reason; some of the simple ones are of text, or random."""
+    outcomes = {name: importer.run(data) for name, data in quick_models().items()}
+    assert all(outcome.is_fine for outcome in outcomes.values())
+    assert sum(outcome.verdict == "imported" for outcome in outcomes.values()) > 0.8 * len(outcomes)
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(MUTATIONS), st.integers(0, 2**32 - 1)), min_size=1, max_size=4)
+
+
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@given(st.deferred(lambda: st.sampled_from(sorted(quick_models()))), STEPS)
+def test_mutants(importer: Runner, seed: str, steps: list[tuple[str, int]]) -> None:
+    outcome = importer.run(Mutant(seed, tuple(steps)).data(quick_models()))
+    assert outcome.is_fine, outcome
+
+
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(
+    st.deferred(lambda: st.sampled_from(sorted(quick_models()))),
+    STEPS,
+    st.sampled_from(["models show model.onnx", "optimize model.onnx -d v100-sxm2 --scheduler sequential --out out"]),
+)
+def test_commands_on_mutants(command: Runner, seed: str, steps: list[tuple[str, int]], words: str) -> None:
+    """Exit code 2, one line on standard error, and no file left behind; or the command does what it should."""
+    (command.folder / "model.onnx").write_bytes(Mutant(seed, tuple(steps)).data(quick_models()))
+    outcome = command.run(json.dumps(words.split()).encode(), "arguments.json")
+    assert outcome.is_fine, outcome
+
+
+def test_a_mutant_is_its_name() -> None:
+    found = mutants(200, 7, list(quick_models()))
+    assert found == mutants(300, 7, list(quick_models()))[:200]
+    assert found != mutants(200, 8, list(quick_models()))
+    assert [parsed(str(each)) for each in found] == found
+    data = [each.data(quick_models()) for each in found]
+    assert data == [each.data(quick_models()) for each in found]
+    assert sum(each not in quick_models().values() for each in data) > 150
+
+
+def test_the_runner_tells_what_goes_wrong(tmp_path: Path) -> None:
+    """Else nothing that it finds fine would be: a worker that dies, one that does not answer, one that takes too much."""
+    with Runner("probe", limit_s=1.0) as runner:
+        verdicts = {
+            word: runner.run(word.encode()).verdict for word in ("fine", "refuse", "raise", "die", "hang", "take")
+        }
+    assert verdicts == {
+        "fine": "imported",
+        "refuse": "unclear",
+        "raise": "traceback",
+        "die": "crash",
+        "hang": "timeout",
+        "take": "memory",
+    }
+
+
+@pytest.mark.slow
+def test_thousands_of_mutants(tmp_path: Path) -> None:
+    models = seed_models()
+    assert len(models) > 2000
+    with Runner(coverage_folder=tmp_path) as runner:
+        tally, failures = fuzz(mutants(2000, 2024, list(models)), models, runner)
+    assert not failures, "\n".join(f"{name}: {outcome}" for name, _, outcome in failures)
+    assert tally.count == 2000
+    assert tally.verdicts["imported"] > 300
+    assert tally.verdicts["refused"] > 1000
+    assert tally.longest_s < LIMIT_S
+    assert tally.grown_bytes < 4 << 30
+    lines = covered_lines(tmp_path)
+    run, there = (sum(each[place] for each in lines.values()) for place in (0, 1))
+    assert len(lines) > 40
+    assert run > 0.75 * there
