@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
 from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.errors import OptionError
+
+if TYPE_CHECKING:
+    from iossim.ir.network import Network
+    from iossim.study.network_summary import Summary
+
+#: Part of the arithmetic below which side by side is called little.
+_LITTLE = 0.02
+
+ToFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")]
+OperatorSet = Annotated[
+    int | None,
+    typer.Option(
+        "--opset", metavar="N", parser=options.whole_number, help="Operator set; by default one that runtimes read."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -16,6 +36,7 @@ def register(app: typer.Typer) -> None:
     group.callback(invoke_without_command=True)(options.help_without_command)
     group.command("list", help="The networks of the zoo.")(list_models)
     group.command("show", help="What is in a network: units, blocks, work, parameters.")(show_model)
+    group.command("export", help="Write a network as an ONNX file.")(export_model)
     app.add_typer(group, name="models")
 
 
@@ -46,10 +67,7 @@ def show_model(
             "block": block.name,
             "units": len(block.units),
             "width": width,
-            "kinds": ", ".join(
-                f"{count} {kind}"
-                for kind, count in sorted(Counter(network.units[unit].kind for unit in block.units).items())
-            ),
+            "kinds": _listed(Counter(network.units[unit].kind for unit in block.units)),
         }
         for block, width in zip(network.blocks, found.block_widths, strict=True)
     ]
@@ -72,21 +90,87 @@ def show_model(
         typer.echo(json.dumps({**facts, "block_list": blocks}, indent=1))
         return
     typer.echo(f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks")
-    typer.echo(f"{facts['macs'] / 1e9:.3f} G multiply-adds, {facts['parameters'] / 1e6:.2f} M parameters")
+    typer.echo(f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters")
     typer.echo(
         f"weights {found.weight_bytes / 2**20:.1f} MiB, activations at least {found.activation_bytes / 2**20:.1f} MiB "
         "one unit after another"
     )
-    typer.echo(
-        f"at most {found.width} units side by side; all arithmetic is {found.parallelism:.2f} times that of the "
-        "costliest path"
-    )
+    typer.echo(_worth(found))
     for role in ("inputs", "outputs"):
         shapes = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in facts[role].items())
         typer.echo(f"{role}: {shapes}")
     for note in facts["notes"]:
         typer.echo(f"note: {note}")
-    _show("", blocks, False)
+    _show("", _rows(network, found.block_widths), False)
+
+
+def _worth(found: Summary) -> str:
+    """Whether there is anything to run side by side, in a sentence."""
+    if found.width < 2:
+        return "a chain: no two units are independent, so that there is nothing to run side by side"
+    share = 1 - 1 / found.parallelism
+    words = f"up to {found.width} units of a block are independent"
+    if share < _LITTLE:
+        return f"{words}, but hardly any arithmetic is off the costliest path: there are only launches to win"
+    return (
+        f"{words}; {share:.0%} of the arithmetic is off the costliest path, so that side by side is at most "
+        f"{found.parallelism:.2f} times as fast if time goes with arithmetic"
+    )
+
+
+def _rows(network: Network, widths: Sequence[int]) -> list[dict[str, object]]:
+    """Blocks as rows of a table: runs of equal ones, and of single units, are one row, which sums them up."""
+    kinds = [Counter(network.units[unit].kind for unit in block.units) for block in network.blocks]
+    places = range(len(network.blocks))
+    rows: list[dict[str, object]] = []
+    for _, group in groupby(
+        places, lambda place: None if kinds[place].total() == 1 else (widths[place], kinds[place])
+    ):
+        run = list(group)
+        first, last = network.blocks[run[0]].name, network.blocks[run[-1]].name
+        units = sum((kinds[place] for place in run), Counter[str]())
+        rows.append(
+            {
+                "block": first if len(run) == 1 else f"{first} to {last}",
+                "blocks": len(run),
+                "units": units.total(),
+                "width": widths[run[0]],
+                "kinds": _listed(units),
+            }
+        )
+    return rows
+
+
+def _count(number: int) -> str:
+    for unit, letter in ((1e9, "G"), (1e6, "M")):
+        if number >= unit:
+            return f"{number / unit:.3f} {letter}"
+    return f"{number:,}"
+
+
+def _listed(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
+@takes_model_options
+def export_model(
+    model: options.Model,
+    out: ToFile,
+    reading: ModelOptions,
+    opset: OperatorSet = None,
+) -> None:
+    """Write a network with its weights as an ONNX file, as it is scheduled: constants folded, passes applied, sizes bound.
+
+    Weights of more than 1 GiB go to a file beside it.
+    """
+    from iossim.ir.types import Precision
+    from iossim.models.onnx_write import write_onnx
+
+    network = reading.network(model)
+    if network.precision is Precision.INT8:
+        raise OptionError("int8 is for pricing: there are no scales to write; give --dtype fp32, fp16 or bf16")
+    written = write_onnx(network.graph, out, opset=opset, name=network.name)
+    typer.echo(f"wrote {', '.join(map(str, written))}", err=True)
 
 
 def _show(title: str, rows: list[dict[str, str]] | list[dict[str, object]], as_json: bool) -> None:

@@ -81,7 +81,8 @@ def import_schedule(
         console.print(api.summary(priced), highlight=False)
         if published_us is not None:
             error = priced.latency_us / published_us - 1
-            console.print(f"published: {published_us / 1e3:.2f} ms; this is {error:+.1%}", highlight=False)
+            where = f"of IOS at batch {network.source.batch}"
+            console.print(f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}", highlight=False)
     if out is not None:
         from iossim.reporting.output_folder import write_all
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from iossim.errors import ModelError, OptionError, did_you_mean
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, ModelSource, Network
-from iossim.ir.types import Precision
+from iossim.ir.types import DType, Precision
 from iossim.models.catalogue import BuildOptions, ZooModel, zoo_model, zoo_models
 from iossim.passes.blocks import check_max_block, cut_blocks, split_blocks
 from iossim.passes.unit_fusion import MODEL, unit_policy, with_units
@@ -228,12 +228,17 @@ def _of_ops(
     from iossim.passes.pipeline import apply_plugins, canonicalise
     from iossim.passes.retype import retype
 
-    graph = retype(apply_plugins(canonicalise(graph), passes), precision)
+    declared = apply_plugins(canonicalise(graph), passes)
+    graph = retype(declared, precision)
     if not graph.nodes:
         raise ModelError(f"{where} computes nothing: no op is left once its constants are folded")
     network = network_of(graph, name, precision, units)
     if strict:
         refuse_foreign(network, where)
+    computed_in = {value.dtype for value in declared.types.values() if value.dtype.is_floating}
+    if graph is not declared and DType.FLOAT32 not in computed_in:
+        own = ", ".join(sorted(computed_in))
+        network = replace(network, notes=(f"The model computes in {own}; it is read here as {precision} (--dtype).",))
     return cut_blocks(network, max_block)
 
 

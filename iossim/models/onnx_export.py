@@ -7,7 +7,7 @@ mean something else in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
@@ -21,13 +21,20 @@ from iossim.ir.types import TensorType
 from iossim.models.onnx_constants import onnx_code
 from iossim.models.onnx_spelling import IR_VERSION, Names, fitting_opset, imported_domains, spell
 
+#: The tensor of a constant under a name.
+StoreWeight = Callable[[str, Constant], TensorProto]
 
-def export_graph(graph: Graph, opset: int | None = None, name: str = "graph") -> onnx.ModelProto:
+
+def export_graph(
+    graph: Graph, opset: int | None = None, name: str = "graph", store: StoreWeight | None = None
+) -> onnx.ModelProto:
     """The model of a whole graph, checked by ONNX's checker.
 
-    Raises ModelError for an op that the operator set cannot spell, GraphError for a graph without its weights.
+    ``store`` says where weights go: by default into the model. Where they go elsewhere, it is for the caller to check the
+    model once all is written. Raises ModelError for an op that the operator set cannot spell, GraphError for a graph
+    without its weights.
     """
-    return _model(name, graph.nodes, graph.inputs, graph.outputs, graph.types, graph.constants, opset)
+    return _model(name, graph.nodes, graph.inputs, graph.outputs, graph.types, graph.constants, opset, store)
 
 
 def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.ModelProto:
@@ -71,13 +78,14 @@ def _model(
     types: Mapping[str, TensorType],
     constants: Mapping[str, Constant],
     asked_opset: int | None,
+    store: StoreWeight | None = None,
 ) -> onnx.ModelProto:
     nodes = tuple(nodes)
     ops = [node.op for node in nodes]
     opset = fitting_opset(ops) if asked_opset is None else asked_opset
     used = {value for node in nodes for value in node.inputs} | set(outputs)
     names = Names([*types, *(value for node in nodes for value in node.outputs)])
-    weights = [_tensor(value, constant) for value, constant in constants.items() if value in used]
+    weights = [(store or _tensor)(value, constant) for value, constant in constants.items() if value in used]
     spelled: list[NodeProto] = []
     for node in nodes:
         made, parameters = spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]], opset, names)
@@ -94,6 +102,8 @@ def _model(
         helper.make_opsetid(domain, version) for domain, version in {"": opset, **imported_domains(ops)}.items()
     ]
     model = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION, producer_name="iossim")
+    if store is not None:
+        return model
     try:
         onnx.checker.check_model(model)
     except (

@@ -55,6 +55,17 @@ def test_models_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1x3x224x224" in text
 
 
+def test_equal_blocks_are_one_row_and_parallelism_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "models show inception_v3")
+    assert "up to 6 units of a block are independent" in text
+    assert "times as fast if time goes with arithmetic" in text
+    rows = [line.split() for line in text.split("─\n")[1].splitlines() if line[:1].strip()]
+    found = printed_json(capsys, "models show inception_v3 --json")
+    assert len(rows) < found["blocks"]
+    numbers = [[int(word) for word in row if word.isdecimal()][:2] for row in rows]
+    assert [sum(column) for column in zip(*numbers, strict=True)] == [found["blocks"], found["units"]]
+
+
 def test_devices_list(capsys: pytest.CaptureFixture[str]) -> None:
     rows = printed_json(capsys, "devices list --json")
     assert {row["name"] for row in rows} >= set(DEVICES)
