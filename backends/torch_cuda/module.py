@@ -2,18 +2,20 @@
 
 The graph is traced once into a ``torch.fx.GraphModule``: its ``forward`` is plain generated Python of torch's own
 functions, which eager mode runs without any work of ours between two ops, and which torch.compile reads whole. Units and
-blocks mean nothing here; every value is dropped after its last reader.
+blocks mean nothing here; every value is dropped after its last reader. What depends on weights alone is computed once, while
+tracing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import fx
 
 from iossim.backends.torch_cuda.operators import Operand, apply
-from iossim.backends.torch_cuda.tensors import to_tensor
+from iossim.backends.torch_cuda.tensors import DTYPES, to_tensor
 from iossim.execution.backend import BackendError
 from iossim.execution.given_inputs import check_inputs
 from iossim.ir.graph import Graph
@@ -27,22 +29,44 @@ def torch_module(graph: Graph, device: str = "cpu") -> fx.GraphModule:
     """
     root = torch.nn.Module()
     traced = fx.Graph()
-    tracer = fx.proxy.GraphAppendingTracer(traced)
+    tracer = _Tracer(root, traced)
     values: dict[str, Operand] = {
         name: fx.Proxy(traced.placeholder(f"input{index}"), tracer) for index, name in enumerate(graph.inputs)
     }
-    for index, (name, constant) in enumerate(graph.constants.items()):
-        root.register_buffer(f"constant{index}", to_tensor(constant.load(), device))
-        values[name] = fx.Proxy(traced.get_attr(f"constant{index}"), tracer)
+    for name, constant in graph.constants.items():
+        if constant.type.dtype not in DTYPES:
+            raise BackendError(
+                f"weight {name!r} is {constant.type}, which torch has not; use backend numpy_reference"
+            )
+        values[name] = to_tensor(constant.load(), device)
     for node in graph.nodes:
         try:
             made = apply(node.op, [values[name] for name in node.inputs], graph.input_types(node))
         except BackendError as error:
             raise BackendError(f"op {node.name!r}: {error}") from None
         values.update(zip(node.outputs, made, strict=True))
-    traced.output(tuple(values[name].node for name in graph.outputs))
+    traced.output(tuple(tracer.create_arg(values[name]) for name in graph.outputs))
     module = fx.GraphModule(root, traced)
     return module.eval()
+
+
+class _Tracer(fx.proxy.GraphAppendingTracer):
+    """Makes a buffer of every tensor that is at hand where a traced function reads one."""
+
+    def __init__(self, root: torch.nn.Module, graph: fx.Graph) -> None:
+        super().__init__(graph)
+        self._root = root
+        #: The buffer of each tensor; both are kept, so that no other tensor gets the same identity.
+        self._buffers: dict[int, tuple[torch.Tensor, fx.Node]] = {}
+
+    def create_arg(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return super().create_arg(value)
+        if id(value) not in self._buffers:
+            name = f"constant{len(self._buffers)}"
+            self._root.register_buffer(name, value)
+            self._buffers[id(value)] = value, self.graph.get_attr(name)
+        return self._buffers[id(value)][1]
 
 
 def input_tensors(graph: Graph, inputs: Mapping[str, Array], device: str) -> list[torch.Tensor]:

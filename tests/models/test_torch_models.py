@@ -66,8 +66,8 @@ def test_a_scheduled_module_computes_what_eager_does(name: str) -> None:
     fit(schedule, network)
     assert schedule.latency_us <= optimize(network, "v100-sxm2", scheduler="sequential").latency_us
     plan = plan_memory(lower_schedule(schedule, network, in_place=True))
-    for backend in ("numpy_reference", "onnxruntime_cpu"):
-        found = create_backend(backend).execute(network, plan, inputs)
+    for backend, options in (("numpy_reference", {}), ("onnxruntime_cpu", {}), ("torch_cuda", {"device": "cpu"})):
+        found = create_backend(backend, options=options).execute(network, plan, inputs)
         assert_equal_outputs(found, made(name)[2], outputs)
 
 

@@ -26,6 +26,8 @@ import torch
 
 from iossim.backends.torch_cuda.baselines import outputs
 
+pytestmark = pytest.mark.torch
+
 ENGINES = [Engine.PAPER, Engine.GRAPH]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

@@ -18,6 +18,8 @@ import torch
 from iossim.backends.torch_cuda.baselines import BASELINES, baseline_names, measure_baselines
 from iossim.backends.torch_cuda.timing import Run, time_rounds
 
+pytestmark = pytest.mark.torch
+
 TIMING = Timing(rounds=4, warm_up=1)
 
 

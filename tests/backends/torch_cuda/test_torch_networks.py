@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from exported_networks import NETWORKS
 from random_networks import random_inputs, random_network
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.execution.backend import BackendError
+from iossim.execution.made_inputs import made_arrays
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
@@ -24,10 +28,12 @@ from iossim.backends.torch_cuda.baselines import outputs
 from iossim.backends.torch_cuda.module import torch_module
 from iossim.backends.torch_cuda.tensors import arithmetic
 
+pytestmark = pytest.mark.torch
+
 
 def relative_difference(network: Network, seed: int = 0) -> float:
     """The largest difference of an output over the largest element of that output."""
-    inputs = random_inputs(network, seed)
+    inputs = made_arrays(network.graph.inputs, network.graph.types, seed)
     expected = evaluate_graph(network.graph, inputs)
     found = outputs(network, inputs, "cpu")
     assert list(found) == list(expected)
@@ -44,6 +50,13 @@ def test_random_networks(seed: int) -> None:
 @pytest.mark.parametrize("model", ["ios_sample", "squeezenet", "resnet18"])
 def test_networks_of_the_zoo(model: str) -> None:
     assert relative_difference(load(model)) < 1e-4
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_as_exporters_write_them(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.onnx"
+    path.write_bytes(NETWORKS[name][0]().SerializeToString())
+    assert relative_difference(load(path, dimensions=NETWORKS[name][1])) < 1e-4
 
 
 @pytest.mark.slow

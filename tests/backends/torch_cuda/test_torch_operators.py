@@ -10,32 +10,40 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch_op_cases import MORE_CASES
 
 from iossim.errors import GraphError
 from iossim.execution.backend import BackendError
 from iossim.ir.constants import ArrayConstant, dtype_of
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op, op_class
+from iossim.ir.ops import nary, reduce, unary
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.batch_norm import BatchNorm
 from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.flatten import Flatten
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.identity import Identity
 from iossim.ir.ops.local_response_norm import LocalResponseNorm
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.recurrent import Gru, Lstm
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.split import Split
 from iossim.ir.ops.transpose import Transpose
-from iossim.ir.types import Precision, TensorType
+from iossim.ir.ops.unary import Unary
+from iossim.ir.types import DType, Precision, TensorType
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
@@ -43,6 +51,7 @@ from iossim.backends.torch_cuda.module import input_tensors, torch_module
 from iossim.backends.torch_cuda.operators import apply, covers
 from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 
+pytestmark = pytest.mark.torch
 SETTINGS = settings(max_examples=60)
 
 #: Ops and shapes of their operands: what torch spells differently from ONNX among them.
@@ -126,57 +135,23 @@ def check(op: Op, arrays: Sequence[Array], tolerance: float = 2e-5) -> None:
         )
 
 
-@pytest.mark.parametrize(("op", "shapes"), CASES, ids=lambda value: value.signature if isinstance(value, Op) else "")
-def test_an_op_computes_what_numpy_does(op: Op, shapes: list[tuple[int, ...]]) -> None:
-    arrays = [noise(index, *shape) for index, shape in enumerate(shapes)]
+@pytest.mark.parametrize(("op", "operands"), [*CASES, *MORE_CASES], ids=lambda value: getattr(value, "kind", ""))
+def test_an_op_computes_what_numpy_does(op: Op, operands: list[tuple[int, ...] | Array]) -> None:
+    arrays = [
+        noise(index, *operand) if isinstance(operand, tuple) else operand for index, operand in enumerate(operands)
+    ]
     if isinstance(op, BatchNorm):
         arrays[4] = np.abs(arrays[4]) + np.float32(0.1)
     check(op, arrays)
 
 
-#: Kinds that torch refuses in one line: a node that iossim only carries is for ONNX to compute, the others are not written.
-NOT_IN_TORCH = {
-    "arg_extreme",
-    "cast",
-    "conv_transpose",
-    "depth_to_space",
-    "dequantize",
-    "dynamic_quantize",
-    "expand",
-    "foreign",
-    "gather",
-    "gather_elements",
-    "group_norm",
-    "gru",
-    "hardmax",
-    "instance_norm",
-    "integer_matmul",
-    "layer_norm",
-    "log_softmax",
-    "lstm",
-    "nary",
-    "pad",
-    "prelu",
-    "quantize",
-    "quantized_conv",
-    "quantized_matmul",
-    "reduce",
-    "resize",
-    "rms_norm",
-    "rnn",
-    "space_to_depth",
-    "tile",
-    "top_k",
-    "unary",
-    "where",
-}
-
-
-def test_every_kind_is_a_case_or_refused() -> None:
+def test_every_kind_is_a_case_but_those_that_only_onnx_computes() -> None:
     op_class("relu")  # imports every op
-    assert {op.kind for op, _ in CASES} == set(Op.registry) - NOT_IN_TORCH
-    for kind in NOT_IN_TORCH:
-        assert "has no function in torch" in covers(SimpleNamespace(kind=kind), [TensorType((2,))])
+    assert {op.kind for op, _ in [*CASES, *MORE_CASES]} == set(Op.registry) - {"foreign"}
+    assert "has no function in torch" in covers(SimpleNamespace(kind="foreign"), [TensorType((2,))])
+    assert {op.function for op, _ in MORE_CASES if isinstance(op, Unary)} == set(unary.FUNCTIONS)
+    assert {op.function for op, _ in MORE_CASES if isinstance(op, Nary)} == set(nary.FUNCTIONS)
+    assert {op.function for op, _ in MORE_CASES if isinstance(op, Reduce)} == set(reduce.FUNCTIONS)
 
 
 def test_a_kind_without_a_function_is_refused() -> None:
@@ -220,6 +195,39 @@ def test_windows_of_convolutions(window, groups, per_group, bias, seed) -> None:
 
 
 @SETTINGS
+@given(windows(), st.integers(1, 2), st.integers(0, 2), st.booleans(), st.integers(0, 2**16))
+def test_windows_of_transposed_convolutions(window, groups, extra, bias, seed) -> None:
+    (kernel, strides, dilations), pads, size = window
+    op = ConvTranspose(strides, pads, dilations, groups, (extra,) * len(kernel))
+    weight = noise(seed + 1, 2 * groups, 3, *kernel)
+    arrays = [noise(seed, 2, 2 * groups, *size), weight, *([noise(seed + 2, 3 * groups)] if bias else [])]
+    assume(min(op.infer(types_of(arrays))[0].shape) > 0)
+    check(op, arrays)
+
+
+COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
+ROUNDINGS = ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"]
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=3),
+    st.booleans(),
+    st.sampled_from(["nearest", "linear", "cubic"]),
+    st.sampled_from(COORDINATES),
+    st.sampled_from(ROUNDINGS),
+)
+def test_what_of_resizing_is_not_refused_is_what_onnx_means(axes, by_size, mode, coordinates, rounding) -> None:
+    x = noise(3, 1, 2, *(size for size, _ in axes))
+    sizes = (1, 2, *(wanted for _, wanted in axes))
+    scales = (1.0, 1.0, *(wanted / 2 for _, wanted in axes))
+    op = Resize(() if by_size else scales, sizes if by_size else (), mode, coordinates, rounding)
+    assume(min(op.infer(types_of([x]))[0].shape) > 0)
+    assume(not covers(op, types_of([x])))
+    check(op, [x], 1e-4)
+
+
+@SETTINGS
 @given(
     st.lists(
         st.tuples(st.integers(-8, 8), st.integers(-20, 20), st.sampled_from([-3, -1, 1, 2])), min_size=1, max_size=3
@@ -256,11 +264,27 @@ def test_what_torch_does_not_cover_is_refused_in_one_line() -> None:
     assert "int8" in covers(MaxPool((2, 2), (2, 2), (0,) * 4), [whole])
     four = TensorType((1, 2, 4, 4, 4, 4))
     assert "4" in covers(AveragePool((2,) * 4, (2,) * 4, (0,) * 8, dilations=(1,) * 4), [four])
+    refused: list[tuple[Op, list[tuple[int, ...]], str]] = [
+        (Gru(4), [(5, 2, 3), (1, 12, 3), (1, 12, 4)], "linear_before_reset"),
+        (Lstm(4, operands=("peepholes",)), [(5, 2, 3), (1, 16, 3), (1, 16, 4), (1, 12)], "no peepholes"),
+        (Resize((2, 1, 2, 2)), [(1, 2, 3, 4)], "leaves batch and channels"),
+        (Resize((1, 1, 2, 2, 2), mode="cubic"), [(1, 2, 3, 4, 4)], "not cubic over 3 spatial"),
+        (Resize((1, 1, 0.5, 0.5), mode="linear", antialias=True), [(1, 2, 4, 4)], "no anti-aliasing"),
+        (Resize((1, 1, 0.5, 0.5)), [(1, 2, 4, 4)], "not half_pixel rounded by round_prefer_floor"),
+        (Resize((1, 1, 2, 2), mode="linear", coordinates="asymmetric"), [(1, 2, 4, 4)], "not asymmetric for mode"),
+    ]
+    for op, shapes, reason in refused:
+        assert reason in covers(op, [TensorType(shape) for shape in shapes])
+    assert "int8" in covers(Unary("exp"), [TensorType((2,), DType.INT8)])
+    assert "uint16" in covers(Add(), [TensorType((2,), DType.UINT16)] * 2)
     node = Node("pool", MaxPool((2, 2), (2, 2), (0,) * 4), ("x",), ("y",))
     graph = Graph.create({"x": whole}, ["y"], [node], {})
     with pytest.raises(BackendError, match="op 'pool': max_pool is computed on floating-point") as caught:
         torch_module(graph)
     assert "\n" not in str(caught.value)
+    weight = {"w": ArrayConstant(np.zeros(2, np.uint16))}
+    with pytest.raises(BackendError, match=r"weight 'w' is uint16\[2\], which torch has not"):
+        torch_module(Graph.create({"x": TensorType((2,))}, ["x", "w"], [], weight))
 
 
 def test_inputs_that_do_not_fit_are_refused() -> None:

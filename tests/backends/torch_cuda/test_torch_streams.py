@@ -24,6 +24,8 @@ from iossim.backends.torch_cuda import preparation, program, timing
 from iossim.backends.torch_cuda.program import Program, launch_graph, launch_module
 from iossim.backends.torch_cuda.tensors import to_array, to_tensor
 
+pytestmark = pytest.mark.torch
+
 Call = tuple[Any, ...]
 
 

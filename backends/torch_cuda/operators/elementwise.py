@@ -1,0 +1,192 @@
+"""Element-wise functions of one tensor and of several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (its usual name)
+
+from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.backends.torch_cuda.tensors import DTYPES
+from iossim.ir.op import Op
+from iossim.ir.ops import nary, unary
+from iossim.ir.ops.cast import Cast
+from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.prelu import PRelu
+from iossim.ir.ops.unary import Unary
+from iossim.ir.types import DType, TensorType
+
+
+@computes("add")
+def _add(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (reduce(torch.add, operands),)
+
+
+@computes("mul")
+def _mul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (torch.mul(*operands),)
+
+
+@computes("relu")
+def _relu(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (torch.relu(operands[0]),)
+
+
+@computes("sigmoid", refuses=floating_only)
+def _sigmoid(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (torch.sigmoid(operands[0]),)
+
+
+@computes("clip")
+def _clip(op: Clip, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    exact: Callable[[float], float] = float if types[0].dtype.is_floating else int
+    low, high = (None if bound is None else exact(bound) for bound in (op.minimum, op.maximum))
+    return (operands[0] if low is high is None else torch.clamp(operands[0], low, high),)
+
+
+@computes("cast")
+def _cast(op: Cast, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (operands[0].to(DTYPES[DType(op.dtype)]),)
+
+
+@computes("where")
+def _where(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (torch.where(*operands),)
+
+
+@computes("prelu")
+def _prelu(op: PRelu, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    (x, slope), (shape, slopes) = operands, (value.shape for value in types)
+    by_channel = op.per_channel or (len(slopes) == len(shape) - 1 > 0 and slopes[1:] == (1,) * (len(slopes) - 1))
+    if types[0].dtype.is_floating and (math.prod(slopes) == 1 or (by_channel and slopes[0] == shape[1])):
+        return (F.prelu(x, torch.reshape(slope, (-1,))),)
+    if op.per_channel:
+        slope = torch.reshape(slope, (-1, *[1] * (len(shape) - 2)))
+    return (torch.where(x < 0, torch.mul(slope, x), x),)
+
+
+def _hard_sigmoid(x: Operand, alpha: float, beta: float) -> Operand:
+    if math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5:
+        return F.hardsigmoid(x)
+    return torch.clamp(torch.mul(x, alpha) + beta, 0.0, 1.0)
+
+
+def _is_infinite(x: Operand, negative: float, positive: float) -> Operand:
+    if negative and positive:
+        return torch.isinf(x)
+    if negative or positive:
+        return torch.isneginf(x) if negative else torch.isposinf(x)
+    return torch.zeros_like(x, dtype=torch.bool)
+
+
+def _shrink(x: Operand, limit: float, bias: float) -> Operand:
+    return torch.where(x < -limit, x + bias, torch.where(x > limit, x - bias, torch.zeros_like(x)))
+
+
+def _swish(x: Operand, alpha: float) -> Operand:
+    return F.silu(x) if alpha == 1 else torch.mul(x, torch.sigmoid(torch.mul(x, alpha)))
+
+
+#: By the name that the op carries: of the tensor, then of the op's parameters.
+_UNARY: dict[str, Callable[..., Operand]] = {
+    "abs": torch.abs,
+    "acos": torch.acos,
+    "acosh": torch.acosh,
+    "asin": torch.asin,
+    "asinh": torch.asinh,
+    "atan": torch.atan,
+    "atanh": torch.atanh,
+    "bitwise_not": torch.bitwise_not,
+    "ceil": torch.ceil,
+    "celu": F.celu,
+    "cos": torch.cos,
+    "cosh": torch.cosh,
+    "elu": F.elu,
+    "erf": torch.erf,
+    "exp": torch.exp,
+    "floor": torch.floor,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "hard_sigmoid": _hard_sigmoid,
+    "hard_swish": F.hardswish,
+    "is_inf": _is_infinite,
+    "is_nan": torch.isnan,
+    "leaky_relu": F.leaky_relu,
+    "log": torch.log,
+    "mish": F.mish,
+    "neg": torch.neg,
+    "not": torch.logical_not,
+    "reciprocal": torch.reciprocal,
+    "round": torch.round,
+    "selu": lambda x, alpha, gamma: torch.mul(F.elu(x, alpha), gamma),
+    "shrink": _shrink,
+    "sign": torch.sign,
+    "sin": torch.sin,
+    "sinh": torch.sinh,
+    "softplus": F.softplus,
+    "softsign": F.softsign,
+    "sqrt": torch.sqrt,
+    "swish": _swish,
+    "tan": torch.tan,
+    "tanh": torch.tanh,
+    "thresholded_relu": lambda x, alpha: F.threshold(x, alpha, 0.0),
+}
+
+
+def _unary_refusal(op: Unary, types: Sequence[TensorType]) -> str:
+    if op.function not in _UNARY:
+        return f"function {op.function!r} has no counterpart in torch"
+    exact = unary.FUNCTIONS[op.function].takes in ("whole", "truth") or op.function in ("abs", "neg", "sign")
+    return "" if exact else floating_only(op, types)
+
+
+@computes("unary", refuses=_unary_refusal)
+def _unary(op: Unary, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (_UNARY[op.function](operands[0], *op.parameters),)
+
+
+_NARY: dict[str, Callable[[Operand, Operand], Operand]] = {
+    "sub": torch.sub,
+    "div": torch.div,
+    "pow": torch.pow,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "mean": torch.add,
+    "mod": torch.remainder,
+    "fmod": torch.fmod,
+    "equal": torch.eq,
+    "less": torch.lt,
+    "less_or_equal": torch.le,
+    "greater": torch.gt,
+    "greater_or_equal": torch.ge,
+    "and": torch.logical_and,
+    "or": torch.logical_or,
+    "xor": torch.logical_xor,
+    "bitwise_and": torch.bitwise_and,
+    "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor,
+    "shift_left": torch.bitwise_left_shift,
+    "shift_right": torch.bitwise_right_shift,
+}
+
+
+def _nary_refusal(op: Nary, types: Sequence[TensorType]) -> str:
+    if op.function not in _NARY:
+        return f"function {op.function!r} has no counterpart in torch"
+    return floating_only(op, types) if op.function == "mean" else ""
+
+
+@computes("nary", refuses=_nary_refusal)
+def _nary(op: Nary, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    if op.function == "div" and not types[0].dtype.is_floating:
+        return (torch.div(*operands, rounding_mode="trunc"),)
+    y = reduce(_NARY[op.function], operands)
+    if op.function == "mean":
+        y = torch.div(y, len(operands))
+    # A power has the type of its base, whatever that of the exponent.
+    mixed = nary.FUNCTIONS[op.function].mixed and len({value.dtype for value in types}) > 1
+    return (y.to(DTYPES[types[0].dtype]) if mixed else y,)

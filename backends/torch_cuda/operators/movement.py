@@ -1,0 +1,166 @@
+"""What moves elements and computes nothing."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (its usual name)
+
+from iossim.backends.torch_cuda.operators.registry import Operand, computes
+from iossim.ir.op import Op
+from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.depth_space import DepthToSpace, SpaceToDepth
+from iossim.ir.ops.expand import Tile
+from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.pad import Pad
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.split import Split
+from iossim.ir.ops.transpose import Transpose
+from iossim.ir.types import DType, TensorType
+
+#: ONNX's modes of padding as torch calls them.
+_PADDING = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+
+
+@computes("identity")
+def _identity(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (operands[0],)
+
+
+@computes("concat")
+def _concat(op: Concat, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (torch.cat(list(operands), dim=op.axis),)
+
+
+@computes("split")
+def _split(op: Split, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    parts = torch.split(operands[0], list(op.sizes), dim=op.axis)
+    return tuple(parts[index] for index in range(len(op.sizes)))
+
+
+@computes("reshape", "flatten")
+def _reshape(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    (made,) = op.infer(types)
+    return (torch.reshape(operands[0], made.shape),)
+
+
+@computes("expand")
+def _expand(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    (made,) = op.infer(types)
+    return (torch.broadcast_to(operands[0], made.shape),)
+
+
+@computes("tile")
+def _tile(op: Tile, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (torch.tile(operands[0], op.repeats),)
+
+
+@computes("transpose")
+def _transpose(op: Transpose, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (torch.permute(operands[0], op.permutation),)
+
+
+@computes("slice")
+def _slice(op: Slice, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    """torch has no steps backwards: such an axis is reversed first, and its elements counted from the end."""
+    (x,), shape = operands, types[0].shape
+    index, reversed_axes = [slice(None)] * len(shape), []
+    for axis, *bounds in zip(op.axes, op.starts, op.ends, op.steps, strict=True):
+        taken = range(*slice(*bounds).indices(shape[axis]))
+        first, step = taken.start, taken.step
+        if step < 0:
+            reversed_axes.append(axis)
+            first, step = shape[axis] - 1 - first, -step
+        index[axis] = slice(first, first + (len(taken) - 1) * step + 1, step)
+    return (operator.getitem(torch.flip(x, reversed_axes) if reversed_axes else x, tuple(index)),)
+
+
+@computes("gather")
+def _gather(op: Gather, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    (made,) = op.infer(types)
+    axis = normal_axis(op.axis, len(types[0].shape))
+    places = torch.reshape(_from_front(operands[1], types[0].shape[axis]), (-1,))
+    return (torch.reshape(torch.index_select(operands[0], axis, places), made.shape),)
+
+
+@computes("gather_elements")
+def _gather_elements(
+    op: GatherElements, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    axis = normal_axis(op.axis, len(types[0].shape))
+    places = _from_front(operands[1], types[0].shape[axis])
+    return (torch.gather(operands[0], axis, places.to(torch.int64)),)
+
+
+def _from_front(places: Operand, size: int) -> Operand:
+    """Indices of which negative ones counted from the end."""
+    return torch.where(places < 0, places + size, places)
+
+
+@computes("pad")
+def _pad(op: Pad, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    (x,), (given,) = operands, types
+    rank = len(given.shape)
+    before, behind = op.pads[:rank], op.pads[rank:]
+    if op.mode == "constant":
+        exact = {True: float, False: bool if given.dtype is DType.BOOL else int}[given.dtype.is_floating]
+        return (padded(x, before, behind, exact(op.value)),)
+    spatial = rank - 2
+    of_images = 1 <= spatial <= 3 and not any(before[:2] + behind[:2]) and min(op.pads) >= 0
+    if of_images and given.dtype.is_floating:
+        return (F.pad(x, _torch_pads(before[2:], behind[2:]), mode=_PADDING[op.mode]),)
+    for axis, (low, high) in enumerate(zip(before, behind, strict=True)):
+        size = given.shape[axis] + min(0, low) + min(0, high)
+        x = torch.narrow(x, axis, max(0, -low), size)
+        parts = [_border(x, axis, size, max(0, low), op.mode, False), x]
+        parts += [_border(x, axis, size, max(0, high), op.mode, True)]
+        parts = [part for part in parts if part is not None]
+        x = torch.cat(parts, dim=axis) if len(parts) > 1 else x
+    return (x,)
+
+
+def _border(x: Operand, axis: int, size: int, width: int, mode: str, behind: bool) -> Operand | None:
+    """The ``width`` elements that stand before or behind an axis of ``size``; None where there are none."""
+    if not width:
+        return None
+    if mode == "edge":
+        return torch.repeat_interleave(torch.narrow(x, axis, size - 1 if behind else 0, 1), width, dim=axis)
+    if mode == "wrap":
+        return torch.narrow(x, axis, 0 if behind else size - width, width)
+    return torch.flip(torch.narrow(x, axis, size - 1 - width if behind else 1, width), [axis])
+
+
+def padded(x: Operand, before: Sequence[int], behind: Sequence[int], value: float) -> Operand:
+    """``x`` padded along its last axes with a number; negative widths take elements away."""
+    pads = _torch_pads(before, behind)
+    return F.pad(x, pads, value=value) if any(pads) else x
+
+
+def _torch_pads(before: Sequence[int], behind: Sequence[int]) -> list[int]:
+    """torch lists the last axis first."""
+    return [pad for pair in zip(reversed(before), reversed(behind), strict=True) for pad in pair]
+
+
+@computes("depth_to_space")
+def _depth_to_space(
+    op: DepthToSpace, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    (x,), (n, c, h, w), b = operands, types[0].shape, op.block
+    if op.columns_first:
+        return (F.pixel_shuffle(x, b),)
+    parts = torch.permute(torch.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
+    return (torch.reshape(parts, (n, c // (b * b), h * b, w * b)),)
+
+
+@computes("space_to_depth")
+def _space_to_depth(
+    op: SpaceToDepth, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    (x,), (n, c, h, w), b = operands, types[0].shape, op.block
+    if op.columns_first:
+        return (F.pixel_unshuffle(x, b),)
+    parts = torch.permute(torch.reshape(x, (n, c, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4))
+    return (torch.reshape(parts, (n, c * b * b, h // b, w // b)),)

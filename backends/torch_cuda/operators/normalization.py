@@ -1,0 +1,89 @@
+"""Normalisations, and what weighs the elements of an axis against each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (its usual name)
+
+from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.ops.local_response_norm import LocalResponseNorm
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
+from iossim.ir.ops.softmax import Hardmax, LogSoftmax, Softmax, SoftmaxLike
+from iossim.ir.types import TensorType
+
+
+@computes("batch_norm", refuses=floating_only)
+def _batch_norm(op: BatchNorm, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    x, scale, bias, mean, variance = operands
+    return (F.batch_norm(x, mean, variance, scale, bias, training=False, eps=op.epsilon),)
+
+
+@computes("layer_norm", "rms_norm", refuses=floating_only)
+def _layer_norm(
+    op: LayerNorm | RmsNorm, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    shape = types[0].shape
+    normalised = shape[normal_axis(op.axis, len(shape)) :]
+    norm: Callable[..., Operand] = F.layer_norm if isinstance(op, LayerNorm) else F.rms_norm
+    parameters = operands[1:]
+    if all(value.shape == normalised for value in types[1:]):
+        return (norm(operands[0], normalised, *parameters, eps=op.epsilon),)
+    # torch takes parameters of the whole shape that is normalised, ONNX all that broadcast.
+    y = torch.mul(norm(operands[0], normalised, eps=op.epsilon), parameters[0])
+    return (torch.add(y, parameters[1]) if len(parameters) > 1 else y,)
+
+
+@computes("instance_norm", "group_norm", refuses=floating_only)
+def _group_norm(
+    op: InstanceNorm | GroupNorm, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    x, scale, bias = operands
+    shape = types[0].shape
+    if isinstance(op, InstanceNorm) and math.prod(shape[2:]) > 1:
+        return (F.instance_norm(x, weight=scale, bias=bias, eps=op.epsilon),)
+    # Not the function of nn.functional, which takes a group of one element for a mistake.
+    groups = op.groups if isinstance(op, GroupNorm) else shape[1]
+    return (torch.group_norm(x, groups, scale, bias, op.epsilon),)
+
+
+@computes("local_response_norm", refuses=floating_only)
+def _local_response_norm(
+    op: LocalResponseNorm, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    """torch takes ``size // 2`` channels below, ONNX above: they differ where ``size`` is even."""
+    x, shape = operands[0], types[0].shape
+    if len(shape) == 2:
+        x = torch.unsqueeze(x, -1)
+    even = op.size % 2 == 0
+    y = F.local_response_norm(torch.flip(x, [1]) if even else x, op.size, op.alpha, op.beta, op.bias)
+    return (torch.reshape(torch.flip(y, [1]) if even else y, shape),)
+
+
+@computes("softmax", refuses=floating_only)
+def _softmax(op: Softmax, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (_along_axis(op, torch.softmax, operands[0], types[0]),)
+
+
+@computes("log_softmax", refuses=floating_only)
+def _log_softmax(op: LogSoftmax, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (_along_axis(op, torch.log_softmax, operands[0], types[0]),)
+
+
+@computes("hardmax", refuses=floating_only)
+def _hardmax(op: Hardmax, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    def choose(x: Operand, dim: int) -> Operand:
+        return torch.scatter(torch.zeros_like(x), dim, torch.argmax(x, dim, keepdim=True), 1.0)
+
+    return (_along_axis(op, choose, operands[0], types[0]),)
+
+
+def _along_axis(op: SoftmaxLike, function: Callable[..., Operand], x: Operand, given: TensorType) -> Operand:
+    axis = normal_axis(op.axis, len(given.shape))
+    if not op.flatten:
+        return function(x, dim=axis)
+    return torch.reshape(function(torch.flatten(x, axis), dim=axis), given.shape)

@@ -1,0 +1,85 @@
+"""Reductions over axes, and the largest and smallest elements of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import torch
+
+from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.backends.torch_cuda.tensors import DTYPES
+from iossim.ir.op import Op
+from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.ops.order import ArgExtreme, TopK
+from iossim.ir.ops.reduce import Reduce
+from iossim.ir.types import DType, TensorType
+
+
+def _product(x: Operand, axes: list[int], keepdim: bool) -> Operand:
+    """torch multiplies along one axis at a time: the last first, so that the others keep their places."""
+    return reduce(lambda y, axis: torch.prod(y, axis, keepdim=keepdim), sorted(axes, reverse=True), x)
+
+
+#: By the name that the op carries: of the tensor, its axes, and whether they stay as ones.
+_REDUCTIONS: dict[str, Callable[[Operand, list[int], bool], Operand]] = {
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "max": torch.amax,
+    "min": torch.amin,
+    "product": _product,
+    "l1": lambda x, axes, keepdim: torch.sum(torch.abs(x), axes, keepdim),
+    "l2": lambda x, axes, keepdim: torch.linalg.vector_norm(x, 2, axes, keepdim),
+    "log_sum": lambda x, axes, keepdim: torch.log(torch.sum(x, axes, keepdim)),
+    "log_sum_exp": torch.logsumexp,
+    "sum_square": lambda x, axes, keepdim: torch.sum(torch.mul(x, x), axes, keepdim),
+}
+
+
+def _reduce_refusal(op: Reduce, types: Sequence[TensorType]) -> str:
+    if op.function not in _REDUCTIONS:
+        return f"reduction {op.function!r} has no counterpart in torch"
+    exact = op.function in ("sum", "max", "min", "product", "l1", "sum_square") and types[0].dtype is not DType.BOOL
+    return "" if exact else floating_only(op, types)
+
+
+@computes("reduce", refuses=_reduce_refusal)
+def _reduce(op: Reduce, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    (x,), (given,) = operands, types
+    if not op.axes:
+        return (x,)
+    axes = [normal_axis(axis, len(given.shape)) for axis in op.axes]
+    y = _REDUCTIONS[op.function](x, axes, op.keepdims)
+    # torch sums whole numbers in 64 bits.
+    return (y if given.dtype.is_floating else y.to(DTYPES[given.dtype]),)
+
+
+@computes("global_average_pool", refuses=floating_only)
+def _global_average_pool(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (torch.mean(operands[0], dim=list(range(2, len(types[0].shape))), keepdim=True),)
+
+
+@computes("global_max_pool")
+def _global_max_pool(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    return (torch.amax(operands[0], dim=list(range(2, len(types[0].shape))), keepdim=True),)
+
+
+def _no_truth(op: Op, types: Sequence[TensorType]) -> str:
+    return f"{op.kind} is computed on numbers, not on {types[0].dtype}" if types[0].dtype is DType.BOOL else ""
+
+
+@computes("arg_extreme", refuses=_no_truth)
+def _arg_extreme(op: ArgExtreme, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    axis = normal_axis(op.axis, len(types[0].shape))
+    find = torch.argmin if op.smallest else torch.argmax
+    if not op.last:
+        return (find(operands[0], axis, op.keepdims),)
+    return (types[0].shape[axis] - 1 - find(torch.flip(operands[0], [axis]), axis, op.keepdims),)
+
+
+@computes("top_k", refuses=_no_truth)
+def _top_k(op: TopK, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    """By a stable sort: which of several equal elements ``torch.topk`` takes is not said, in ONNX it is the first."""
+    axis = normal_axis(op.axis, len(types[0].shape))
+    found = torch.sort(operands[0], dim=axis, descending=op.largest, stable=True)
+    return tuple(torch.narrow(found[part], axis, 0, op.count) for part in range(2))

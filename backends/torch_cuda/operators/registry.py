@@ -1,0 +1,61 @@
+"""Which function computes an op kind in torch, and what keeps it from that.
+
+A function takes an op, its operands and their types, and returns the outputs. It looks at types, never at tensors, so that
+it computes with tensors and also traces symbolic operands of ``torch.fx`` (:mod:`iossim.backends.torch_cuda.module`). It makes
+no tensor of numbers of its own: such a tensor would be copied to the device in each run, which no CUDA graph can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from iossim.backends.torch_cuda.tensors import DTYPES
+from iossim.execution.backend import BackendError
+from iossim.ir.op import Op
+from iossim.ir.types import TensorType
+
+#: A tensor, or what stands for one while a module is traced.
+Operand = Any
+#: Computes an op from its operands and their types.
+Operator = Callable[[Any, Sequence[Operand], Sequence[TensorType]], tuple[Operand, ...]]
+#: Why an op on operands of these types is not computed, in a few words; empty where it is.
+Refusal = Callable[[Any, Sequence[TensorType]], str]
+
+_OPERATORS: dict[str, tuple[Operator, Refusal | None]] = {}
+
+
+def computes(*kinds: str, refuses: Refusal | None = None) -> Callable[[Operator], Operator]:
+    """Registers the function that computes ops of these kinds, but for those that ``refuses`` has a reason against."""
+
+    def register(function: Operator) -> Operator:
+        for kind in kinds:
+            _OPERATORS[kind] = (function, refuses)
+        return function
+
+    return register
+
+
+def floating_only(op: Op, types: Sequence[TensorType]) -> str:
+    """What torch's own function computes on floating-point numbers alone."""
+    if not types[0].dtype.is_floating:
+        return f"{op.kind} is computed on floating-point numbers only, not on {types[0].dtype}"
+    return ""
+
+
+def covers(op: Op, types: Sequence[TensorType]) -> str:
+    """Why torch cannot compute the op on operands of these types, in a few words; empty where it can."""
+    if op.kind not in _OPERATORS:
+        return f"op kind {op.kind!r} has no function in torch"
+    for value in (*types, *op.infer(types)):
+        if value.dtype not in DTYPES:
+            return f"{op.kind} is not computed on {value.dtype} in torch"
+    refuses = _OPERATORS[op.kind][1]
+    return refuses(op, types) if refuses else ""
+
+
+def apply(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    """The op's outputs; raises BackendError for an op that torch does not cover."""
+    if reason := covers(op, types):
+        raise BackendError(f"{reason}; use backend numpy_reference")
+    return _OPERATORS[op.kind][0](op, operands, types)

@@ -1,0 +1,187 @@
+"""What slides a window over images, and what resamples them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (its usual name)
+
+from iossim.backends.torch_cuda.operators.movement import padded
+from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.ir.op import Op
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.ops.resize import Resize
+from iossim.ir.types import TensorType
+
+
+def _refusal(op: Op, types: Sequence[TensorType]) -> str:
+    spatial = len(types[0].shape) - 2
+    if not 1 <= spatial <= 3:
+        return f"{op.kind} is computed over one to three spatial dimensions, not {spatial}"
+    return floating_only(op, types)
+
+
+@computes("conv", refuses=_refusal)
+def _conv(op: Conv, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    rank = len(op.strides)
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
+    bias = operands[2] if len(operands) > 2 else None
+    x, padding = operands[0], op.pads[:rank]
+    if op.pads[rank:] != padding:
+        x, padding = padded(x, op.pads[:rank], op.pads[rank:], 0.0), (0,) * rank
+    return (convolve(x, operands[1], bias, op.strides, padding, op.dilations, op.groups),)
+
+
+@computes("conv_transpose", refuses=_refusal)
+def _conv_transpose(
+    op: ConvTranspose, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    """torch cuts as much off before as behind, and adds less at the end than a stride (or dilation)."""
+    rank = len(op.strides)
+    convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
+    x, weight, *bias = operands
+    before, behind = op.pads[:rank], op.pads[rank:]
+    least = [max(stride, dilation) for stride, dilation in zip(op.strides, op.dilations, strict=True)]
+    if before == behind and all(extra < bound for extra, bound in zip(op.output_padding, least, strict=True)):
+        whole = bias[0] if bias else None
+        return (convolve(x, weight, whole, op.strides, before, op.output_padding, op.groups, op.dilations),)
+    y = convolve(x, weight, None, op.strides, 0, 0, op.groups, op.dilations)
+    added = [extra - cut for extra, cut in zip(op.output_padding, behind, strict=True)]
+    y = padded(y, [-cut for cut in before], added, 0.0)
+    return (torch.add(y, torch.reshape(bias[0], (-1, *[1] * rank))) if bias else y,)
+
+
+@computes("max_pool", refuses=_refusal)
+def _max_pool(op: MaxPool, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    rank = len(op.kernel)
+    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
+    if _has_torch_padding(op):
+        return (pool(operands[0], op.kernel, op.strides, op.pads[:rank], op.dilations, op.ceil_mode),)
+    x = padded(operands[0], op.pads[:rank], _reach_behind(op, types[0]), -math.inf)
+    return (pool(x, op.kernel, op.strides, 0, op.dilations),)
+
+
+@computes("average_pool", refuses=_refusal)
+def _average_pool(op: AveragePool, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    (x,), rank = operands, len(op.kernel)
+    pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
+    if _has_torch_padding(op) and set(op.dilations) == {1}:
+        return (pool(x, op.kernel, op.strides, op.pads[:rank], op.ceil_mode, op.count_include_pad),)
+    # The sum of each window over how many of its elements count, both as convolutions with ones.
+    counted = torch.ones_like(x)
+    before, behind = op.pads[:rank], _reach_behind(op, types[0])
+    if op.count_include_pad:
+        counted = padded(counted, before, op.pads[rank:], 1.0)
+        rest = tuple(far - near for far, near in zip(behind, op.pads[rank:], strict=True))
+        counted = padded(counted, (0,) * rank, rest, 0.0)
+    else:
+        counted = padded(counted, before, behind, 0.0)
+    channels = types[0].shape[1]
+    ones = x.new_ones((channels, 1, *op.kernel))
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
+    total, count = (
+        convolve(part, ones, None, op.strides, 0, op.dilations, channels)
+        for part in (padded(x, before, behind, 0.0), counted)
+    )
+    return (torch.div(total, torch.clamp(count, min=1.0)),)
+
+
+def _has_torch_padding(op: MaxPool | AveragePool) -> bool:
+    """Whether torch pads so: as much before as behind, and at most half of the kernel."""
+    rank = len(op.kernel)
+    same = op.pads[:rank] == op.pads[rank:]
+    return same and all(2 * pad <= kernel for pad, kernel in zip(op.pads, op.kernel, strict=False))
+
+
+def _reach_behind(op: MaxPool | AveragePool, x: TensorType) -> tuple[int, ...]:
+    """How far the last window reaches beyond the input, axis by axis; negative where it ends before it.
+
+    Elements that no window reaches are cut off, so that the windows that fit are those of the op.
+    """
+    rank = len(op.kernel)
+    (made,) = op.infer([x])
+    return tuple(
+        (made.shape[2 + axis] - 1) * op.strides[axis]
+        + op.dilations[axis] * (op.kernel[axis] - 1)
+        + 1
+        - op.pads[axis]
+        - x.shape[2 + axis]
+        for axis in range(rank)
+    )
+
+
+#: Modes as torch calls them, by ONNX's and how many spatial dimensions there are.
+_INTERPOLATIONS = {
+    ("nearest", 1): "nearest",
+    ("nearest", 2): "nearest",
+    ("nearest", 3): "nearest",
+    ("linear", 1): "linear",
+    ("linear", 2): "bilinear",
+    ("linear", 3): "trilinear",
+    ("cubic", 2): "bicubic",
+}
+
+
+def _resize_refusal(op: Resize, types: Sequence[TensorType]) -> str:
+    """torch resamples images only, and knows few of ONNX's ways."""
+    (given,), (made,) = types, op.infer(types)
+    if reason := _refusal(op, types):
+        return reason
+    if made.shape[:2] != given.shape[:2]:
+        return "resize of torch leaves batch and channels as they are"
+    if (op.mode, len(given.shape) - 2) not in _INTERPOLATIONS:
+        return f"resize of torch is not {op.mode} over {len(given.shape) - 2} spatial dimensions"
+    if op.antialias or (op.mode == "cubic" and (op.exclude_outside or op.cubic != -0.75)):
+        return "resize of torch knows one cubic kernel, no anti-aliasing as ONNX means it, and no excluded borders"
+    if op.mode == "nearest":
+        return (
+            "" if _nearest(op, given, made) else f"resize of torch is not {op.coordinates} rounded by {op.rounding}"
+        )
+    if op.coordinates == "pytorch_half_pixel" and 1 in made.shape[2:]:
+        return "resize to one pixel by pytorch_half_pixel is not what torch does"
+    exact = op.sizes or all(float(size * scale).is_integer() for size, scale in _axes(op, given))
+    if op.coordinates == "align_corners" and not exact:
+        return "resize of torch aligns corners of whole pixels only"
+    if op.coordinates not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
+        return f"resize of torch is not {op.coordinates} for mode {op.mode}"
+    return ""
+
+
+def _nearest(op: Resize, given: TensorType, made: TensorType) -> str:
+    """The mode of torch that takes the same neighbours; empty where none does."""
+    if op.coordinates == "asymmetric" and op.rounding == "floor":
+        return "nearest"
+    if op.coordinates not in ("half_pixel", "pytorch_half_pixel"):
+        return ""
+    if op.coordinates == "pytorch_half_pixel" and 1 in made.shape[2:]:
+        return ""
+    # The place (i + 0.5) / scale - 0.5 rounds to one neighbour whichever way halves go, unless it is half.
+    halves = any(
+        float((index + 0.5) / scale).is_integer()
+        for (_, scale), size in zip(_axes(op, given), made.shape[2:], strict=True)
+        for index in range(size)
+    )
+    ways = ("round_prefer_ceil",) if halves else ("round_prefer_ceil", "round_prefer_floor")
+    return "nearest-exact" if op.rounding in ways else ""
+
+
+def _axes(op: Resize, given: TensorType) -> list[tuple[int, float]]:
+    """Size and scale of each spatial axis."""
+    scales = op.scales or [after / before for after, before in zip(op.sizes, given.shape, strict=True)]
+    return list(zip(given.shape[2:], scales[2:], strict=True))
+
+
+@computes("resize", refuses=_resize_refusal)
+def _resize(op: Resize, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    (given,), (made,) = types, op.infer(types)
+    spatial = len(given.shape) - 2
+    mode = _nearest(op, given, made) if op.mode == "nearest" else _INTERPOLATIONS[op.mode, spatial]
+    aligned = None if op.mode == "nearest" else op.coordinates == "align_corners"
+    if op.sizes:
+        return (F.interpolate(operands[0], made.shape[2:], mode=mode, align_corners=aligned),)
+    scales = tuple(scale for _, scale in _axes(op, given))
+    return (F.interpolate(operands[0], scale_factor=scales, mode=mode, align_corners=aligned),)
