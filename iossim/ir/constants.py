@@ -22,6 +22,11 @@ class Constant(ABC):
     def load(self) -> Array:
         """The array, of ``type``'s shape and element type."""
 
+    @property
+    def origin(self) -> Constant:
+        """The constant that this one is another arrangement or rounding of: itself, if of none."""
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class ArrayConstant(Constant):

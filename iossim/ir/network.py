@@ -143,6 +143,7 @@ class Network:
     def statistics(self) -> dict[str, Any]:
         """Counts that describe the network: units, blocks, multiply-adds, parameters."""
         graph = self.graph
+        origins = [constant.origin for constant in graph.constants.values()]
         return {
             "ops": len(graph.nodes),
             "units": len(self.units),
@@ -150,7 +151,7 @@ class Network:
             "macs": sum(
                 node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) for node in graph.nodes
             ),
-            "parameters": sum(constant.type.elements for constant in graph.constants.values()),
+            "parameters": sum({id(each): each.type.elements for each in origins}.values()),
         }
 
 

@@ -23,6 +23,12 @@ class FoldedConstant(Constant):
     def load(self) -> Array:
         return self.op.evaluate([constant.load() for constant in self.inputs])[self.position]
 
+    @property
+    def origin(self) -> Constant:
+        """What was turned or reshaped, as a table of embeddings that is the last layer's weight too."""
+        first = self.inputs[0]
+        return first.origin if first.type.elements == self.type.elements and len(self.inputs) == 1 else self
+
 
 @dataclass(frozen=True)
 class ConstantFolding(GraphPass):

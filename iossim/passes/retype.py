@@ -28,6 +28,10 @@ class RetypedConstant(Constant):
             )
         return self.source.load().astype(self.type.dtype.numpy, copy=False)
 
+    @property
+    def origin(self) -> Constant:
+        return self.source.origin
+
 
 @dataclass(frozen=True)
 class Retype(GraphPass):

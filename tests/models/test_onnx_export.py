@@ -29,6 +29,7 @@ from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.split import Split
 from iossim.models.onnx_export import export_graph, export_merged, export_unit
+from iossim.models.onnx_file import OLDEST_OPSET
 from iossim.models.onnx_import import import_onnx
 from iossim.passes.pipeline import canonicalise
 
@@ -186,3 +187,14 @@ def test_a_graph_without_its_weights() -> None:
     bare = Graph.create(inputs, graph.outputs, graph.nodes, absent)
     with pytest.raises(GraphError, match="without its weights"):
         export_graph(bare)
+
+
+@pytest.mark.parametrize("opset", range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1))
+def test_every_operator_set_is_written_and_read(opset: int, tmp_path: Path) -> None:
+    network = random_network(1)
+    model = export_graph(network.graph, opset)
+    assert model.opset_import[0].version == opset
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    inputs = random_inputs(network)
+    assert_close(evaluate_graph(import_onnx(path), inputs), evaluate_graph(network.graph, inputs))
