@@ -169,7 +169,7 @@ def _bind(
             size = batch
         if size is None:
             called = f"dimension {axis}" if dimension == "?" else f"dimension {axis} ({dimension!r})"
-            names = sorted(dimension_names(dimension) - sizes.keys()) if dimension != "?" else []
+            names = [] if dimension == "?" else sorted(dimension_names(str(dimension)) - sizes.keys())
             ways = ["--batch"] * (axis == 0) + [" ".join(f"--dim {name}=8" for name in names)] * bool(names)
             ways.append(f"--shape {value.name}={value.spelled()}")
             raise ModelError(f"{path}: {called} of input {value.name!r} is open; bind it with {' or '.join(ways)}")

@@ -120,7 +120,7 @@ class _Reading:
 
     @property
     def output(self) -> str:
-        return self.node.output[0]
+        return str(self.node.output[0])
 
     def constant(self, value: Array) -> tuple[dict[str, Parts], list[NodeProto]]:
         tensor = numpy_helper.from_array(value)
@@ -205,6 +205,8 @@ def _split(reading: _Reading) -> _Made:
     if sum(sizes) != length or min(sizes, default=0) < 0:
         raise reading.invalid(f"its sizes {sizes} do not add up to dimension {axis} of {x}")
     parts = tuple(f"{reading.output}[{index}]" for index in range(len(sizes)))
+    if not parts:
+        return {reading.output: ()}, []
     squeezes = not reading.given(1) and not int(reading.attributes.get("keepdims", 1))
     split_parts = [f"{part}.kept" for part in parts] if squeezes else list(parts)
     nodes = list(_with_list("Split", reading, reading.given(0), split_parts, ("split", sizes), axis=axis))
@@ -271,9 +273,10 @@ def _with_list(
     """An operator whose list of whole numbers is an attribute below operator set 13, and an input from there on."""
     name, values = numbers
     if reading.opset < 13:
-        yield helper.make_node(op_type, [source], outputs, **attributes, **{name: values})
+        attributes[name] = values
+        yield helper.make_node(op_type, [source], outputs, **attributes)
         return
-    given = f"{outputs[0]}.{name}" if outputs else f"{reading.output}.{name}"
+    given = f"{outputs[0]}.{name}"
     yield helper.make_node("Constant", [], [given], value=numpy_helper.from_array(np.array(values, dtype=np.int64)))
     yield helper.make_node(op_type, [source, given], outputs, **attributes)
 

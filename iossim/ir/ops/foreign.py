@@ -59,7 +59,7 @@ class Foreign(Op):
         try:
             made = compute(node, self.version, inputs)
         except GraphError as error:
-            raise GraphError(f"{self.op_type} {error}") from None
+            raise GraphError(f"{self.op_type} {error}; it can be priced, not run") from None
         for array, expected in zip(made, self.outputs, strict=True):
             require(
                 array.shape == tuple(expected[1]),
