@@ -39,6 +39,10 @@ class ScheduleError(IossimError):
     """A schedule that is not valid, or that does not fit its graph."""
 
 
+class ScenarioError(IossimError):
+    """A scenario of a study that is not known, or whose file is not valid."""
+
+
 class OptionError(IossimError):
     """An option with a value that it cannot have."""
 

@@ -18,6 +18,7 @@ from iossim.ir.network import Block, ModelSource, Network
 from iossim.ir.types import DType, Precision
 from iossim.models.catalogue import BuildOptions, ZooModel, zoo_model, zoo_models
 from iossim.passes.blocks import check_max_block, cut_blocks, split_blocks
+from iossim.passes.single_block import single_block
 from iossim.passes.unit_fusion import MODEL, unit_policy, with_units
 from iossim.schedule.problem import MAX_UNITS
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The option of a source that says: inputs as the file declares them, since they have no common batch.
 _BATCH, _DECLARED = "batch", "declared"
+#: The option that says which block alone was taken.
+_BLOCK = "block"
 #: What the source of a network begins with that was made in memory from a PyTorch module; its class follows.
 _TORCH = "torch:"
 
@@ -45,6 +48,7 @@ def load(
     strict: bool = False,
     passes: Sequence[str] = (),
     onnx_file: str | Path | None = None,
+    block: str | int | None = None,
 ) -> Network:
     """The network of a zoo name, an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file), or a module.
 
@@ -56,7 +60,8 @@ def load(
     ``units`` names a unit policy (:mod:`iossim.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
     ``seed`` is that of the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and
     would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that
-    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.plugins`).
+    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.plugins`). ``block`` takes one block alone, by its
+    name or number (:func:`iossim.passes.single_block.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the arguments of
     its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch`` sets another leading
@@ -138,6 +143,9 @@ def load(
         ((batch,),) = leading
     if batch is None:
         options[_BATCH] = _DECLARED
+    if block is not None:
+        options[_BLOCK] = str(block)
+        network = single_block(network, block)
     source = ModelSource(str(model), batch or 1, tuple(options.items()))
     return replace(network, source=source)
 
@@ -170,7 +178,7 @@ def load_source(source: ModelSource) -> Network:
             shapes[of] = tuple(_integer(name, size) for size in options.pop(name).split("x"))
         elif dot and kind == "dimension":
             dimensions[of] = _integer(name, options.pop(name))
-    known = {"dtype", "graphs", "units", "max_block", "seed", "passes", _BATCH}
+    known = {"dtype", "graphs", "units", "max_block", "seed", "passes", _BATCH, _BLOCK}
     for name in options:
         if name not in known:
             raise ModelError(f"model {source.model!r}: unknown option {name!r}; {did_you_mean(name, known)}")
@@ -185,6 +193,7 @@ def load_source(source: ModelSource) -> Network:
         max_block=_integer("max_block", options.get("max_block", str(MAX_UNITS))),
         seed=_integer("seed", options.get("seed", "0")),
         passes=[name for name in options.get("passes", "").split(",") if name],
+        block=options.get(_BLOCK),
     )
 
 

@@ -7,7 +7,7 @@ here loads a model or a device: :mod:`iossim.study.points` does.
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -85,6 +85,21 @@ class Search(Value):
         return _with_label(self, " ".join(parts) or "exact")
 
 
+class PointValues(Value):
+    """One explicit point: a value for some of the axes. An axis that is left out takes its list's only value.
+
+    A model, device or search may be told by its label, where the scenario lists it.
+    """
+
+    model: Model | None = None
+    device: Device | None = None
+    batch: int | None = Field(default=None, ge=1)
+    dtype: str | None = None
+    engine: str | None = None
+    cost_model: str | None = None
+    search: Search | str | None = None
+
+
 class Published(Value):
     """What a publication says, beside which the report puts what was found here."""
 
@@ -104,17 +119,17 @@ class Scenario(Value):
     description: str = ""
     models: list[Model] = Field(default_factory=list)
     devices: list[Device] = Field(default_factory=list)
-    batch_sizes: list[int] = Field(default_factory=lambda: [1])
-    dtypes: list[str] = Field(default_factory=lambda: ["fp32"])
-    engines: list[str] = Field(default_factory=lambda: ["paper"])
-    cost_models: list[str] = Field(default_factory=lambda: ["simulator"])
-    searches: list[Search] = Field(default_factory=lambda: [Search()])
+    batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default_factory=lambda: [1], min_length=1)
+    dtypes: list[str] = Field(default_factory=lambda: ["fp32"], min_length=1)
+    engines: list[str] = Field(default_factory=lambda: ["paper"], min_length=1)
+    cost_models: list[str] = Field(default_factory=lambda: ["simulator"], min_length=1)
+    searches: list[Search] = Field(default_factory=lambda: [Search()], min_length=1)
     #: All combinations of the axes; the first of each, the second of each ... (an axis of one value stands for all); or ``points`` alone.
     combine: Literal["grid", "zip", "points"] = "grid"
-    #: Explicit points: values by axis (``batch: 8``); an axis left out takes its list's only value.
-    points: list[dict[Axis, Any]] = Field(default_factory=list)
+    #: Explicit points; where there are some, ``combine`` is ``points``.
+    points: list[PointValues] = Field(default_factory=list)
     #: What makes the schedules of each point, side by side.
-    schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()))
+    schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()), min_length=1)
     #: Price the schedules of each point at all others that differ in this axis alone: the specialisation matrix.
     cross_evaluate: list[Literal["device", "batch"]] = Field(default_factory=list)
     #: What the event-driven simulator or the planner must tell besides: it takes longer.
@@ -127,6 +142,13 @@ class Scenario(Value):
     plots: list[str] | None = None
     #: The seed of random weights, graphs and cost models.
     seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_points(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("points") and "combine" not in given:
+            return {**given, "combine": "points"}
+        return given
 
 
 def _with_label(value: V, label: str) -> V:

@@ -1,0 +1,125 @@
+"""Reads YAML that people write, and remembers where each value stands, so that what is wrong with one names its line.
+
+What a file of theirs cannot do: nest deeply, repeat itself by aliases until memory is full, give a key twice, or make
+anything but plain values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+#: A value's place: keys of mappings and numbers of items, from the whole document inwards.
+Location = tuple[str | int, ...]
+
+_MAX_DEPTH = 20
+_MAX_CHARACTERS = 1 << 20
+
+
+class LocatedYamlError(Exception):
+    """What is wrong with a file: its line (from 1), the field or ``()``, the reason with the remedy."""
+
+    def __init__(self, line: int, location: Location, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+        self.location = location
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class LocatedYaml:
+    """The values of a document, and the line of each by its place: of a key's value the line of the key."""
+
+    values: Any
+    lines: Mapping[Location, int]
+
+    def nearest(self, location: Location) -> Location:
+        """The innermost value there is on the way to ``location``."""
+        while location not in self.lines:
+            location = location[:-1]
+        return location
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values, in pure Python: LibYAML overflows the stack. ``1e3`` is a number, as people and YAML 1.2 have it."""
+
+
+_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def read_located(text: str) -> LocatedYaml:
+    """The values of a YAML document with their lines; raises LocatedYamlError. An empty document is None."""
+    if len(text) > _MAX_CHARACTERS:
+        raise LocatedYamlError(1, (), f"has {len(text):,} characters; at most {_MAX_CHARACTERS:,} are read")
+    lines: dict[Location, int] = {(): 1}
+    try:
+        _refuse_depth_and_aliases(text)
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            values = None if node is None else _value(loader, node, (), lines)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        told = ", ".join(filter(None, (error.context, error.problem)))
+        raise LocatedYamlError(mark.line + 1 if mark else 1, (), f"is not YAML: {told}; correct the line") from None
+    except yaml.YAMLError as error:  # a character that YAML does not have
+        position = getattr(error, "position", 0)
+        line = text.count("\n", 0, position) + 1 if isinstance(position, int) else 1
+        reason = str(error).splitlines()[0]
+        raise LocatedYamlError(line, (), f"is not YAML: {reason}; correct the line") from None
+    return LocatedYaml(values, lines)
+
+
+def _refuse_depth_and_aliases(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
+            raise LocatedYamlError(
+                line, (), f"anchors and aliases ({sign}{event.anchor}) are not read; write the value out"
+            )
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _MAX_DEPTH:
+            raise LocatedYamlError(line, (), f"lists and mappings are nested more than {_MAX_DEPTH} deep; close one")
+
+
+def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: dict[Location, int]) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        items = []
+        for index, item in enumerate(node.value):
+            lines[(*location, index)] = item.start_mark.line + 1
+            items.append(_value(loader, item, (*location, index), lines))
+        return items
+    if isinstance(node, yaml.MappingNode):
+        mapping: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise LocatedYamlError(line, location, "a key is a list or a mapping; write a name")
+            # As it is written: a key ``on`` or ``8`` is a name here, never a truth or a number.
+            key = key_node.value
+            if key in mapping:
+                raise LocatedYamlError(
+                    line, (*location, key), f"is given twice, first in line {lines[(*location, key)]}; leave one out"
+                )
+            lines[(*location, key)] = line
+            mapping[key] = _value(loader, value_node, (*location, key), lines)
+        return mapping
+    try:
+        return loader.construct_object(node)  # type: ignore[no-untyped-call]
+    except (ValueError, OverflowError):  # a date with 13 months, an integer of a million digits
+        raise LocatedYamlError(
+            node.start_mark.line + 1, location, f"{node.value[:40]!r} cannot be read; put text into quotes"
+        ) from None

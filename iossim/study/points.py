@@ -1,0 +1,227 @@
+"""The points of a study: which network runs on which device, with what everything else; and the values that they stand for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from iossim._version import __version__
+from iossim.devices.load import device as load_device
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import ModelError, ScenarioError
+from iossim.ir.network import Network
+from iossim.models.load import load
+from iossim.study.altered_device import altered
+from iossim.study.scenario import AXES, Axis, Device, Model, PointValues, Scenario, Search
+
+#: A study of more points is a mistake.
+MAX_POINTS = 100_000
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of the axes' values."""
+
+    #: Counted from 0 in the scenario's order.
+    index: int
+    model: Model
+    device: Device
+    batch: int
+    dtype: str
+    engine: str
+    cost_model: str
+    search: Search
+    #: Of random weights, graphs and cost models.
+    seed: int = 0
+    #: A hash of all that the point's results depend on, the same in every process: what was found under it holds for it.
+    key: str = ""
+
+    @property
+    def labels(self) -> dict[str, str | int]:
+        """What reports call the value of each axis."""
+        return {
+            "model": self.model.label,
+            "device": self.device.label,
+            "batch": self.batch,
+            "dtype": self.dtype,
+            "engine": self.engine,
+            "cost_model": self.cost_model,
+            "search": self.search.label,
+        }
+
+
+def points_of(scenario: Scenario) -> tuple[Point, ...]:
+    """The points in their order: of a grid the last axis of :data:`~iossim.study.scenario.AXES` varies fastest.
+
+    Reads the profiles of the devices and the files of the models, for the keys; loads no network. Raises ScenarioError where
+    the axes make no points, and DeviceError or ModelError where a device or file cannot be read.
+    """
+    points = [Point(index, *values, seed=scenario.seed) for index, values in enumerate(_combinations(scenario))]
+    prints = _Fingerprints()
+    common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
+    return tuple(replace(point, key=_key([*common, *prints.of(point)])) for point in points)
+
+
+def device_of(device: Device) -> DeviceProfile:
+    """The profile of a scenario's device, changed as it says; raises DeviceError."""
+    return altered(load_device(device.device), device.set)
+
+
+def network_of(point: Point) -> Network:
+    """The network of a point, loaded; of a single block where its model is one. Raises what ``iossim.load`` raises."""
+    model = point.model
+    return load(
+        model.model,
+        batch=point.batch,
+        dtype=point.dtype,
+        shapes=model.shapes,
+        dimensions=model.dims,
+        units=model.units,
+        max_block=model.max_block,
+        seed=point.seed,
+        block=model.block,
+    )
+
+
+def axis_values(scenario: Scenario) -> dict[Axis, list[Any]]:
+    """The values that a scenario lists for each axis."""
+    return {
+        "model": list(scenario.models),
+        "device": list(scenario.devices),
+        "batch": list(scenario.batch_sizes),
+        "dtype": list(scenario.dtypes),
+        "engine": list(scenario.engines),
+        "cost_model": list(scenario.cost_models),
+        "search": list(scenario.searches),
+    }
+
+
+#: The field of a scenario that lists the values of each axis.
+FIELD_OF_AXIS: dict[Axis, str] = {
+    "model": "models",
+    "device": "devices",
+    "batch": "batch_sizes",
+    "dtype": "dtypes",
+    "engine": "engines",
+    "cost_model": "cost_models",
+    "search": "searches",
+}
+
+
+def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
+    """The values of each point, in the order of the axes."""
+    lists = axis_values(scenario)
+    if scenario.combine == "points":
+        if not scenario.points:
+            raise ScenarioError("field points: is empty; list points, or leave 'combine' out")
+        return [_explicit(scenario, lists, values, index) for index, values in enumerate(scenario.points)]
+    for axis, values in lists.items():
+        if not values:
+            raise ScenarioError(f"field {FIELD_OF_AXIS[axis]}: is empty; give at least one")
+    if scenario.combine == "grid":
+        count = prod(map(len, lists.values()))
+        if count > MAX_POINTS:
+            raise ScenarioError(f"the axes make {count:,} points, more than {MAX_POINTS:,}; shorten the lists")
+        return product(*lists.values())
+    long = {axis: len(values) for axis, values in lists.items() if len(values) > 1}
+    if len(set(long.values())) > 1:
+        told = ", ".join(f"{FIELD_OF_AXIS[axis]} {count}" for axis, count in long.items())
+        raise ScenarioError(
+            f"combine: zip takes the axes' values side by side, and they are not equally many: {told}; make them so, or "
+            "give one value"
+        )
+    count = max(long.values(), default=1)
+    return list(zip(*(values if len(values) > 1 else values * count for values in lists.values()), strict=True))
+
+
+def _explicit(scenario: Scenario, lists: Mapping[Axis, list[Any]], values: PointValues, index: int) -> list[Any]:
+    """The values of an explicit point."""
+    chosen: list[Any] = []
+    for axis in AXES:
+        given = getattr(values, axis)
+        if given is None:
+            if len(lists[axis]) != 1:
+                raise ScenarioError(
+                    f"field points[{index}]: has no {axis!r}, and {FIELD_OF_AXIS[axis]} lists {len(lists[axis])}; "
+                    f"write '{axis}: ...'"
+                )
+            chosen.append(lists[axis][0])
+        else:
+            chosen.append(_listed(lists[axis], axis, given, index))
+    return chosen
+
+
+def _listed(listed: Sequence[Any], axis: Axis, given: Any, index: int) -> Any:
+    """A value, or the listed one that it tells by its label."""
+    if axis not in ("model", "device", "search"):
+        return given
+    name = given if isinstance(given, str) else given.label
+    for value in listed:
+        if value.label == name and (isinstance(given, str) or given == type(given)(**{axis: name})):
+            return value
+    if isinstance(given, str):
+        known = ", ".join(value.label for value in listed)
+        raise ScenarioError(f"field points[{index}].{axis}: no search is called {given!r}; known: {known}")
+    return given
+
+
+class _Fingerprints:
+    """What the results of points depend on, of each model, device and file read once."""
+
+    def __init__(self) -> None:
+        self._model = cache(_model_print)
+        self._device = cache(_device_print)
+        self._cost_model = cache(_cost_model_print)
+
+    def of(self, point: Point) -> list[Any]:
+        """JSON values of all but what the whole study has in common."""
+        model, search = point.model, point.search
+        return [
+            self._model(model.model),
+            model.model_dump(mode="json", exclude={"label", "model"}),
+            self._device(point.device.device, tuple(point.device.set.items())),
+            point.batch,
+            point.dtype,
+            point.engine,
+            self._cost_model(point.cost_model),
+            search.model_dump(mode="json", exclude={"label"}),
+        ]
+
+
+def _model_print(model: str) -> str:
+    """A zoo name as it is (the version of iossim says what it means), a file by its contents.
+
+    Weights that stand beside an ONNX file do not count: no schedule depends on them.
+    """
+    return _file_print(model) if Path(model).suffix.lower() in (".onnx", ".json") else model
+
+
+def _device_print(device: str, changes: tuple[tuple[str, float], ...]) -> list[str]:
+    profile = device_of(Device(device=device, set=dict(changes)))
+    return [profile.name, hashlib.sha256(profile.model_dump_json().encode()).hexdigest()]
+
+
+def _cost_model_print(spec: str) -> list[str]:
+    name, _, argument = spec.partition(":")
+    path = argument.rpartition("#")[0] or argument if name == "replay" else argument
+    is_file = name in ("table", "replay") and Path(path).is_file()
+    return [spec, _file_print(path) if is_file else ""]
+
+
+def _file_print(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}; give a file that is there") from None
+
+
+def _key(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]

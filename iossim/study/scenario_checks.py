@@ -1,0 +1,135 @@
+"""What a scenario's fields cannot say alone: that names are known, files there, and that the axes make points."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from iossim.cost.create import cost_model_names
+from iossim.errors import IossimError, did_you_mean
+from iossim.execution.engine import Engine
+from iossim.ir.types import Precision
+from iossim.located_yaml import Location
+from iossim.models.catalogue import zoo_models
+from iossim.passes.unit_fusion import unit_policy
+from iossim.scheduling.scheduler import scheduler_names
+from iossim.study.points import FIELD_OF_AXIS, device_of, points_of
+from iossim.study.scenario import Device, Model, Scenario, Search
+from iossim.study.scenario_faults import Fault
+
+#: The cost models whose argument is a file.
+FILE_COST_MODELS = ("table", "replay")
+
+
+def faults_of(scenario: Scenario) -> Iterator[Fault]:
+    """All that is wrong with the values of a scenario, each of the right type; loads no model."""
+    found = False
+    for fault in _faults_of_values(scenario):
+        found = True
+        yield fault
+    if not found:
+        yield from _faults_of_points(scenario)
+
+
+def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
+    for axis, check in (("model", _model), ("device", _device), ("dtype", _dtype), ("engine", _engine),
+                        ("cost_model", _cost_model), ("search", _search), ("batch", _anything)):  # fmt: skip
+        listed: Sequence[Any] = getattr(scenario, FIELD_OF_AXIS[axis])
+        for index, value in enumerate(listed):
+            yield from check(value, (FIELD_OF_AXIS[axis], index))
+        yield from _twice([getattr(value, "label", value) for value in listed], FIELD_OF_AXIS[axis])
+        labels = [getattr(value, "label", value) for value in listed]
+        for index, point in enumerate(scenario.points):
+            value = getattr(point, axis)
+            if value is not None and getattr(value, "label", value) not in labels:
+                yield from check(value, ("points", index, axis))
+    names = scheduler_names()
+    for index, name in enumerate(scenario.schedulers):
+        if name not in names:
+            yield Fault(("schedulers", index), f"unknown scheduler {name!r}; {did_you_mean(name, names)}")
+    for field in ("schedulers", "cross_evaluate", "measures"):
+        yield from _twice(getattr(scenario, field), field)
+
+
+def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
+    """Whether the axes make points: looked at once all values are right."""
+    if scenario.combine != "points":
+        if scenario.points:
+            yield Fault(("combine",), f"is {scenario.combine!r}, and points are listed; leave one of them out")
+            return
+        for axis in ("model", "device"):
+            if not getattr(scenario, FIELD_OF_AXIS[axis]):
+                field = FIELD_OF_AXIS[axis]
+                yield Fault((field,), f"no {axis} is given; write '{field}: [...]'", is_missing=True)
+                return
+    try:
+        points_of(scenario)
+    except IossimError as error:
+        field = "points" if scenario.combine == "points" else "combine"
+        yield Fault((field,), str(error))
+
+
+def _model(model: Model, place: Location) -> Iterator[Fault]:
+    at = (*place, "model")
+    if Path(model.model).suffix.lower() in (".onnx", ".json") or len(Path(model.model).parts) > 1:
+        if not os.path.isfile(model.model):
+            reason = "is a folder" if os.path.isdir(model.model) else "does not exist"
+            yield Fault(at, f"model file {model.model!r} {reason}; give an ONNX file, or a model of the zoo by name")
+    else:
+        names = [zoo.name for zoo in zoo_models()]
+        if model.model not in names:
+            yield Fault(at, f"unknown model {model.model!r}; {did_you_mean(model.model, names)}; or an .onnx file")
+    yield from _asked(lambda: unit_policy(model.units), (*place, "units"))
+
+
+def _device(device: Device, place: Location) -> Iterator[Fault]:
+    faults = list(_asked(lambda: device_of(Device(device=device.device)), (*place, "device")))
+    yield from faults
+    if not faults and device.set:
+        yield from _asked(lambda: device_of(device), (*place, "set"))
+
+
+def _dtype(dtype: str, place: Location) -> Iterator[Fault]:
+    yield from _asked(lambda: Precision.named(dtype), place)
+
+
+def _engine(engine: str, place: Location) -> Iterator[Fault]:
+    yield from _asked(lambda: Engine.named(engine), place)
+
+
+def _cost_model(spec: str, place: Location) -> Iterator[Fault]:
+    name, _, argument = spec.partition(":")
+    if name not in cost_model_names():
+        yield Fault(place, f"unknown cost model {name!r}; {did_you_mean(name, cost_model_names())}")
+    elif name in FILE_COST_MODELS and argument:
+        path = argument.rpartition("#")[0] or argument if name == "replay" else argument
+        if not os.path.isfile(path):
+            yield Fault(place, f"file {path!r} does not exist; give the file of a {name}")
+
+
+def _search(search: Search, place: Location) -> Iterator[Fault]:
+    return iter(())
+
+
+def _anything(value: Any, place: Location) -> Iterator[Fault]:
+    return iter(())
+
+
+def _asked(ask: Any, place: Location) -> Iterator[Fault]:
+    """What an error of ours says, as a fault of the value at ``place``."""
+    try:
+        ask()
+    except IossimError as error:
+        yield Fault(place, str(error))
+
+
+def _twice(values: Sequence[Any], field: str) -> Iterator[Fault]:
+    """Values that stand in a list twice: their results could not be told apart."""
+    for index, value in enumerate(values):
+        first = values.index(value)
+        if first < index:
+            takes_label = field in ("models", "devices", "searches")
+            remedy = "give one of them another 'label'" if takes_label else "leave one out"
+            yield Fault((field, index), f"{value!r} is there twice, first as {field}[{first}]; {remedy}")

@@ -1,0 +1,157 @@
+"""Reads and writes the YAML file of a study: every mistake is one line with the file, the line, the field and the remedy.
+
+A file's paths (of models, devices and tables of prices) are relative to the file; what is read holds whole paths.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from iossim.errors import ScenarioError, did_you_mean
+from iossim.located_yaml import LocatedYaml, Location, LocatedYamlError, read_located
+from iossim.study.scenario import Scenario
+from iossim.study.scenario_checks import FILE_COST_MODELS, faults_of
+from iossim.study.scenario_faults import Fault, fault_of_field
+from iossim.user_files import read_text, write_atomically
+
+_FOLDER = "iossim.scenarios"
+_REMEDY = "give a scenario's YAML file, or the name of one that ships (see 'iossim study list')"
+#: What an editor needs to know the file's fields; the schema's path or address follows.
+MODELINE = "# yaml-language-server: $schema="
+
+
+def scenario_names() -> list[str]:
+    """The scenarios that ship, sorted."""
+    return sorted(
+        entry.name.removesuffix(".yaml")
+        for entry in resources.files(_FOLDER).iterdir()
+        if entry.name.endswith(".yaml")
+    )
+
+
+def scenario_path(name_or_path: str | Path) -> Path:
+    """The file of a scenario that ships, by its name, or the path itself; raises ScenarioError for an unknown name."""
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml") or len(path.parts) != 1:
+        return path
+    if str(name_or_path) not in scenario_names():
+        raise ScenarioError(
+            f"unknown scenario {str(name_or_path)!r}; {did_you_mean(str(name_or_path), scenario_names())}; or give a .yaml "
+            "file"
+        )
+    return Path(str(resources.files(_FOLDER) / f"{name_or_path}.yaml"))
+
+
+def read_scenario(name_or_path: str | Path) -> Scenario:
+    """A scenario from its file, or of those that ship by name.
+
+    All is checked that can be without loading a model: fields and types; names of models, devices, dtypes, engines, cost
+    models, schedulers; that files are there; overrides of devices; conditions, questions and claims; that the axes
+    make points. Raises ScenarioError naming file, line and field.
+    """
+    path = scenario_path(name_or_path)
+    return parse_scenario(read_text(path, "scenario", _REMEDY, ScenarioError), path)
+
+
+def parse_scenario(text: str, path: Path) -> Scenario:
+    """A scenario from YAML text; ``path`` names it in errors, and its folder is what relative paths are relative to."""
+    try:
+        located = read_located(text)
+    except LocatedYamlError as fault:
+        raise _error(path, fault.line, fault.location, fault.reason) from None
+    if not isinstance(located.values, dict):
+        raise ScenarioError(f"scenario {path}, line 1: is not a mapping of fields; begin with 'name: ...'")
+    _with_whole_paths(located.values, path.parent)
+    try:
+        scenario = Scenario.model_validate(located.values)
+    except ValidationError as error:
+        found = [fault_of_field(problem, Scenario) for problem in error.errors()]
+        raise _first(path, located, found) from None
+    if faults := list(faults_of(scenario)):
+        raise _first(path, located, faults)
+    return scenario
+
+
+def write_scenario(scenario: Scenario, path: Path) -> None:
+    """Write a scenario with all defaults filled in, which :func:`read_scenario` reads back as the same value."""
+    write_atomically(path, scenario_yaml(scenario))
+
+
+def scenario_yaml(scenario: Scenario) -> str:
+    """The text of a scenario's file, all defaults filled in."""
+    import yaml
+
+    data = scenario.model_dump(mode="json", exclude_none=True)
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=118)
+
+
+def _first(path: Path, located: LocatedYaml, faults: Iterable[Fault]) -> ScenarioError:
+    """The fault that stands first in the file, and how many more there are."""
+    placed = sorted(
+        ((located.lines[located.nearest(fault.location)], index, fault) for index, fault in enumerate(faults)),
+        key=lambda entry: entry[:2],
+    )
+    line, _, fault = placed[0]
+    location = fault.location if fault.is_missing else located.nearest(fault.location)
+    more = f" (and {len(placed) - 1} more)" if len(placed) > 1 else ""
+    return _error(path, line, location, fault.reason + more)
+
+
+def _error(path: Path, line: int, location: Location, reason: str) -> ScenarioError:
+    field = f", field {field_name(location)}" if location else ""
+    return ScenarioError(" ".join(f"scenario {path}, line {line}{field}: {reason}".split()))
+
+
+def field_name(location: Location) -> str:
+    """``devices[0].set`` for ``("devices", 0, "set")``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".")
+
+
+def _with_whole_paths(values: dict[str, Any], folder: Path) -> None:
+    """Make the relative paths of a file's values whole, in place, wherever values have the form that they should."""
+
+    def put(holder: Any, key: Any, field: str, whole: Callable[[str, Path], str]) -> None:
+        if field and isinstance(holder[key], dict) and field in holder[key]:
+            holder, key = holder[key], field
+        if isinstance(holder[key], str):
+            holder[key] = whole(holder[key], folder)
+
+    axes = (
+        ("model", "model", _whole_model),
+        ("device", "device", _whole_device),
+        ("cost_model", "", _whole_cost_model),
+    )
+    points = values.get("points")
+    for axis, field, whole in axes:
+        given = values.get(f"{axis}s")
+        for index in range(len(given)) if isinstance(given, list) else ():
+            put(given, index, field, whole)
+        for point in points if isinstance(points, list) else ():
+            if isinstance(point, dict) and axis in point:
+                put(point, axis, field, whole)
+
+
+def _whole(path: str, folder: Path) -> str:
+    return os.path.abspath(folder / os.path.expanduser(path))
+
+
+def _whole_model(text: str, folder: Path) -> str:
+    is_path = Path(text).suffix.lower() in (".onnx", ".json") or len(Path(text).parts) > 1
+    return _whole(text, folder) if is_path else text
+
+
+def _whole_device(text: str, folder: Path) -> str:
+    is_path = Path(text).suffix in (".yaml", ".yml") or len(Path(text).parts) > 1
+    return _whole(text, folder) if is_path else text
+
+
+def _whole_cost_model(text: str, folder: Path) -> str:
+    name, _, argument = text.partition(":")
+    return f"{name}:{_whole(argument, folder)}" if name in FILE_COST_MODELS and argument else text

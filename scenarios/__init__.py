@@ -1,0 +1,1 @@
+"""Studies that ship, a YAML file each: ``iossim study list`` names them."""
