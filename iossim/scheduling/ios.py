@@ -8,7 +8,7 @@ notes say which. Such a block still is scheduled no worse than greedily, nor ios
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from time import perf_counter
@@ -26,6 +26,7 @@ from iossim.scheduling.block_search import START, BlockSolution, PlannedStage, s
 from iossim.scheduling.counting import FEW_STATES, more_transitions_than
 from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.lattice import Lattice, build_lattice
+from iossim.scheduling.memo import SearchMemo
 from iossim.scheduling.merges import ALL_SUBSETS, MergedStages, largest_class, no_merges, price_merges
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, scheduler
@@ -96,7 +97,7 @@ def _schedule(
         lower_bound_us=solution.lower_bound_us,
         notes=[*network.notes, *solution.notes],
         complete=solution.complete,
-        search_s=perf_counter() - started,
+        search_s=perf_counter() - started + solution.saved_s,
     )
 
 
@@ -105,7 +106,8 @@ class Solution:
     """The best stages of each block, what they cost together, and what any schedule costs at least.
 
     ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was interrupted:
-    then the stages may cost less than ``cost_us``, since what was improved last was not carried to the end.
+    then the stages may cost less than ``cost_us``, since what was improved last was not carried to the end. ``saved_s`` are
+    the seconds that the search would have taken besides, without what an earlier one had found (``SearchOptions.memo``).
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]
@@ -114,6 +116,7 @@ class Solution:
     priced_stages: int
     complete: bool
     notes: tuple[str, ...]
+    saved_s: float = 0.0
 
 
 def solve(
@@ -124,14 +127,18 @@ def solve(
     concurrent: bool,
     merge: bool,
     progress: Progress = ignore,
+    entry: int = START,
+    leaving_us: tuple[float, float] = (0.0, 0.0),
 ) -> Solution:
     """The cheapest schedule of blocks that run one after another.
 
-    ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? Raises ScheduleError if the cost
-    model can run no schedule at all.
+    ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? Of blocks within a schedule,
+    ``entry`` says whether the stage before them runs several groups (0, 1, or :data:`START`), and ``leaving_us`` what the
+    boundary behind them costs if their last stage runs one group, and if it runs several. Raises ScheduleError if the
+    cost model can run no schedule at all.
     """
     solver = _Solver(cost_model, options, concurrent, merge)
-    best: dict[int, _Prefix] = {START: _Prefix(0.0)}
+    best: dict[int, _Prefix] = {entry: _Prefix(0.0)}
     for done, problem in enumerate(problems, 1):
         try:
             best = solver.extend(best, problem)
@@ -145,7 +152,8 @@ def solve(
                 "price at least every unit alone"
             )
         progress(done, len(problems))
-    chosen = min(best.values(), key=lambda prefix: prefix.cost_us)
+    last = min(best, key=lambda bit: best[bit].cost_us + leaving_us[bit])
+    chosen = best[last]
     try:
         lower_bound_us = solver.lower_bound_us(problems)
     except KeyboardInterrupt:
@@ -153,11 +161,12 @@ def solve(
         lower_bound_us, solver.complete = None, False
     return Solution(
         chosen.plans,
-        chosen.cost_us,
+        chosen.cost_us + leaving_us[last],
         lower_bound_us,
         solver.priced_stages,
         solver.complete,
         tuple(solver.notes),
+        solver.saved_s,
     )
 
 
@@ -168,7 +177,10 @@ class _Solver:
         self.cost_model, self.options = cost_model, options
         self.concurrent, self.merge = concurrent, merge
         self.complete = True
+        self.saved_s = 0.0
         self.notes: list[str] = []
+        memo = options.memo
+        self._memo = memo if memo is not None and memo.cost_model is cost_model else SearchMemo(cost_model)
         self._parts: dict[str, tuple[list[Part], list[str]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
         #: Of ios-both: the search without concurrency, which solves wider blocks as a whole.
@@ -178,7 +190,12 @@ class _Solver:
         """Append a block to the best schedules of all that comes before it."""
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
-                problem, self.cost_model, self.options, concurrent=self.concurrent, merge=self.merge
+                problem,
+                self.cost_model,
+                self.options,
+                concurrent=self.concurrent,
+                merge=self.merge,
+                build=self._lattice,
             )
         parts, said = self._parts[problem.key]
         reached = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
@@ -213,8 +230,10 @@ class _Solver:
         if self._merging is None:
             return {}
         self._merging.complete = self.complete
+        saved_s = self._merging.saved_s
         reached = self._merging.extend(best, problem)
         self.complete = self._merging.complete
+        self.saved_s += self._merging.saved_s - saved_s
         return reached
 
     @property
@@ -241,21 +260,31 @@ class _Solver:
     def _solve(self, part: Part, entry: int) -> BlockSolution:
         key = (part.problem.key, entry)
         if key not in self._solutions:
-            bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
-            # Once interrupted, the rest is scheduled as well as one quick pass does.
-            self._solutions[key] = solve_block(
-                part.problem,
-                part.lattice,
-                self.cost_model,
-                part.space,
-                part.merges,
-                concurrent=self.concurrent,
-                entry=entry,
-                bounds=bounds,
-                hurry=not self.complete,
-            )
+            merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()
+            asked = (*key, part.space, self.concurrent, self.options.bounded, merges)
+            self._solutions[key], saved_s = self._memo.solution(asked, lambda: self._solve_anew(part, entry))
+            self.saved_s += saved_s
             self.complete &= self._solutions[key].complete
         return self._solutions[key]
+
+    def _solve_anew(self, part: Part, entry: int) -> BlockSolution:
+        # Once interrupted, the rest is scheduled as well as one quick pass does.
+        return solve_block(
+            part.problem,
+            part.lattice,
+            self.cost_model,
+            part.space,
+            part.merges,
+            concurrent=self.concurrent,
+            entry=entry,
+            bounds=self.cost_model.bounds(part.problem) if self.options.bounded else None,
+            hurry=not self.complete,
+        )
+
+    def _lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:
+        lattice, saved_s = self._memo.lattice(problem, max_states, build_lattice)
+        self.saved_s += saved_s
+        return lattice
 
     def lower_bound_us(self, problems: Sequence[ScheduleProblem]) -> float | None:
         """What any schedule of the blocks costs at least, split and pruned or not."""
@@ -278,6 +307,7 @@ def prepare_block(
     concurrent: bool,
     merge: bool,
     few_states: int | None = None,
+    build: Callable[[ScheduleProblem, int], Lattice | None] = build_lattice,
 ) -> tuple[list[Part], list[str]]:
     """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it, in words.
 
@@ -290,7 +320,7 @@ def prepare_block(
     while runs:
         units = runs.pop(0)
         part = problem if len(units) == len(problem) else problem.restrict(units)
-        lattice = build_lattice(part, limits.max_states)
+        lattice = build(part, limits.max_states)
         space = None if lattice is None else _solvable_space(part, lattice, options, concurrent, few)
         if lattice is None or space is None:
             runs = [*_halves(problem, units), *runs]
