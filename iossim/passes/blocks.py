@@ -8,12 +8,14 @@ before; values may well be carried past it: a residual, or the mask that every l
 Two kinds of units need not be in order with v, and stand in the way of no cut:
 
 - a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads;
-- a *preparation* (a unit that reads no other, and has no multiply-adds: a cast of a mask, a lookup of positions) goes to
-  the block of the first that reads it. It could have run earlier, if there is room; it is small.
+- a *preparation* goes to the block of the first unit that reads it: one without multiply-adds, that depends on such units
+  alone, and that not everything with multiply-adds depends on (a mask that is cast and expanded for a layer, a lookup
+  of positions). It could have run earlier, if there was room; it is small.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from iossim.errors import OptionError
@@ -71,14 +73,23 @@ def _between_cuts(network: Network) -> list[Block]:
     for unit, predecessors in enumerate(network.predecessors):
         for before in predecessors:
             readers[before].append(unit)
-    preparations = {unit for unit in range(count) if readers[unit] and _is_preparation(network, unit)}
+    preparations = _preparations(network, readers)
     order = [unit for unit in range(count) if readers[unit] and unit not in preparations]
     position = {unit: index for index, unit in enumerate(order)}
+    # The first position that reads a unit and the last that it reads, also by way of preparations.
+    first_reader: dict[int, int] = {}
+    for unit in (unit for unit in reversed(range(count)) if readers[unit]):
+        found = [
+            position[other] if other in position else first_reader.get(other, len(order)) for other in readers[unit]
+        ]
+        first_reader[unit] = min(found)
+    last_read: dict[int, int] = {}
+    for unit in (unit for unit in range(count) if readers[unit]):
+        found = [position[other] if other in position else last_read[other] for other in network.predecessors[unit]]
+        last_read[unit] = max(found, default=-1)
     forbidding = [0] * (len(order) + 1)  # how many units forbid a cut behind each position, as differences
     for here, unit in enumerate(order):
-        first_read = min((position[reader] for reader in readers[unit] if reader in position), default=len(order))
-        last_read = max((position[before] for before in network.predecessors[unit] if before in position), default=-1)
-        for begin, end in ((here + 1, first_read), (last_read + 1, here)):
+        for begin, end in ((here + 1, first_reader[unit]), (last_read[unit] + 1, here)):
             forbidding[begin] += 1
             forbidding[end] -= 1
     cuts_before = [0]  # cuts_before[i]: cuts behind positions less than i
@@ -89,7 +100,7 @@ def _between_cuts(network: Network) -> list[Block]:
         if not readers[unit]:
             read = [cuts_before[position[before] + 1] for before in predecessors if before in position]
             block_of[unit] = max(read, default=0)
-    for unit in preparations:
+    for unit in sorted(preparations, reverse=True):
         block_of[unit] = min(block_of[reader] for reader in readers[unit])
     members: dict[int, list[int]] = {}
     for unit in range(count):
@@ -97,9 +108,30 @@ def _between_cuts(network: Network) -> list[Block]:
     return [_named(network, members[block]) for block in sorted(members)]
 
 
-def _is_preparation(network: Network, unit: int) -> bool:
+def _preparations(network: Network, readers: Sequence[Sequence[int]]) -> set[int]:
+    """The units that prepare something for a part of the network.
+
+    ``before`` are the units that no multiply-add comes before, each with the set of those that it depends on and itself, as bits;
+    ``trunk`` those of them that all the others depend on.
+    """
+    before: dict[int, int] = {}
+    trunk = -1
+    for unit, predecessors in enumerate(network.predecessors):
+        known = 0
+        for other in predecessors:
+            known |= before.get(other, 0)
+        if not readers[unit]:
+            continue  # a dead end
+        if all(other in before for other in predecessors) and not _multiplies(network, unit):
+            before[unit] = known | 1 << len(before)
+        elif all(other in before for other in predecessors):
+            trunk &= known  # what depends on this one depends on all that it does
+    return {unit for index, unit in enumerate(before) if not trunk >> index & 1}
+
+
+def _multiplies(network: Network, unit: int) -> bool:
     graph = network.graph
-    return not network.predecessors[unit] and not any(
+    return any(
         node.op.multiply_adds(graph.input_types(node), graph.output_types(node))
         for node in network.unit_nodes(network.units[unit])
     )

@@ -8,6 +8,7 @@ from functools import partial
 from iossim.errors import GraphError, OptionError, did_you_mean
 from iossim.ir.graph import Graph
 from iossim.passes.batch_norm_folding import BatchNormFolding
+from iossim.passes.common_subexpressions import CommonSubexpressionElimination
 from iossim.passes.constant_folding import ConstantFolding
 from iossim.passes.dead_op_elimination import DeadOpElimination
 from iossim.passes.graph_pass import GraphPass
@@ -20,6 +21,7 @@ STANDARD: tuple[GraphPass, ...] = (
     ConstantFolding(),
     DeadOpElimination(),
     IdentityElimination(),
+    CommonSubexpressionElimination(),
     BatchNormFolding(),
 )
 
@@ -32,7 +34,7 @@ def apply_passes(graph: Graph, passes: Iterable[GraphPass]) -> Graph:
 
 
 def canonicalise(graph: Graph) -> Graph:
-    """An imported graph as it is scheduled: constants and batch norms folded, dead ops and identities gone."""
+    """An imported graph as it is scheduled: constants and batch norms folded, dead ops, identities and repetitions gone."""
     return apply_passes(graph, STANDARD)
 
 

@@ -19,14 +19,17 @@ from iossim.ir.ops.add import Add
 from iossim.ir.ops.batch_norm import BatchNorm
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.expand import Expand
 from iossim.ir.ops.identity import Identity
 from iossim.ir.ops.mul import Mul
 from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
 from iossim.ir.ops.transpose import Transpose
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.passes.batch_norm_folding import BatchNormFolding
+from iossim.passes.common_subexpressions import CommonSubexpressionElimination
 from iossim.passes.constant_folding import ConstantFolding
 from iossim.passes.dead_op_elimination import DeadOpElimination
 from iossim.passes.graph_pass import GraphPass
@@ -104,6 +107,10 @@ def graphs(draw: st.DrawFn) -> Graph:
                     (Relu(), (x,)),
                     (Concat(1), (x,)),
                     (Reshape(SHAPE), (x,)),
+                    (Expand(SHAPE), (x,)),
+                    (Transpose((0, 1, 3, 2)), (x,)),
+                    (Slice((-1,), (-6,), (3,), (-1,)), (x,)),
+                    (Slice((0,), (9,), (2,), (1,)), (x,)),
                 ]
             )
         )
@@ -129,9 +136,12 @@ def assert_equal(graph: Graph, other: Graph, tolerance: float) -> None:
         np.testing.assert_allclose(after[name], array, rtol=0, atol=tolerance * scale)
 
 
+EXACT = [ConstantFolding(), DeadOpElimination(), IdentityElimination(), CommonSubexpressionElimination()]
+
+
 @settings(max_examples=60, deadline=None)
 @given(graphs())
-@pytest.mark.parametrize("each", [ConstantFolding(), DeadOpElimination(), IdentityElimination()], ids=type)
+@pytest.mark.parametrize("each", EXACT, ids=lambda one: type(one).__name__)
 def test_exact_passes_keep_outputs_to_the_last_bit(each: GraphPass, graph: Graph):
     assert_equal(graph, each.apply(graph), 0)
 
@@ -241,6 +251,48 @@ def test_identities_go_and_outputs_keep_their_names(nodes, outputs, kept):
     assert [node.op.kind for node in after.nodes] == kept
     assert after.outputs == graph.outputs
     assert_equal(graph, after, 0)
+
+
+def test_a_transpose_of_axes_of_one_element_moves_nothing():
+    inputs = {"x": TensorType((1, 6, 1, 4))}
+    nodes = [("a", Transpose((1, 2, 0, 3)), "x"), ("y", Transpose((3, 1, 2, 0)), "a")]
+    after = IdentityElimination().apply(graph_of(nodes, {}, inputs=inputs))
+    assert [node.op for node in after.nodes] == [Reshape((6, 1, 1, 4)), Transpose((3, 1, 2, 0))]
+
+
+def test_what_is_computed_twice_is_computed_once():
+    constants = {
+        **CONV,
+        "same": ArrayConstant(CONV["b"].load()),
+        "other": constant("other", 4),
+        "large": Untouchable(TensorType((4, 4, 300, 300))),
+        "larger": Untouchable(TensorType((4, 4, 300, 300))),
+        "alone": Untouchable(TensorType((2, 4, 5, 5))),
+    }
+    nodes = [
+        ("n0", PADDED, "x w b"),
+        ("n1", PADDED, "x w same"),
+        ("n2", PADDED, "x w other"),
+        ("n3", Relu(), "n0"),
+        ("n4", Relu(), "n1"),
+        ("n5", Add(), "n3 n4"),
+        ("n6", Add(), "x alone"),
+        ("e", Identity(), "large"),
+        ("f", Identity(), "larger"),
+        ("y", Add(), "n5 n2 n6"),
+        ("z", Relu(), "n0"),
+    ]
+    graph = graph_of(nodes, constants, "y z e f")
+    after = CommonSubexpressionElimination().apply(graph)
+    assert [(node.name, node.inputs) for node in after.nodes if node.op.kind != "identity"] == [
+        ("n0", ("x", "w", "b")),
+        ("n2", ("x", "w", "other")),
+        ("n3", ("n0",)),
+        ("n5", ("n3", "n3")),
+        ("n6", ("x", "alone")),
+        ("y", ("n5", "n2", "n6")),
+        ("z", ("n0",)),  # an output keeps its name
+    ]
 
 
 def test_dead_ops_go():
