@@ -25,7 +25,7 @@ from iossim.calibration.device_names import device_of_product
 from iossim.errors import OptionError
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.given_inputs import check_inputs
+from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.lower import MAIN, lower_stage
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan, Queue
@@ -126,7 +126,7 @@ class CupyCudnnBackend:
         return choose
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        self._check(network, plan)
+        check_graph(plan, network)
         check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
         prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
         for name in plan.inputs:
@@ -171,7 +171,7 @@ class CupyCudnnBackend:
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> Run:
         """A plan ready to run on inputs made of noise."""
-        self._check(network, plan)
+        check_graph(plan, network)
         prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
         for number, name in enumerate(plan.inputs):
             storage = plan.buffers[plan.region(name).storage]
@@ -193,10 +193,6 @@ class CupyCudnnBackend:
         if network not in self._weights:
             self._weights[network] = Weights(network.graph, self._driver)
         return self._weights[network]
-
-    def _check(self, network: Network, plan: Plan) -> None:
-        if plan.graph_hash != network.graph.hash:
-            raise BackendError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
 
     def _upload(self, prepared: PreparedPlan, view: View, array: Array) -> None:
         self._across(prepared, view, lambda address: self._driver.write(address, array), into=True)

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from iossim.errors import GraphError, ScheduleError
+from iossim.errors import ScheduleError
+from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.memory import arena_of
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses, covered
 from iossim.ir.merging import merged_convolution
@@ -30,18 +31,11 @@ def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int
 
     ``seed`` draws an interleaving of the queues; None takes the order of issue. A plan whose memory is planned runs in one
     arena of just its size, in which all that holds no value is NaN. Raises GraphError where ``inputs`` are not the
-    plan's, ScheduleError where a launch reads what is not there yet (a plan with a race).
+    plan's, ScheduleError for a plan of another graph, and where a launch reads what is not there yet (a plan with a
+    race).
     """
-    graph = network.graph
-    if plan.graph_hash != graph.hash:
-        raise ScheduleError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
-    for name in plan.inputs:
-        if name not in inputs:
-            raise GraphError(f"no array for input {name!r}; give one of {graph.types[name]}")
-        if inputs[name].shape != graph.types[name].shape:
-            raise GraphError(
-                f"input {name!r} has shape {list(inputs[name].shape)}; give an array of {graph.types[name]}"
-            )
+    check_graph(plan, network)
+    check_inputs(inputs, {name: network.graph.types[name] for name in plan.inputs})
     memory = _Memory(plan)
     for name in plan.inputs:
         memory.write(name, inputs[name])

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
 from iossim.errors import ScheduleError
+from iossim.execution.given_inputs import check_graph
 from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -66,8 +67,7 @@ def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> Prog
 
     Raises ScheduleError for a plan of another graph, or one that waits for what is not recorded before.
     """
-    if plan.graph_hash != network.graph.hash:
-        raise ScheduleError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
+    check_graph(plan, network)
     return _Binder(plan, network, sessions, arena).program()
 
 

@@ -17,7 +17,7 @@ from iossim.devices.nvidia_smi import gpus
 from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.given_inputs import check_inputs
+from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.ir.network import Network
@@ -101,8 +101,8 @@ class TorchBackend:
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
 
-        Raises BackendError for an op that torch does not cover or a plan of another network, GraphError for inputs that
-        do not fit.
+        Raises BackendError for an op that torch does not cover, ScheduleError for a plan of another network, GraphError for
+        inputs that do not fit.
         """
         from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 
@@ -140,8 +140,7 @@ class TorchBackend:
     def _program(self, network: Network, plan: Plan) -> Program:
         from iossim.backends.torch_cuda.program import Program, launch_graph, launch_module
 
-        if plan.graph_hash != network.graph.hash:
-            raise BackendError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
+        check_graph(plan, network)
         modules = self._modules.setdefault(network, {})
 
         def module_of(launch: Launch) -> Any:

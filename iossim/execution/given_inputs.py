@@ -1,12 +1,20 @@
-"""Inputs that a user gives: held to what a graph or a plan takes, before anything runs."""
+"""Plans and inputs that a user gives: held to the network, and to what a graph or a plan takes, before anything runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iossim.errors import GraphError
+from iossim.errors import GraphError, ScheduleError
+from iossim.execution.plan import Plan
+from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import TensorType
+
+
+def check_graph(plan: Plan, network: Network) -> None:
+    """Raises ScheduleError, naming the network, where a plan is for another graph."""
+    if plan.graph_hash != network.graph.hash:
+        raise ScheduleError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
 
 
 def check_inputs(inputs: Mapping[str, Array], types: Mapping[str, TensorType]) -> None:

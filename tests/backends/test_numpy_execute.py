@@ -191,7 +191,7 @@ def test_inputs_that_are_not_the_graph_s() -> None:
     plan = lower_schedule(sequential_schedule(network), network)
     with pytest.raises(GraphError, match=r"no array for input 'x'; give one of fp32\[2x4x8x8\]"):
         execute(plan, network, {})
-    with pytest.raises(GraphError, match=r"input 'x' has shape \[1, 4, 8, 8\]; give an array of fp32\[2x4x8x8\]"):
+    with pytest.raises(GraphError, match=r"input 'x' is float32\[1x4x8x8\]; give an array of fp32\[2x4x8x8\]"):
         execute(plan, network, {"x": np.zeros((1, 4, 8, 8), np.float32)})
 
 

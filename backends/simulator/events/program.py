@@ -11,8 +11,9 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.preparation import host_issue_us
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError, ScheduleError
+from iossim.errors import OptionError
 from iossim.execution.engine import Engine
+from iossim.execution.given_inputs import check_graph
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
@@ -117,8 +118,7 @@ def instructions(
 
     Raises ScheduleError for a plan of another network, OptionError for one of several devices.
     """
-    if plan.graph_hash != network.graph.hash:
-        raise ScheduleError(f"the plan is not of network {network.name!r}; lower a schedule of this network")
+    check_graph(plan, network)
     devices = {command.queue.device for command in plan.commands if not isinstance(command, Synchronize)}
     if len(devices) > 1:
         raise OptionError(f"the plan uses {len(devices)} devices; the event-driven engine runs plans of one")

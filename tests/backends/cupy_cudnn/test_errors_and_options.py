@@ -16,7 +16,7 @@ from small_networks import OPS, of_op
 from iossim.backends.cupy_cudnn import backend as module
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
-from iossim.errors import GraphError, IossimError, OptionError
+from iossim.errors import GraphError, IossimError, OptionError, ScheduleError
 from iossim.execution.backend import BackendError, backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
@@ -148,7 +148,7 @@ def test_other_element_types_are_refused() -> None:
 
 def test_a_plan_of_another_graph_or_of_several_devices_is_refused() -> None:
     network, other = random_network(1), random_network(2)
-    with pytest.raises(BackendError, match="the plan is for another graph"):
+    with pytest.raises(ScheduleError, match="the plan is for another graph"):
         host_backend().execute(other, plan_of(network), random_inputs(other))
     plan = plan_of(network)
     moved = replace(

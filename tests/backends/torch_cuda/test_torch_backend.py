@@ -7,8 +7,8 @@ import pytest
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.errors import GraphError
-from iossim.execution.backend import BackendError, Samples, Timing, create_backend
+from iossim.errors import GraphError, ScheduleError
+from iossim.execution.backend import Samples, Timing, create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import plan_memory
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused() -> None:
         backend.execute(network, plan, {})
     with pytest.raises(GraphError, match="give an array of fp32"):
         backend.execute(network, plan, {"x": np.zeros((1, 2), np.float32)})
-    with pytest.raises(BackendError, match="another graph"):
+    with pytest.raises(ScheduleError, match="another graph"):
         backend.execute(other, plan, random_inputs(network))
 
 
