@@ -21,6 +21,7 @@ from iossim.ir.op import Array
 from iossim.models.load import load
 from iossim.models.onnx_export import export_graph
 from iossim.models.onnx_import import import_onnx
+from iossim.models.onnx_write import write_onnx
 from iossim.passes.pipeline import canonicalise
 
 #: Attention heads and pyramids make wide blocks, which take long to search without pruning.
@@ -80,7 +81,7 @@ def test_branches_of_a_detection_head_run_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(path.stem for path in LIGHT_MODELS.glob("*.onnx")))
-def test_light_models_scheduled_for_three_devices(name: str, tmp_path: Path) -> None:
+def test_light_models_scheduled_for_three_devices_and_exported(name: str, tmp_path: Path) -> None:
     path = write_seeded(LIGHT_MODELS / f"{name}.onnx", tmp_path / f"{name}.onnx")
     network = load(path)
     inputs = made_inputs(network)
@@ -89,6 +90,10 @@ def test_light_models_scheduled_for_three_devices(name: str, tmp_path: Path) -> 
     for device in DEVICES:
         plan = plan_memory(lower_schedule(optimize(network, device), network, in_place=True))
         assert_equal_outputs(execute(plan, network, inputs), expected, network.graph.outputs)
+    (exported,) = write_onnx(network.graph, tmp_path / "exported.onnx")
+    made = dict(zip(network.graph.outputs, run_onnxruntime(str(exported), inputs), strict=True))
+    assert_equal_outputs(made, expected, network.graph.outputs)
+    assert import_onnx(exported).hash == network.graph.hash
 
 
 def with_unknown_operator(path: Path) -> Path:
@@ -117,7 +122,8 @@ def test_unknown_operators_are_told_and_refused(tmp_path: Path, capsys: pytest.C
     ("given", "reason"),
     [
         (["--dim", "n"], "--dim 'n' is not a dimension; write NAME=8"),
-        (["--dim", "n=0"], "is not a dimension"),
+        (["--dim", "n=-1"], "is not a dimension"),
+        (["--dim", "n=0"], "computes nothing"),
         (["--dim", "n=4", "--dim", "n=5"], "--dim 'n' is given as both 4 and 5"),
         (["--dim", "m=4"], "has no open dimension 'm'; known: n"),
     ],
@@ -139,5 +145,5 @@ def test_what_is_worth_knowing_before_scheduling(capsys: pytest.CaptureFixture[s
     # The two largest images in a row: the first convolution's result, and what its pooling leaves.
     assert shown["activation_bytes"] >= 4 * 96 * 109 * 109
     text = printed(capsys, "models show squeezenet")
-    assert "at most 3 units side by side" in text
+    assert "up to 3 units of a block are independent" in text
     assert "activations at least" in text
