@@ -8,9 +8,11 @@ it runs, each node costs a little, and a stage of several groups is forked into 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.parallel_pricing import price_concurrent
@@ -59,6 +61,20 @@ def create(device: DeviceProfile | None, precision: Precision, engine: str, argu
     return SimulatorCostModel(device, precision, Engine.named(engine), in_place=argument == IN_PLACE)
 
 
+@dataclass(frozen=True, eq=False)
+class StageRun:
+    """A stage as the fluid ran it. ``spans``, ``[kernels, 3]``: stream, start and end of each kernel of ``prepared``.
+
+    ``labels`` are the units, or the merged one, and ``groups`` of them run side by side, in the order of their issue.
+    """
+
+    duration_us: float
+    labels: tuple[str, ...]
+    prepared: PreparedProblem
+    groups: tuple[tuple[int, ...], ...]
+    spans: NDArray[np.float64]
+
+
 class SimulatorCostModel:
     """Prices stages on ``profile``; equal units are lowered and priced once, in whatever network they come.
 
@@ -74,7 +90,7 @@ class SimulatorCostModel:
         self.engine = engine
         self.in_place = in_place
         costs = profile.engine
-        self._kernels = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
+        self.kernel_model = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
         # A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = costs if engine == Engine.PAPER else None
         # A core of a processor runs one thread at a time.
@@ -197,7 +213,7 @@ class SimulatorCostModel:
                 steps: StepCandidates = tuple(copy_candidates(types[term]) for term, _ in moves[unit])
             else:
                 steps = lower_unit(network, network.units[unit])
-            price = self._units[key] = price_unit(self._kernels, steps, self._issue_costs)
+            price = self._units[key] = price_unit(self.kernel_model, steps, self._issue_costs)
         return price
 
     def _merged_unit(self, problem: ScheduleProblem, mask: int) -> UnitPrice | None:
@@ -213,12 +229,10 @@ class SimulatorCostModel:
             steps = lower_merged(network, units)
         except ScheduleError:
             return None
-        return price_unit(self._kernels, steps, self._issue_costs)
+        return price_unit(self.kernel_model, steps, self._issue_costs)
 
-    def _stage_spans(
-        self, network: Network, units: Sequence[int], merge: bool, number: int
-    ) -> tuple[float, list[Span]]:
-        """Price and spans of one stage, from its own start."""
+    def run_stage(self, network: Network, units: Sequence[int], merge: bool, number: int = 0) -> StageRun:
+        """One stage of units of a network, in ascending order; raises ScheduleError, naming ``number``, if they do not merge."""
         if merge:
             merged = self._lower_merged(network, units)
             if merged is None:
@@ -226,11 +240,13 @@ class SimulatorCostModel:
                 raise ScheduleError(f"stage {number}: units {names} do not merge; run them concurrently")
             label = "+".join(network.units[unit].name for unit in units)
             prepared = PreparedProblem.of([merged])
-            labels, mask, predecessors = [label], 1, np.zeros(1, dtype=np.uint64)
+            labels, mask, predecessors = (label,), 1, np.zeros(1, dtype=np.uint64)
+            groups = [1]
         else:
             problem = ScheduleProblem.of_block(network, Block(f"stage {number}", tuple(units)))
             prepared = self.prepare(problem)
-            labels, mask, predecessors = list(problem.unit_names), problem.full, problem.predecessors
+            labels, mask, predecessors = problem.unit_names, problem.full, problem.predecessors
+            groups = problem.groups(mask)
         table = np.zeros((len(prepared.kernels.columns), 3), dtype=np.float64)
         duration_us = stage_spans(
             np.uint64(mask),
@@ -240,10 +256,24 @@ class SimulatorCostModel:
             table,
             self._room,
         )
-        begin = prepared.kernels.kernel_begin.tolist()
+        return StageRun(duration_us, labels, prepared, tuple(tuple(bits(group)) for group in groups), table)
+
+    def _stage_spans(
+        self, network: Network, units: Sequence[int], merge: bool, number: int
+    ) -> tuple[float, list[Span]]:
+        """Price and spans of one stage, from its own start."""
+        run = self.run_stage(network, units, merge, number)
+        begin = run.prepared.kernels.kernel_begin.tolist()
         spans = [
-            Span(name, label, number, int(table[kernel, 0]), float(table[kernel, 1]), float(table[kernel, 2]))
-            for unit, label in enumerate(labels)
-            for kernel, name in zip(range(begin[unit], begin[unit + 1]), prepared.units[unit].names, strict=True)
+            Span(
+                name,
+                label,
+                number,
+                int(run.spans[kernel, 0]),
+                float(run.spans[kernel, 1]),
+                float(run.spans[kernel, 2]),
+            )
+            for unit, label in enumerate(run.labels)
+            for kernel, name in zip(range(begin[unit], begin[unit + 1]), run.prepared.units[unit].names, strict=True)
         ]
-        return duration_us, sorted(spans, key=lambda span: (span.stream, span.start_us))
+        return run.duration_us, sorted(spans, key=lambda span: (span.stream, span.start_us))

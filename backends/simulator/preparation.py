@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.stage_model import ISSUE_DEMAND, SPREAD, StageKernels
 from iossim.devices.parameters import EngineOverheads
-from iossim.lowering.kernel import Candidate
+from iossim.lowering.kernel import Candidate, Kernel
 from iossim.lowering.unit import StepCandidates
 
 
@@ -21,7 +21,8 @@ from iossim.lowering.unit import StepCandidates
 class UnitPrice:
     """The kernels of a unit (or of a merged convolution), each step run as the candidate that is fastest alone.
 
-    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel.
+    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` are what the
+    prices are of, none for prices that were made up.
     """
 
     names: tuple[str, ...]
@@ -31,6 +32,7 @@ class UnitPrice:
     spread: tuple[float, ...]
     warps: tuple[float, ...]
     host_us: tuple[float, ...]
+    kernels: tuple[Kernel, ...] = ()
 
     @property
     def device_us(self) -> float:
@@ -72,23 +74,24 @@ class PreparedProblem:
 
 def price_unit(model: KernelModel, steps: StepCandidates, costs: EngineOverheads | None) -> UnitPrice:
     """Choose each step's fastest candidate. ``costs`` prices its issue; without, the host issues for nothing."""
-    names: list[str] = []
+    kernels: list[Kernel] = []
     prices: list[KernelPrice] = []
     host: list[float] = []
     for candidates in steps:
         candidate, own = model.fastest(candidates)
-        names += [kernel.name for kernel in candidate.kernels]
+        kernels += candidate.kernels
         prices += own
         for position in range(len(candidate.kernels)):
             host.append(0.0 if costs is None else host_issue_us(candidate, position, costs))
     return UnitPrice(
-        tuple(names),
+        tuple(kernel.name for kernel in kernels),
         tuple(price.alone_us for price in prices),
         tuple(price.issue_demand for price in prices),
         tuple(price.device_demand for price in prices),
         tuple(price.spread for price in prices),
         tuple(price.warps for price in prices),
         tuple(host),
+        tuple(kernels),
     )
 
 

@@ -1,0 +1,228 @@
+"""Why a stage takes what it takes: its time, divided by what holds it up.
+
+The time of a stage is that of the stream which ends last, and what this stream does at each moment is known: it waits for
+the host, its kernel starts, is busy with its longest resource (Williams et al., the roofline model, 2009), waits because the
+kernel does not fill the SMs, or is slower than alone because of the kernels beside it. So the parts add up to the whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil, fsum
+
+from iossim.backends.simulator.cost_model import SimulatorCostModel, StageRun
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_times import (
+    ARITHMETIC,
+    CORE_CLASSES,
+    DRAM,
+    ISSUE,
+    L2,
+    POWER,
+    TILED_CLASSES,
+    Floats,
+    kernel_table,
+    time_kernels,
+)
+from iossim.devices.compute_capability import WARP_THREADS
+from iossim.ir.network import Network
+from iossim.lowering.kernel import Kernel
+from iossim.lowering.occupancy import resident_blocks
+
+
+class Limit(StrEnum):
+    """What holds a stage up."""
+
+    ARITHMETIC = "arithmetic"
+    POWER = "power"  #: arithmetic at the rate that the board's power sustains
+    L2 = "L2"  #: between SMs and L2; on a processor, a core and its caches
+    DRAM = "DRAM"
+    UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a last wave that is not full, latency that is not hidden
+    START = "kernel start"  #: from a kernel's turn to its first work, and its filling and draining
+    HOST = "host"  #: the kernel is not issued yet
+    QUEUE = "queue"  #: all cores of a processor are busy
+    SHARING = "sharing"  #: what kernels side by side take longer than alone
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One kernel of a stage. Times are microseconds from the stage's start; ``alone_us`` is what it takes by itself.
+
+    ``waves`` is its blocks over those that the device holds at a time, ``occupancy`` its resident warps over the most that
+    all SMs hold. ``limits_us`` divides ``alone_us``.
+    """
+
+    name: str
+    unit: str
+    stream: int
+    start_us: float
+    end_us: float
+    alone_us: float
+    blocks: int
+    resident_blocks_per_sm: int
+    waves: float
+    occupancy: float
+    limits_us: dict[Limit, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StageFacts:
+    """One stage on the simulator.
+
+    ``limits_us`` divides ``duration_us`` by what holds the stage up. ``chain_us`` is the longest group by itself,
+    ``host_us`` what the host needs to issue all kernels. ``occupancy`` is the mean of warps at work over the most that all SMs
+    hold (of a processor: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks, the arithmetic
+    that of the network itself, without what kernels do besides.
+    """
+
+    duration_us: float
+    limits_us: dict[Limit, float]
+    chain_us: float
+    host_us: float
+    occupancy: float
+    arithmetic: float
+    dram: float
+    kernels: tuple[KernelFacts, ...]
+
+    @property
+    def bound(self) -> Limit | None:
+        """What holds it up most; None for a stage without kernels."""
+        return max(self.limits_us, key=lambda limit: self.limits_us[limit], default=None)
+
+
+def stage_facts(model: SimulatorCostModel, network: Network, units: Sequence[int], merge: bool) -> StageFacts:
+    """The facts of a stage of units of a network; raises ScheduleError if they are to merge and do not."""
+    run = model.run_stage(network, sorted(units), merge)
+    kernels = [kernel for unit in run.prepared.units for kernel in unit.kernels]
+    profile = model.profile
+    rates = model.kernel_model.rates
+    table = kernel_table(profile.limits, kernels)
+    times = time_kernels(table, rates)
+    facts = _kernels(run, kernels, times, model.kernel_model)
+    duration_us = run.duration_us
+    flops = sum(network.graph.work(node).flops for unit in units for node in network.unit_nodes(network.units[unit]))
+    peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(network.precision) or 0.0)
+    dram_bytes = fsum((times[:, DRAM] * rates.dram_bytes_per_us[table["work_class"]]).tolist())
+    begin = run.prepared.kernels.kernel_begin.tolist()
+    chains = [fsum(fsum(run.prepared.units[unit].alone_us) for unit in group) for group in run.groups]
+    return StageFacts(
+        duration_us,
+        _divided(run, facts, begin),
+        max(chains, default=0.0),
+        fsum(us for unit in run.prepared.units for us in unit.host_us),
+        min(1.0, fsum((one.end_us - one.start_us) * one.occupancy for one in facts) / duration_us)
+        if duration_us
+        else 0.0,
+        min(1.0, flops / (peak_tflops * 1e6 * duration_us)) if duration_us else 0.0,
+        min(1.0, dram_bytes / (profile.dram_bandwidth_gbps * 1e3 * duration_us)) if duration_us else 0.0,
+        tuple(sorted(facts, key=lambda one: (one.stream, one.start_us))),
+    )
+
+
+def _kernels(run: StageRun, kernels: Sequence[Kernel], times: Floats, model: KernelModel) -> list[KernelFacts]:
+    """The facts of all kernels, in the order of the run's tables."""
+    profile = model.profile
+    sms = profile.sm_count
+    most_warps = min(profile.limits.max_warps, profile.limits.max_threads // WARP_THREADS)
+    labels = [label for label, unit in zip(run.labels, run.prepared.units, strict=True) for _ in unit.kernels]
+    alone_us = [us for unit in run.prepared.units for us in unit.alone_us]
+    found = []
+    for kernel, label, own_us, row, span in zip(kernels, labels, alone_us, times, run.spans, strict=True):
+        resident = resident_blocks(
+            profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
+        )
+        spread = min(kernel.blocks / sms, resident)
+        warps = ceil(kernel.threads_per_block / WARP_THREADS)
+        found.append(
+            KernelFacts(
+                kernel.name,
+                label,
+                int(span[0]),
+                float(span[1]),
+                float(span[2]),
+                own_us,
+                kernel.blocks,
+                resident,
+                kernel.blocks / (sms * resident) if resident else float("inf"),
+                spread if profile.is_processor else min(1.0, spread * warps / most_warps),
+                _alone(kernel, own_us, row, model),
+            )
+        )
+    return found
+
+
+def _alone(kernel: Kernel, alone_us: float, times: Floats, model: KernelModel) -> dict[Limit, float]:
+    """What holds a kernel up on an idle device: its start, then its longest resource, as far as it fills the SMs."""
+    rates, sms = model.rates, model.profile.sm_count
+    (row,) = kernel_table(model.profile.limits, (kernel,))
+    start_us = min(alone_us, rates.gap_us + float(rates.ramp_us[row["work_class"]]))
+    body_us = alone_us - start_us
+    longest_us = max(times[ARITHMETIC], times[L2], times[DRAM])
+    parts: dict[Limit, float] = {Limit.START: start_us}
+    if body_us <= 0.0 or longest_us <= 0.0:
+        return {Limit.START: alone_us}
+    if times[DRAM] == longest_us:
+        limit, filled = Limit.DRAM, 1.0
+    elif times[L2] == longest_us:
+        # The traffic of streaming kernels counts as spread over all SMs.
+        limit, filled = Limit.L2, float(times[ISSUE] / longest_us) if kernel.work_class in TILED_CLASSES else 1.0
+    elif times[POWER] == longest_us:
+        limit, filled = Limit.POWER, 1.0
+    else:
+        limit, filled = Limit.ARITHMETIC, float(times[ISSUE] / longest_us)
+    if kernel.work_class in CORE_CLASSES:
+        spread = kernel.blocks / sms
+        filled = spread / ceil(spread)
+    filled = min(1.0, filled)
+    parts[limit] = filled * body_us
+    if filled < 1.0:
+        parts[Limit.UNFILLED] = (1.0 - filled) * body_us
+    return parts
+
+
+def _divided(run: StageRun, kernels: Sequence[KernelFacts], begin: Sequence[int]) -> dict[Limit, float]:
+    """The time of the stream that ends last, by what held it up."""
+    if not kernels:
+        return {}
+    issued_us = _issued(run, begin)
+    last = max(range(len(kernels)), key=lambda index: (kernels[index].end_us, -kernels[index].stream))
+    stream = kernels[last].stream
+    own = sorted(
+        (index for index in range(len(kernels)) if kernels[index].stream == stream),
+        key=lambda index: (kernels[index].start_us, index),
+    )
+    parts: dict[Limit, list[float]] = defaultdict(list)
+    before_us = 0.0
+    for index in own:
+        kernel = kernels[index]
+        wait_us = kernel.start_us - before_us
+        # A stage of one group is no fluid: all that its stream waits for is the host.
+        host_us = wait_us if len(run.groups) == 1 else min(wait_us, max(0.0, issued_us[index] - before_us))
+        parts[Limit.HOST].append(host_us)
+        parts[Limit.QUEUE].append(wait_us - host_us)
+        taken_us = kernel.end_us - kernel.start_us
+        parts[Limit.SHARING].append(max(0.0, taken_us - kernel.alone_us))
+        for limit, us in kernel.limits_us.items():
+            parts[limit].append(us)
+        before_us = kernel.end_us
+    # A stage of one group ends with its host or its device, whichever is longer.
+    parts[Limit.HOST].append(run.duration_us - before_us)
+    totals = {limit: fsum(parts[limit]) for limit in Limit if limit in parts}
+    return {limit: us for limit, us in totals.items() if us > 1e-9 * run.duration_us}
+
+
+def _issued(run: StageRun, begin: Sequence[int]) -> list[float]:
+    """When the host has issued each kernel: group after group."""
+    issued = [0.0] * (begin[-1] if len(begin) else 0)
+    clock_us = 0.0
+    for group in run.groups:
+        for unit in group:
+            for kernel, host_us in zip(
+                range(begin[unit], begin[unit + 1]), run.prepared.units[unit].host_us, strict=True
+            ):
+                clock_us += host_us
+                issued[kernel] = clock_us
+    return issued

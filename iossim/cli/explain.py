@@ -1,0 +1,111 @@
+"""``iossim explain``: why each stage of a saved schedule is as it is, and what the next best choice would have cost."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.progress import progress_bars
+from iossim.cli.simulate import OtherEngine, OtherModel, SavedSchedule
+
+if TYPE_CHECKING:
+    from iossim.cost.model import CostModel
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import Schedule
+
+#: So many stages are told where neither --stage nor --all asks for others.
+_FEW = 10
+
+StageNumbers = Annotated[
+    list[int] | None,
+    typer.Option("--stage", metavar="N", help="Tell all about stage N (the first is 0); may be repeated."),
+]
+AllStages = Annotated[bool, typer.Option("--all", help="Tell of every stage, not of those alone that take longest.")]
+OwnPrices = Annotated[
+    str | None,
+    typer.Option(
+        "--cost-model",
+        metavar="NAME",
+        help="What else a stage could have cost, by these prices: simulator, table:PRICES.json, replay:STORE; by default "
+        "the simulator, where it priced the schedule or --device is given.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        "explain",
+        help="Say why each stage of a saved schedule is as it is: what holds it up, what it saves, and what the next best "
+        "choice would have cost.",
+    )(explain)
+
+
+def explain(
+    schedule: SavedSchedule,
+    device: options.Device = None,
+    engine: OtherEngine = None,
+    model: OtherModel = None,
+    cost_model: OwnPrices = None,
+    store: options.Store = None,
+    stage: StageNumbers = None,
+    all_stages: AllStages = False,
+    as_json: options.Json = False,
+) -> None:
+    """Explain a saved schedule, by default at the prices of its own device."""
+    from iossim import api
+    from iossim.study.explain import explain as explain_schedule
+
+    saved, network = api.read_schedule(schedule, model)
+    prices = _prices(saved, network, device, engine, cost_model, store)
+    priced = saved if prices is None else api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
+    with progress_bars(quiet=as_json) as progress:
+        found = explain_schedule(priced, network, prices, stage or None, progress("explain"))
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+        return
+    from rich.console import Console
+
+    from iossim.reporting.explanation import LEGEND, choices_table, kernels_table, long_lines, overview, short_lines
+
+    for line in overview(found):
+        typer.echo(line)
+    if stage:
+        console = Console()
+        for one in found.stages:
+            typer.echo("")
+            for line in long_lines(one):
+                typer.echo(line)
+            if one.facts is not None and one.facts.kernels:
+                console.print(kernels_table(one))
+            if one.ways or one.next_best or one.own:
+                console.print(choices_table(one))
+        return
+    ordered = found.by_importance
+    shown = ordered if all_stages else ordered[:_FEW]
+    for one in shown:
+        typer.echo("")
+        for line in short_lines(one):
+            typer.echo(line)
+    if len(shown) < len(ordered):
+        rest = sum(one.share for one in ordered[len(shown) :])
+        typer.echo(f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} (--all; --stage N for more about one)")
+    if any(one.own or one.next_best for one in shown):
+        typer.echo(LEGEND)
+
+
+def _prices(
+    saved: Schedule, network: Network, device: str | None, engine: str | None, spec: str | None, store: options.Store
+) -> CostModel | None:
+    """What the schedule is explained by; None where that is neither at hand nor asked for."""
+    from iossim import api
+
+    under = engine or saved.engine or "paper"
+    if spec is None:
+        if device is None and saved.cost_model.get("name") != "simulator":
+            return None
+        return api.cost_model("simulator", device or saved.device, network.precision, under)
+    own = device or (saved.device if spec.partition(":")[0] == "simulator" else None)
+    return api.cost_model(spec, own, network.precision, under, store)
