@@ -57,6 +57,20 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"{hint}known: {', '.join(names)}"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library begins with; the name of its class if it says nothing."""
+    return _lines(error)[0]
+
+
+def last_line(error: BaseException) -> str:
+    """What an error of a library ends with, where above it stand the places in its sources."""
+    return _lines(error)[-1]
+
+
+def _lines(error: BaseException) -> list[str]:
+    return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+
+
 def _one_line(text: str) -> str:
     """The text without breaks and characters that cannot be printed, and without the middle where it is too long."""
     if len(text) > _LONGEST_LINE:

@@ -22,7 +22,7 @@ from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.calibration.device_names import device_of_product
-from iossim.errors import OptionError
+from iossim.errors import OptionError, first_line
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_graph, check_inputs
@@ -62,7 +62,7 @@ def missing() -> str:
     try:
         devices = _devices()
     except ImportError as error:
-        return f"CuPy cannot be imported ({_first_line(error)}); {INSTALL}"
+        return f"CuPy cannot be imported ({first_line(error)}); {INSTALL}"
     if not devices:
         return "no NVIDIA GPU with a driver is visible; install its driver, or check CUDA_VISIBLE_DEVICES"
     if find_spec("cudnn") is None:
@@ -72,7 +72,7 @@ def missing() -> str:
 
         cudnn.backend_version()
     except (ImportError, OSError, RuntimeError) as error:
-        return f"cuDNN cannot be loaded ({_first_line(error)}); {INSTALL}"
+        return f"cuDNN cannot be loaded ({first_line(error)}); {INSTALL}"
     return ""
 
 
@@ -243,8 +243,3 @@ def _devices() -> int:
     from iossim.backends.cupy_cudnn.cupy_driver import device_count
 
     return device_count()
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -15,6 +15,7 @@ from typing import Any
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.errors import first_line
 from iossim.execution.backend import BackendError
 
 #: What each operand is called in the variant pack.
@@ -144,7 +145,7 @@ class CudnnGraphs:
             return None
         except RuntimeError as error:
             raise BackendError(
-                f"cuDNN cannot plan {convolution}: {_first_line(error)}; see CUDNN_LOGLEVEL_DBG"
+                f"cuDNN cannot plan {convolution}: {first_line(error)}; see CUDNN_LOGLEVEL_DBG"
             ) from None
         if unwanted:
             graph.deselect_numeric_notes(list(unwanted))
@@ -187,7 +188,3 @@ class CudnnGraphs:
 def _version(number: int) -> str:
     """``91900`` as ``9.19.0``."""
     return f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -9,7 +9,7 @@ from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import Program, Segment
 from iossim.cores import usable_cores
-from iossim.errors import OptionError, did_you_mean
+from iossim.errors import OptionError, did_you_mean, first_line
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.ir.network import Network
 
@@ -72,8 +72,9 @@ def _program(network: Network, threads: int) -> Program:
             export_graph(graph).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # ONNX Runtime's own exceptions have no common base
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise BackendError(f"ONNX Runtime cannot run {network.name!r} as a whole: {reason}; leave it out") from error
+        raise BackendError(
+            f"ONNX Runtime cannot run {network.name!r} as a whole: {first_line(error)}; leave it out"
+        ) from error
     binding = session.io_binding()
     for name, array in made_arrays(graph.inputs, graph.types).items():
         binding.bind_cpu_input(name, array)

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from iossim.backends.onnxruntime_cpu.program import Program, Step
-from iossim.errors import IossimError
+from iossim.errors import IossimError, first_line
 from iossim.execution.backend import BackendError
 
 #: How long a thread may take to end: an op that runs meanwhile cannot be stopped.
@@ -117,8 +117,7 @@ class Crew:
     def _named(self, error: BaseException, step: Step) -> BaseException:
         if isinstance(error, IossimError) or not isinstance(error, Exception) or self._program is None:
             return error
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        named = BackendError(f"{self._program.labels.get(step, 'a command')} failed: {reason}")
+        named = BackendError(f"{self._program.labels.get(step, 'a command')} failed: {first_line(error)}")
         named.__cause__ = error
         return named
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import Any
 
-from iossim.errors import did_you_mean
+from iossim.errors import did_you_mean, first_line
 from iossim.execution.backend import BackendError
 from iossim.execution.plan import Launch
 from iossim.ir.network import Network
@@ -78,8 +78,7 @@ class Sessions:
                 model.SerializeToString(), self._options(algorithm), providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # its exceptions have no base class of their own
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise BackendError(f"ONNX Runtime cannot run {'+'.join(launch.units)}: {reason}") from error
+            raise BackendError(f"ONNX Runtime cannot run {'+'.join(launch.units)}: {first_line(error)}") from error
 
     def _options(self, algorithm: str) -> Any:
         import onnxruntime

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from iossim.backends.torch_cuda.timing import Run
+from iossim.errors import first_line
 from iossim.execution.backend import BackendError
 
 #: Runs before a capture: lazy initialisation and cuDNN's search for algorithms may not happen inside one.
@@ -24,8 +25,7 @@ def prepared(name: str, module: Callable[..., object], inputs: Sequence[torch.Te
         return Run(_captured(run), replay=True) if captured else Run(run)
     except RuntimeError as error:
         # What torch.compile raises holds the whole log of a compiler.
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise BackendError(f"{name} cannot run here: {reason[0]}; leave it out") from error
+        raise BackendError(f"{name} cannot run here: {first_line(error)}; leave it out") from error
 
 
 def _captured(run: Callable[[], object]) -> Callable[[], object]:

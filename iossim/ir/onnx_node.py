@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iossim.errors import GraphError
+from iossim.errors import GraphError, first_line
 from iossim.ir.op import Array
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _runner(node: bytes, version: int) -> _Run:
             with np.errstate(all="ignore"):
                 made = reference.run(None, dict(zip(names, inputs, strict=True)))
         except _MISTAKES as error:
-            raise GraphError(f"cannot be computed: {_first_line(error)}") from None
+            raise GraphError(f"cannot be computed: {first_line(error)}") from None
         return [np.asarray(array) for array in made]
 
     return run
@@ -223,7 +223,7 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
         try:
             version = max(since_versions(node, version))  # it refuses sets newer than itself
         except defs.SchemaError as error:
-            raise GraphError(f"cannot be computed: {_first_line(error)}") from None
+            raise GraphError(f"cannot be computed: {first_line(error)}") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
@@ -250,11 +250,7 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
                 sessions[key] = session(inputs)
             made = sessions[key].run(None, dict(zip(names, inputs, strict=True)))
         except Exception as error:  # its exceptions have no base class of their own
-            raise GraphError(f"cannot be computed: {_first_line(error)}") from None
+            raise GraphError(f"cannot be computed: {first_line(error)}") from None
         return [np.asarray(array) for array in made]
 
     return run
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

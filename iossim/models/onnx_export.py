@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from iossim.errors import ModelError
+from iossim.errors import ModelError, first_line
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
@@ -109,8 +109,9 @@ def _model(
     except (
         onnx.checker.ValidationError
     ) as error:  # what neither the op nor the schema tells, as a deprecated operator
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"{name!r} cannot be written in operator set {opset}: {reason}; write another") from None
+        raise ModelError(
+            f"{name!r} cannot be written in operator set {opset}: {first_line(error)}; write another"
+        ) from None
     return model
 
 

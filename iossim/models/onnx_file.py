@@ -9,7 +9,7 @@ import onnx
 import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from iossim.errors import ModelError
+from iossim.errors import ModelError, last_line
 from iossim.models.onnx_branches import graphs_in
 from iossim.models.onnx_functions import inlined
 
@@ -85,15 +85,9 @@ def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProt
         return onnx.version_converter.convert_version(model, OLDEST_OPSET)
     except Exception as error:  # the converter raises what C++ did
         raise ModelError(
-            f"{path} uses operator set {opset}, and ONNX cannot convert it to {OLDEST_OPSET}: {_last_line(error)}; "
+            f"{path} uses operator set {opset}, and ONNX cannot convert it to {OLDEST_OPSET}: {last_line(error)}; "
             f"export the model with operator set {OLDEST_OPSET} or later"
         ) from None
-
-
-def _last_line(error: Exception) -> str:
-    """What is wrong: above it ONNX says where in its sources."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
 
 
 def standard_opset(model: onnx.ModelProto) -> int:

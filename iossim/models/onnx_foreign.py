@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import NodeProto, TypeProto
 
-from iossim.errors import ModelError
+from iossim.errors import ModelError, first_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import canonical, captured_values
 from iossim.ir.op import NotCoveredError
@@ -73,7 +73,7 @@ class ForeignReader:
         try:
             stored = base64.b64encode(canonical(bare)).decode()
         except (ValueError, TypeError) as error:
-            raise NotCoveredError(str(error).splitlines()[0]) from None
+            raise NotCoveredError(first_line(error)) from None
         return Foreign(
             node.op_type if not domain else f"{domain}.{node.op_type}",
             self.versions[domain],

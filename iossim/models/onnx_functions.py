@@ -15,7 +15,7 @@ import onnx
 import onnx.inliner
 from onnx import NodeProto
 
-from iossim.errors import ModelError
+from iossim.errors import ModelError, last_line
 from iossim.models.onnx_branches import graphs_in
 
 #: Nodes and bytes (names, and tensors in attributes) that functions may add to a model.
@@ -38,8 +38,9 @@ def inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     try:
         return onnx.inliner.inline_local_functions(model)
     except Exception as error:  # the inliner raises what C++ did
-        reason = ([line for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1].strip()
-        raise ModelError(f"{path} has functions that cannot be inlined: {reason}; export the model without") from None
+        raise ModelError(
+            f"{path} has functions that cannot be inlined: {last_line(error)}; export the model without"
+        ) from None
 
 
 def _check(model: onnx.ModelProto, path: Path) -> None:

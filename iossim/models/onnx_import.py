@@ -17,7 +17,7 @@ import onnx
 from onnx import AttributeProto, NodeProto, helper
 
 import iossim.ir.ops  # noqa: F401  (importing it registers every op)
-from iossim.errors import GraphError, ModelError
+from iossim.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op
@@ -255,7 +255,7 @@ class _Importer:
             onnx.checker.check_node(node, self._checker)
         except onnx.checker.ValidationError as error:
             if onnx.defs.has(node.op_type, node.domain):
-                raise ModelError(f"{where} is not valid: {str(error).splitlines()[0]}") from None
+                raise ModelError(f"{where} is not valid: {first_line(error)}") from None
 
     def _interpreted(
         self, op_class: type[Op] | None, node: NodeProto, name: str, where: str
@@ -388,8 +388,7 @@ def _check_numbers(node: NodeProto, where: str) -> None:
 
 
 def _not_valid(where: str, error: Exception) -> str:
-    reason = (str(error).splitlines() or [""])[0]
-    return f"{where} is not valid: its operands or attributes make no sense ({type(error).__name__}: {reason})"
+    return f"{where} is not valid: its operands or attributes make no sense ({type(error).__name__}: {first_line(error)})"
 
 
 def _named_apart(nodes: Iterable[Node]) -> list[Node]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import NodeProto, TypeProto, helper, numpy_helper
 
-from iossim.errors import ModelError
+from iossim.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import captured_values
 from iossim.ir.types import TensorType
@@ -79,5 +79,4 @@ def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = Non
 
 def _reason(error: Exception) -> str:
     """The last line of what ONNX says, which is what is wrong."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__).split(") ", 1)[-1].strip()
+    return last_line(error).split(") ", 1)[-1].strip()
