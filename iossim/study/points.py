@@ -90,6 +90,24 @@ def network_of(point: Point) -> Network:
     )
 
 
+def count_points(scenario: Scenario) -> int:
+    """How many points there are; reads no files. Raises ScenarioError where the axes make none."""
+    return sum(1 for _ in _combinations(scenario))
+
+
+def labels_of(scenario: Scenario) -> dict[str, list[str | int]]:
+    """What the values of each axis that occur are called, and the schedulers; reads no files."""
+    found: dict[str, dict[str | int, None]] = {axis: {} for axis in AXES}
+    if scenario.combine == "points":
+        for values in _combinations(scenario):
+            for axis, label in Point(0, *values).labels.items():
+                found[axis][label] = None
+    else:
+        for axis, listed in axis_values(scenario).items():
+            found[axis] = dict.fromkeys(getattr(value, "label", value) for value in listed)
+    return {**{axis: list(labels) for axis, labels in found.items()}, "scheduler": list(scenario.schedulers)}
+
+
 def axis_values(scenario: Scenario) -> dict[Axis, list[Any]]:
     """The values that a scenario lists for each axis."""
     return {

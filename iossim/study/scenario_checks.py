@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from iossim.cost.create import cost_model_names
-from iossim.errors import IossimError, did_you_mean
+from iossim.errors import IossimError, ScenarioError, did_you_mean
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.located_yaml import Location
 from iossim.models.catalogue import zoo_models
 from iossim.passes.unit_fusion import unit_policy
 from iossim.scheduling.scheduler import scheduler_names
-from iossim.study.points import FIELD_OF_AXIS, device_of, points_of
+from iossim.study.points import FIELD_OF_AXIS, device_of, labels_of, points_of
+from iossim.study.question_grammar import (
+    DiagonalIsBest,
+    Labels,
+    Sentence,
+    columns_of,
+    parse_claim,
+    parse_constraint,
+    parse_question,
+)
 from iossim.study.scenario import Device, Model, Scenario, Search
 from iossim.study.scenario_faults import Fault
 
@@ -49,7 +58,7 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     for index, name in enumerate(scenario.schedulers):
         if name not in names:
             yield Fault(("schedulers", index), f"unknown scheduler {name!r}; {did_you_mean(name, names)}")
-    for field in ("schedulers", "cross_evaluate", "measures"):
+    for field in ("schedulers", "cross_evaluate", "measures", "constraints", "questions"):
         yield from _twice(getattr(scenario, field), field)
 
 
@@ -69,6 +78,46 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
     except IossimError as error:
         field = "points" if scenario.combine == "points" else "combine"
         yield Fault((field,), str(error))
+        return
+    labels = labels_of(scenario)
+    for index, axis in enumerate(scenario.cross_evaluate):
+        if len(labels[axis]) < 2:
+            yield Fault(
+                ("cross_evaluate", index),
+                f"{axis!r} has one value, so that there is nothing to price its schedules at; give {FIELD_OF_AXIS[axis]} "
+                "another, or leave it out",
+            )
+    yield from _faults_of_sentences(scenario, labels)
+
+
+#: The columns that are there only where the scenario asks for what makes them.
+_MEASURES = {"active_warps": "active_warps", "peak_memory_mib": "peak_memory"}
+
+
+def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
+    """Whether constraints, questions and claims can be read, and the columns that they name are made."""
+    sentences: list[tuple[Location, str, Callable[[str, Labels], Sentence]]] = [
+        *((("constraints", index), text, parse_constraint) for index, text in enumerate(scenario.constraints)),
+        *((("questions", index), text, parse_question) for index, text in enumerate(scenario.questions)),
+        *(
+            (("published", index, "claim"), each.claim, parse_claim)
+            for index, each in enumerate(scenario.published)
+            if each.claim is not None
+        ),
+    ]
+    for place, text, parse in sentences:
+        try:
+            sentence = parse(text, labels)
+        except ScenarioError as error:
+            yield Fault(place, str(error))
+            continue
+        for column in sorted(columns_of(sentence) & set(_MEASURES)):
+            if _MEASURES[column] not in scenario.measures:
+                yield Fault(
+                    place, f"{column} is known only where it is asked for; write 'measures: [{_MEASURES[column]}]'"
+                )
+        if isinstance(sentence, DiagonalIsBest) and sentence.axis not in scenario.cross_evaluate:
+            yield Fault(place, f"no schedules are priced across; write 'cross_evaluate: [{sentence.axis}]'")
 
 
 def _model(model: Model, place: Location) -> Iterator[Fault]:

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from iossim.errors import ScenarioError, did_you_mean
-from iossim.located_yaml import LocatedYaml, Location, LocatedYamlError, read_located
+from iossim.located_yaml import LocatedYaml, LocatedYamlError, Location, read_located
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_checks import FILE_COST_MODELS, faults_of
 from iossim.study.scenario_faults import Fault, fault_of_field

@@ -1,0 +1,240 @@
+"""Whether claims hold in the rows of a study, in a sentence with figures: how many cases there are, and which are not so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import fmean, geometric_mean
+
+from iossim.study.answer_words import Found, amount, listed, number, place, span
+from iossim.study.question_grammar import (
+    NUMBERS,
+    QUESTION_AXES,
+    Claim,
+    Comparison,
+    DiagonalIsBest,
+    Holds,
+    IsBest,
+    Labels,
+    Quantity,
+    Quotient,
+    Ratio,
+    Side,
+    Trend,
+    Value,
+)
+from iossim.study.row_comparison import (
+    axis_value,
+    best_of,
+    compare,
+    grouped,
+    holds,
+    is_tie,
+    ordered,
+    other_axes,
+    quotient_value,
+    side_value,
+    varied_axes,
+)
+from iossim.study.study_run import CrossPrice, Row
+
+_AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": fmean,
+    "geomean": geometric_mean,
+    "min": min,
+    "max": max,
+}
+
+
+def judge(claim: Claim, known: Sequence[Row], cross: Sequence[CrossPrice], labels: Labels) -> Found:
+    """Whether a claim holds in rows that did not fail; None in ``holds`` where there is no case of it."""
+    rows = [row for row in known if holds(claim.where, row) and holds(claim.having, row)]
+    if isinstance(claim, Holds):
+        return _holds(claim, rows)
+    if isinstance(claim, IsBest):
+        return _is_best(claim, rows)
+    if isinstance(claim, Trend):
+        return _trend(claim, rows, labels)
+    return _diagonal(claim, rows, known, cross)
+
+
+def _holds(claim: Holds, rows: Sequence[Row]) -> Found:
+    quantities = [quantity for comparison in claim.conditions for quantity in comparison.quantities]
+    fixed = {axis for quantity in quantities for axis, _ in quantity.at}
+    if any(quantity.aggregate for quantity in quantities):
+        axes: tuple[str, ...] = claim.for_each
+    else:
+        axes = tuple(axis for axis in QUESTION_AXES if axis not in fixed)
+    varied = varied_axes(rows)
+    cases: list[tuple[bool, str, float | None]] = []
+    behind: list[Row] = []
+    for group in grouped(rows, axes).values():
+
+        def value(quantity: Quantity, group: Sequence[Row] = group) -> float | Value | None:
+            return _quantity(quantity, group)
+
+        sides = [(side_value(each.left, value), side_value(each.right, value), each) for each in claim.conditions]
+        if any(left is None or right is None for left, right, _ in sides):
+            continue
+        true = all(compare(left, each.operator, right) for left, right, each in sides)  # type: ignore[arg-type]
+        name = place(group[0], [axis for axis in axes if axis in varied])
+        told = [_told(left, right, each) for left, right, each in sides]
+        lead = sides[0][0] if isinstance(sides[0][0], float | int) else None
+        cases.append((true, f"{name} ({', '.join(told)})" if name else ", ".join(told), lead))
+        behind += group
+    if not cases:
+        return Found("No row is there to tell", [], None)
+    failing = [name for true, name, _ in cases if not true]
+    if len(cases) == 1:
+        return Found(f"{'Holds' if not failing else 'Does not hold'}: {cases[0][1]}", behind, not failing)
+    words = _counted(len(cases), failing)
+    leads = [lead for _, _, lead in cases if lead is not None]
+    if leads and len(claim.conditions) == 1 and isinstance(claim.conditions[0].right, float):
+        words += f"; {_span_of(claim.conditions[0].left, leads)}"
+    return Found(words, behind, not failing)
+
+
+def _quantity(quantity: Quantity, group: Sequence[Row]) -> float | Value | None:
+    """What a quantity is in a group of rows; None where it is not known, or not one value."""
+    rows = [row for row in group if all(axis_value(row, axis) == value for axis, value in quantity.at)]
+    values = [value for row in rows if (value := getattr(row, quantity.column)) is not None]
+    if quantity.aggregate is not None:
+        return _AGGREGATES[quantity.aggregate](values) if values else None
+    return values[0] if len(values) == 1 else None
+
+
+def _told(left: float | Value | None, right: float | Value | None, comparison: Comparison) -> str:
+    """The two figures of a comparison; a number that the claim gives itself is left out."""
+    sides = ((left, comparison.left), (right, comparison.right))
+    figures = [_amount(side, value) for value, side in sides if isinstance(side, Quantity | Ratio)]
+    return " and ".join(figures)
+
+
+def _amount(side: Side, value: float | Value | None) -> str:
+    if isinstance(side, Ratio):
+        assert isinstance(value, float | int)
+        return f"{value:.3g}x"
+    if isinstance(side, Quantity) and side.column in NUMBERS and isinstance(value, float | int):
+        return amount(side.column, value)
+    return str(value)
+
+
+def _span_of(side: Side, values: Sequence[float]) -> str:
+    if isinstance(side, Quantity) and side.column in NUMBERS:
+        return span(Quotient(side.column), values)
+    return f"{number(min(values))} to {number(max(values))}" + ("x" if isinstance(side, Ratio) else "")
+
+
+def _is_best(claim: IsBest, rows: Sequence[Row]) -> Found:
+    varied = varied_axes(rows)
+    failing: list[str] = []
+    ahead: list[float] = []
+    ties, cases, behind = 0, 0, []
+    axes = other_axes(claim.axis)
+    for case in grouped(rows, axes).values():
+        by_value = grouped(case, (claim.axis,))
+        own = best_of(by_value.get((claim.value,), []), claim.quotient, claim.is_low)
+        rival = best_of(
+            [row for (value,), group in by_value.items() if value != claim.value for row in group],
+            claim.quotient,
+            claim.is_low,
+        )
+        if own is None or rival is None:
+            continue
+        cases += 1
+        behind += [own, rival]
+        mine, theirs = quotient_value(claim.quotient, own), quotient_value(claim.quotient, rival)
+        assert mine is not None
+        assert theirs is not None
+        lead = theirs / mine if claim.is_low else mine / theirs
+        ahead.append(lead)
+        if is_tie(own, rival, claim.quotient):
+            ties += 1
+        elif not compare(lead, ">=", 1.0):
+            where = place(own, [axis for axis in axes if axis in varied])
+            failing.append(f"{where} ({axis_value(rival, claim.axis)} is ahead by {1 / lead:.3g}x)".strip())
+    if not cases:
+        return Found("No row is there to tell", [], None)
+    words = _counted(cases, failing)
+    words += f"; {span(Quotient('speedup'), ahead)} of the next best"
+    if ties:
+        words += f", {ties} within the noise"
+    return Found(words, behind, not failing)
+
+
+def _trend(claim: Trend, rows: Sequence[Row], labels: Labels) -> Found:
+    kept = [row for row in rows if all(axis_value(row, axis) == value for axis, value in claim.quantity.at)]
+    axes = tuple(axis for axis in QUESTION_AXES if axis != claim.axis)
+    varied = varied_axes(kept)
+    order = ordered(kept, claim.axis, labels[claim.axis])
+    failing: list[str] = []
+    cases: list[str] = []
+    behind: list[Row] = []
+    for case in grouped(kept, axes).values():
+        by_value = {axis_value(row, claim.axis): row for row in case}
+        steps = [by_value[value] for value in order if value in by_value]
+        figures = [value for row in steps if (value := getattr(row, claim.quantity.column)) is not None]
+        if len(figures) < 2:
+            continue
+        behind += steps
+        pairs = pairwise(figures)
+        operator, strictly = (">=", ">") if claim.rises else ("<=", "<")
+        true = all(compare(after, operator, before) for before, after in pairs)
+        true = true and compare(figures[-1], strictly, figures[0])
+        name = place(case[0], [axis for axis in axes if axis in varied])
+        ends = f"{number(figures[0])} to {amount(claim.quantity.column, figures[-1])}"
+        cases.append(f"{name} ({ends})" if name else ends)
+        if not true:
+            failing.append(cases[-1])
+    if not cases:
+        return Found(f"No row is there to tell: it takes two values of {claim.axis}", [], None)
+    return Found(f"{_counted(len(cases), failing)}; {listed(cases)}", behind, not failing)
+
+
+def _diagonal(claim: DiagonalIsBest, rows: Sequence[Row], known: Sequence[Row], cross: Sequence[CrossPrice]) -> Found:
+    """At each point the schedule that was made for it against those made for the points beside it on the axis."""
+    own = {(row.point, row.scheduler): row for row in rows}
+    of_point = {row.point: row for row in known}
+    failing: list[str] = []
+    behind: list[Row] = []
+    slower: list[float] = []
+    ties, cases = 0, 0
+    varied = varied_axes(rows)
+    at_point: dict[tuple[int, str], list[CrossPrice]] = {}
+    for price in cross:
+        if price.axis == claim.axis and price.latency_ms is not None and price.made_for != price.run_at:
+            at_point.setdefault((price.run_at, price.scheduler), []).append(price)
+    for key, prices in at_point.items():
+        row = own.get(key)
+        if row is None or row.latency_ms is None:
+            continue
+        cases += 1
+        behind.append(row)
+        rival = min(prices, key=lambda price: price.latency_ms or 0.0)
+        assert rival.latency_ms is not None
+        slower.append(rival.latency_ms / row.latency_ms)
+        beaten = [
+            price
+            for price in prices
+            if not price.tie and price.latency_ms is not None and compare(price.latency_ms, "<", row.latency_ms)
+        ]
+        if beaten:
+            made_for = of_point.get(beaten[0].made_for)
+            maker = f"the one made for {axis_value(made_for, claim.axis)}" if made_for else "another"
+            failing.append(f"{place(row, varied)} ({maker} is {row.latency_ms / rival.latency_ms:.3g}x as fast)")
+        elif rival.tie:
+            ties += 1
+    if not cases:
+        return Found(f"No schedule was priced beside its own point: say 'cross_evaluate: [{claim.axis}]'", [], None)
+    words = _counted(cases, failing)
+    words += f"; the best of the others takes {span(Quotient('speedup'), slower)} the time"
+    if ties:
+        words += f", {ties} within the noise"
+    return Found(words, behind, not failing)
+
+
+def _counted(cases: int, failing: Sequence[str]) -> str:
+    """In how many cases a claim holds, and the first of those in which it does not."""
+    if not failing:
+        return f"Holds in all {cases} cases" if cases > 1 else "Holds"
+    return f"Holds in {cases - len(failing)} of {cases} cases, not {listed(failing)}"
