@@ -14,6 +14,7 @@ from iossim.schedule.problem import Masks
 
 #: Fewer stages than this are priced by the thread that asks: some milliseconds, against the cost of handing them over.
 FEWEST_IN_PARALLEL = 2_000
+_limit: int | None = None
 
 
 def price_concurrent(
@@ -21,7 +22,7 @@ def price_concurrent(
 ) -> Floats:
     """The price of each mask as a concurrent stage, microseconds, shape ``[len(masks)]``; the same on any number of cores."""
     prices = np.empty(len(masks), dtype=np.float64)
-    parts = len(usable_cores()) if len(masks) >= FEWEST_IN_PARALLEL else 1
+    parts = (_limit or len(usable_cores())) if len(masks) >= FEWEST_IN_PARALLEL else 1
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
     def price(part: int) -> None:
@@ -33,6 +34,12 @@ def price_concurrent(
     else:
         list(_threads().map(price, range(parts)))
     return prices
+
+
+def set_pricing_threads(count: int | None) -> None:
+    """How many threads of this process price at a time: fewer where others have the other cores; None for all cores."""
+    global _limit  # noqa: PLW0603
+    _limit = count
 
 
 @cache

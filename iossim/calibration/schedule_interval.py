@@ -18,7 +18,7 @@ Intervals are for nine of ten cases, as if errors of logarithms were normal.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, hypot, log, sqrt
@@ -52,6 +52,10 @@ STAGE_ERROR = 0.05
 BOUNDARY_ERROR = 0.2
 #: Nine of ten cases of a normal distribution lie within this many standard deviations.
 NINE_OF_TEN = 1.645
+#: What stands between stages, as a part of a latency and among the kinds of ops that time goes to.
+BOUNDARIES = "boundaries"
+#: Schedules whose shares are kept: those of one comparison are asked for again and again.
+_KEPT = 32
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ class _UnitError:
     own: float
     kinds: dict[str, float]
     moved: Floats
+    #: Time alone by kind of op.
+    kind_us: dict[str, float]
 
 
 class ScheduleErrors:
@@ -92,6 +98,8 @@ class ScheduleErrors:
             for index in range(count)
         ]
         self._units: dict[Part, _UnitError] = {}
+        #: Schedules are no keys: they hold lists. Kept beside the shares, so that no other gets their id.
+        self._known: OrderedDict[int, tuple[Schedule, dict[Part, float]]] = OrderedDict()
         self._part_of_unit = {unit.name: part for unit, part in zip(network.units, network.signatures, strict=True)}
 
     def interval(self, schedule: Schedule) -> LatencyInterval:
@@ -101,7 +109,7 @@ class ScheduleErrors:
 
     def noise(self, first: Schedule, second: Schedule) -> float:
         """Half the width of the interval of the logarithm of the ratio of two schedules' latencies on the device."""
-        shares = self._shares(first)
+        shares = dict(self._shares(first))
         for part, share in self._shares(second).items():
             shares[part] = shares.get(part, 0.0) - share
         return hypot(NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE)
@@ -112,8 +120,30 @@ class ScheduleErrors:
             return first.latency_us == second.latency_us
         return abs(log(first.latency_us / second.latency_us)) <= self.noise(first, second)
 
+    def time_by_kind_us(self, schedule: Schedule) -> dict[str, float]:
+        """Where a schedule's latency goes: to kinds of ops, the longest first, and to what stands between stages.
+
+        A stage's time is shared among its units, and a unit's among its steps, by their times alone.
+        """
+        times: dict[str, list[float]] = defaultdict(list)
+        for part, share in self._shares(schedule).items():
+            if part == BOUNDARIES:
+                times[BOUNDARIES].append(share * schedule.latency_us)
+            unit = self._units.get(part)
+            for kind, kind_us in unit.kind_us.items() if unit else ():
+                times[kind].append(share * schedule.latency_us * kind_us / (unit.alone_us if unit else 1.0))
+        total_us = {kind: fsum(several) for kind, several in times.items()}
+        return dict(sorted(total_us.items(), key=lambda item: (-item[1], item[0])))
+
     def _shares(self, schedule: Schedule) -> dict[Part, float]:
         """The share of the latency of each part; a unit's in a stage is that of its time alone."""
+        if id(schedule) not in self._known:
+            self._known[id(schedule)] = schedule, self._new_shares(schedule)
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return self._known[id(schedule)][1]
+
+    def _new_shares(self, schedule: Schedule) -> dict[Part, float]:
         stages = schedule.stages
         self._lower(stages)
         total_us = schedule.latency_us or 1.0
@@ -127,7 +157,7 @@ class ScheduleErrors:
             if stage.concurrent:
                 groups = sorted(tuple(self._part_of_unit[unit] for unit in group) for group in stage.groups)
                 shares["stage", tuple(groups)] += stage.latency_us / total_us
-            shares["boundaries"] += stage.boundary_us / total_us
+            shares[BOUNDARIES] += stage.boundary_us / total_us
         return dict(shares)
 
     def _parts(self, stage: Stage) -> list[Part]:
@@ -165,15 +195,17 @@ class ScheduleErrors:
         """``own_us`` are the times of the steps, ``moved_us`` those of each resample, ``[resamples, steps]``."""
         total_us = fsum(own_us.tolist())
         if total_us == 0:
-            return _UnitError(0.0, 0.0, {}, np.zeros(len(moved_us)))
+            return _UnitError(0.0, 0.0, {}, np.zeros(len(moved_us)), {})
         own = 0.0
         kinds: dict[str, float] = defaultdict(float)
+        kind_us: dict[str, float] = defaultdict(float)
         for step, step_us in zip(steps, own_us.tolist(), strict=True):
+            kind_us[step.op.kind] += step_us
             band = band_of_op(step.op, step.precision, step_us, self._profile.provenance)
             deviation = step_us / total_us * log(band.high / band.low) / (2 * NINE_OF_TEN)
             own += (1 - COMMON_PART) * deviation**2
             kinds[step.op.kind] += sqrt(COMMON_PART) * deviation
-        return _UnitError(total_us, sqrt(own), dict(kinds), np.log(moved_us.sum(axis=1) / total_us))
+        return _UnitError(total_us, sqrt(own), dict(kinds), np.log(moved_us.sum(axis=1) / total_us), dict(kind_us))
 
     def _deviation(self, shares: dict[Part, float]) -> float:
         """The standard deviation of the sum of the parts' errors; the same in whatever order they come."""
@@ -183,7 +215,7 @@ class ScheduleErrors:
         for part, share in shares.items():
             unit = self._units.get(part)
             if unit is None:
-                variances.append((share * (BOUNDARY_ERROR if part == "boundaries" else STAGE_ERROR)) ** 2)
+                variances.append((share * (BOUNDARY_ERROR if part == BOUNDARIES else STAGE_ERROR)) ** 2)
                 continue
             variances.append((share * unit.own) ** 2)
             for kind, deviation in unit.kinds.items():

@@ -1,0 +1,96 @@
+"""Schedules that were made for one point, priced at others: how much a schedule loses away from home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from iossim.backends.simulator.parallel_pricing import set_pricing_threads
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.assemble import reprice
+from iossim.study.journal import CrossDone
+from iossim.study.points import Point
+from iossim.study.setting import Setting, one_line, setting_of
+from iossim.study.study_run import CrossPrice
+
+
+@dataclass(frozen=True)
+class MadeElsewhere:
+    """A schedule's text, and the point that it was made for; or why there is none."""
+
+    made_for: int
+    scheduler: str
+    text: str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class CrossTask:
+    """A point, and schedules of others to be priced there. ``own``: by scheduler the texts of the schedules made for it."""
+
+    axis: str
+    point: Point
+    own: dict[str, str]
+    others: tuple[MadeElsewhere, ...]
+    one_of_many: bool = False
+
+
+def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
+    """Points that differ in ``axis`` alone, two or more together, in their order."""
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        common = {name: value for name, value in _values(point).items() if name != axis}
+        found.setdefault(json.dumps(common, sort_keys=True), []).append(point)
+    yield from (tuple(family) for family in found.values() if len(family) > 1)
+
+
+def _values(point: Point) -> dict[str, object]:
+    return {
+        "model": point.model.model_dump(),
+        "device": point.device.model_dump(),
+        "batch": point.batch,
+        "dtype": point.dtype,
+        "engine": point.engine,
+        "cost_model": point.cost_model,
+        "search": point.search.model_dump(),
+    }
+
+
+def evaluate_cross(task: CrossTask) -> CrossDone:
+    """Price the schedules of others at a point; what cannot be priced has its reason."""
+    set_pricing_threads(1 if task.one_of_many else None)
+    try:
+        setting = setting_of(task.point)
+        own = {name: Schedule.model_validate_json(text) for name, text in task.own.items()}
+    except Exception as error:
+        reason = one_line(error)
+        prices = [_price(task, other, reason=reason) for other in task.others]
+    else:
+        prices = [_priced(task, other, setting, own.get(other.scheduler)) for other in task.others]
+    return CrossDone(axis=task.axis, run_at=task.point.index, prices=prices)
+
+
+def _priced(task: CrossTask, other: MadeElsewhere, setting: Setting, own: Schedule | None) -> CrossPrice:
+    if other.text is None:
+        return _price(task, other, reason=other.reason)
+    try:
+        found = reprice(Schedule.model_validate_json(other.text), setting.network, setting.prices)
+        tie = own is not None and setting.errors is not None and setting.errors.is_tie(found, own)
+    except Exception as error:
+        return _price(task, other, reason=one_line(error))
+    return _price(task, other, latency_ms=found.latency_us / 1e3, tie=tie)
+
+
+def _price(
+    task: CrossTask, other: MadeElsewhere, latency_ms: float | None = None, tie: bool = False, reason: str = ""
+) -> CrossPrice:
+    return CrossPrice(
+        axis=task.axis,  # type: ignore[arg-type]
+        scheduler=other.scheduler,
+        made_for=other.made_for,
+        run_at=task.point.index,
+        latency_ms=latency_ms,
+        tie=tie,
+        reason=reason,
+    )

@@ -1,0 +1,110 @@
+"""The journal of a study: what is done, a line each, appended as it comes; a killed study goes on from here.
+
+A line is on disk before the next piece of work counts as done. What a crash tore is left out: from the first line that is
+not whole on, work is done again. One process at a time writes a journal; the system lets go of it however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from io import BufferedRandom
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from iossim.errors import OptionError
+from iossim.study.study_run import CrossPrice, Row
+from iossim.validation import Value
+
+try:
+    import fcntl
+except ImportError:  # not on this system: two runs at the same time go unnoticed
+    fcntl = None  # type: ignore[assignment]
+
+
+class Begin(Value):
+    """The first line: which study this is."""
+
+    kind: Literal["study"] = "study"
+    name: str
+    #: A hash of all that its points depend on.
+    key: str
+
+
+class PointDone(Value):
+    """A point: its rows, the files of schedules and traces by name with a hash of what they hold, and seconds of searches."""
+
+    kind: Literal["point"] = "point"
+    key: str
+    rows: list[Row]
+    files: dict[str, str]
+    traces: bool
+    search_s: dict[str, float]
+
+
+class CrossDone(Value):
+    """All schedules of other points that are priced at one point, along one axis."""
+
+    kind: Literal["cross"] = "cross"
+    axis: str
+    run_at: int
+    prices: list[CrossPrice] = Field(default_factory=list)
+
+
+Entry = Begin | PointDone | CrossDone
+_ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+
+
+class Journal:
+    """An open journal; ``entries`` are what stood in it, the first of kind ``study``."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make it; raises OptionError where it cannot be written, or another process writes it."""
+        try:
+            self._file: BufferedRandom = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
+        except OSError as error:
+            raise OptionError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._file.close()
+                raise OptionError(
+                    f"{path.parent} is being written by another run; wait for it, or choose another folder with --out"
+                ) from None
+        self.entries, whole = whole_entries(self._file.read())
+        self._file.truncate(whole)
+        self._file.seek(whole)
+
+    def append(self, entry: Entry) -> None:
+        """Write a line; when this returns, it is on disk."""
+        self._file.write(entry.model_dump_json().encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.entries.append(entry)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def whole_entries(data: bytes) -> tuple[list[Entry], int]:
+    """The entries up to the first line that is torn or damaged, and how many bytes they take."""
+    entries: list[Entry] = []
+    whole = 0
+    for line in data.split(b"\n")[:-1]:  # what follows the last line's end is torn, or nothing
+        try:
+            entry = _ENTRY.validate_json(line)
+        except ValidationError:
+            break
+        if isinstance(entry, Begin) != (not entries):
+            break
+        entries.append(entry)
+        whole += len(line) + 1
+    return entries, whole
+
+
+def points_done(entries: Sequence[Entry]) -> dict[str, PointDone]:
+    """By key, the last that was written of each."""
+    return {entry.key: entry for entry in entries if isinstance(entry, PointDone)}

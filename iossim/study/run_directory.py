@@ -1,0 +1,250 @@
+"""The folder of a study's run: what stands in it, and who may write there (layout: :mod:`iossim.study.study_run`).
+
+Files of schedules are written before the journal says that their point is done, with a hash of what they hold; so a point
+counts only if all its files are whole. The tables are written at the end, from the journal alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from iossim.errors import OptionError
+from iossim.reporting.output_folder import check_writable
+from iossim.study.evaluate import PointResult
+from iossim.study.journal import Begin, CrossDone, Journal, PointDone, points_done
+from iossim.study.points import Point
+from iossim.study.scenario import AXES, Scenario
+from iossim.study.scenario_file import write_scenario
+from iossim.study.study_run import Results, Row, StudyRun
+from iossim.user_files import read_text, write_atomically
+from iossim.validation import first_problem
+
+SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
+RESULTS, TABLE, PARQUET, TIMINGS = "results.json", "results.csv", "results.parquet", "timings.csv"
+SCHEDULES, TRACES = "schedules", "traces"
+#: Of a row, what is no single value: it stands in results.json.
+NESTED = ("blocks", "time_by_kind_us")
+_REMEDY = "give a folder that 'iossim study run' wrote"
+
+
+class RunDirectory:
+    """A folder that a study is being written to. Use as a context: on leaving, others may write there."""
+
+    def __init__(self, folder: Path, scenario: Scenario, points: Sequence[Point], resume: bool) -> None:
+        """Make the folder, or open it to go on.
+
+        Raises OptionError where it cannot be written, holds another study's run, or holds this one's and ``resume`` is False.
+        """
+        check_writable(folder)
+        begin = Begin(name=scenario.name, key=_study_key(scenario, points))
+        known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]
+        if known and not (folder / JOURNAL).exists():
+            raise OptionError(f"{folder} holds {known[0]} of something else; choose another folder with --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._journal = Journal(folder / JOURNAL)
+        try:
+            self._claim(begin, resume)
+        except BaseException:
+            self._journal.close()
+            raise
+        write_scenario(scenario, folder / SCENARIO)
+        (folder / SCHEDULES).mkdir(exist_ok=True)
+
+    def _claim(self, begin: Begin, resume: bool) -> None:
+        found = self._journal.entries[0] if self._journal.entries else None
+        if isinstance(found, Begin) and found != begin:
+            what = f"study {found.name!r}" if found.name != begin.name else "another version of this study"
+            raise OptionError(f"{self.folder} holds results of {what}; choose another folder with --out")
+        if not resume and (found or (self.folder / SCENARIO).exists()):
+            state = "the finished results" if (self.folder / RESULTS).exists() else "an unfinished run"
+            raise OptionError(
+                f"{self.folder} holds {state} of this study; give --resume to go on from there, or choose another folder "
+                "with --out"
+            )
+        if found is None:
+            self._journal.append(begin)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._journal.close()
+
+    def done(self, traces: bool) -> dict[str, PointDone]:
+        """The points that need not be done again, by key: their files are all there and whole, traces too where asked for."""
+        return {
+            key: entry
+            for key, entry in points_done(self._journal.entries).items()
+            if (entry.traces or not traces) and all(self._is_whole(name, kept) for name, kept in entry.files.items())
+        }
+
+    def crossed(self) -> dict[tuple[str, int], CrossDone]:
+        """What is priced across points, by axis and point."""
+        return {(entry.axis, entry.run_at): entry for entry in self._journal.entries if isinstance(entry, CrossDone)}
+
+    def add(self, result: PointResult, traces: bool) -> PointDone:
+        """Keep what a point came to."""
+        stem = _file_stem(result.point)
+        files: dict[str, str] = {}
+        for folder, texts in ((SCHEDULES, result.schedules), (TRACES, result.traces)):
+            for scheduler, text in texts.items():
+                name = f"{folder}/{stem}-{_slug(scheduler)}.json"
+                (self.folder / folder).mkdir(exist_ok=True)
+                write_atomically(self.folder / name, text)
+                files[name] = _hash(text.encode())
+        rows = [
+            row.model_copy(update={"schedule": f"{SCHEDULES}/{stem}-{_slug(row.scheduler)}.json"})
+            if row.scheduler in result.schedules
+            else row
+            for row in result.rows
+        ]
+        entry = PointDone(key=result.point.key, rows=rows, files=files, traces=traces, search_s=result.search_s)
+        self._journal.append(entry)
+        return entry
+
+    def add_cross(self, entry: CrossDone) -> None:
+        self._journal.append(entry)
+
+    def _is_whole(self, name: str, kept: str) -> bool:
+        try:
+            return _hash((self.folder / name).read_bytes()) == kept
+        except OSError:
+            return False
+
+    def schedule_text(self, name: str) -> str:
+        """The text of a schedule by the name that its row tells."""
+        return read_text(self.folder / name, "schedule", "run the study again with --resume", OptionError)
+
+    def earlier_attempts(self) -> list[dict[str, Any]]:
+        """What the environment says of earlier attempts; none where it was lost."""
+        try:
+            attempts = _read_environment(self.folder).get("attempts")
+        except OptionError:
+            attempts = None
+        return attempts if isinstance(attempts, list) else []
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        write_atomically(self.folder / ENVIRONMENT, json.dumps(environment, indent=1) + "\n")
+
+    def write_results(self, results: Results, search_s: Mapping[tuple[int, str], float]) -> None:
+        """Write the tables; results.json comes last, so that where it stands all others do."""
+        write_atomically(self.folder / TABLE, rows_as_csv(results.rows))
+        write_atomically(self.folder / TIMINGS, _timings_as_csv(results.rows, search_s))
+        _write_parquet(results.rows, self.folder / PARQUET)
+        write_atomically(self.folder / RESULTS, results.model_dump_json(indent=1) + "\n")
+
+
+def read_run(folder: Path | str) -> StudyRun:
+    """Read a finished run; raises OptionError naming the file and what is wrong with it."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise OptionError(f"{folder} is not a folder; {_REMEDY}")
+    if not (folder / RESULTS).exists() and (folder / JOURNAL).exists():
+        raise OptionError(
+            f"{folder} holds an unfinished run; end it with 'iossim study run SCENARIO --out {folder} --resume'"
+        )
+    text = read_text(folder / RESULTS, "results", _REMEDY, OptionError)
+    try:
+        results = Results.model_validate_json(text)
+    except ValidationError as error:
+        raise OptionError(f"results {folder / RESULTS} are not valid: {first_problem(error)}; {_REMEDY}") from None
+    return StudyRun(folder, results, _read_environment(folder), _read_timings(folder))
+
+
+def rows_as_csv(rows: Sequence[Row]) -> str:
+    """A line a row: its fields, ties joined by semicolons, without what is no single value."""
+    columns = [name for name in Row.model_fields if name not in NESTED]
+    return _csv(columns, ([_cell(getattr(row, name)) for name in columns] for row in rows))
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return ";".join(value)
+    return ("yes" if value else "no") if isinstance(value, bool) else value
+
+
+def _csv(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _timings_as_csv(rows: Sequence[Row], search_s: Mapping[tuple[int, str], float]) -> str:
+    keys = [(row.point, row.scheduler) for row in rows]
+    return _csv(("point", "scheduler", "search_s"), ((*key, search_s[key]) for key in keys if key in search_s))
+
+
+def _read_timings(folder: Path) -> dict[tuple[int, str], float]:
+    text = read_text(folder / TIMINGS, "timings", _REMEDY, OptionError)
+    try:
+        return {
+            (int(line["point"]), line["scheduler"]): float(line["search_s"])
+            for line in csv.DictReader(io.StringIO(text))
+        }
+    except (KeyError, TypeError, ValueError):
+        raise OptionError(f"timings {folder / TIMINGS} are not point, scheduler, search_s; {_REMEDY}") from None
+
+
+def _read_environment(folder: Path) -> dict[str, Any]:
+    text = read_text(folder / ENVIRONMENT, "environment", _REMEDY, OptionError)
+    try:
+        environment = json.loads(text)
+    except ValueError:
+        environment = None
+    if not isinstance(environment, dict):
+        raise OptionError(f"environment {folder / ENVIRONMENT} is no JSON object; {_REMEDY}")
+    return environment
+
+
+def _write_parquet(rows: Sequence[Row], path: Path) -> None:
+    """The rows as a table for data frames, where pyarrow is installed."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        return
+    columns = [name for name in Row.model_fields if name not in NESTED]
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.table({name: [getattr(row, name) for row in rows] for name in columns}), sink)
+    write_atomically(path, sink.getvalue().to_pybytes())
+
+
+def _study_key(scenario: Scenario, points: Sequence[Point]) -> str:
+    """All that the rows of a study depend on; questions and words may change from one run to the next."""
+    parts = [[point.key, *point.labels.values()] for point in points]
+    return _hash(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
+
+
+def _file_stem(point: Point) -> str:
+    """A name that no other point has, and that tells which it is; common values of later axes are left out."""
+    labels = point.labels
+    usual = {"dtype": "fp32", "engine": "paper", "cost_model": "simulator", "search": "exact"}
+    told = [str(labels[axis]) for axis in AXES if axis not in ("batch", *usual)]
+    told += [
+        f"b{point.batch}",
+        *(str(labels[axis]) for axis in AXES if axis in usual and labels[axis] != usual[axis]),
+    ]
+    return f"{point.index:04d}-{_slug('-'.join(told))[:120].strip('-')}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.=+]+", "-", text).strip("-.")
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]

@@ -1,0 +1,116 @@
+"""Pieces of work on the cores of this machine, or on those of a Dask cluster, by the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Literal, Protocol, TypeVar, get_args
+
+from iossim.cores import usable_cores
+from iossim.errors import OptionError, did_you_mean
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Executor = Literal["processes", "dask"]
+
+#: Seconds until a scheduler that does not answer is given up.
+_PATIENCE = "20s"
+
+
+class Workers(Protocol):
+    """Do pieces of work; ``count`` says how many at a time."""
+
+    count: int
+
+    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """The result of each task, in the order in which they end; tasks are taken from the iterable as they are needed."""
+        ...
+
+
+@contextmanager
+def open_workers(count: int | None, executor: str, address: str | None) -> Iterator[Workers]:
+    """``processes`` on this machine (by default one a core), or those of the ``dask`` cluster at ``address``.
+
+    Raises OptionError for an executor that is not known, is not installed, or does not answer.
+    """
+    if executor not in get_args(Executor):
+        raise OptionError(f"--executor {executor!r} is not known; {did_you_mean(executor, get_args(Executor))}")
+    if executor == "dask":
+        if count is not None:
+            raise OptionError("--workers is for processes of this machine; a Dask cluster has its own: leave it out")
+        with _dask_client(address) as client:
+            yield _Dask(client)
+        return
+    if address is not None:
+        raise OptionError("--scheduler is the address of a Dask cluster; give --executor dask too")
+    if count is not None and count < 1:
+        raise OptionError(f"--workers {count} is not possible; give 1 or more")
+    yield _Processes(count or len(usable_cores()))
+
+
+class _Processes:
+    """Processes of joblib; a single one is this one."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+        # Tasks take seconds: one at a time, so that none waits behind another in one process's hands.
+        pool = Parallel(self.count, backend="loky", return_as="generator_unordered", batch_size=1)
+        try:
+            yield from pool(delayed(work)(task) for task in tasks)
+        except TerminatedWorkerError:
+            raise OptionError(
+                "a worker was killed, perhaps for want of memory; go on with --resume, and fewer --workers"
+            ) from None
+
+
+class _Dask:
+    """The workers of a cluster, as many tasks at a time as it has threads, and as many again on their way."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.count = sum(client.ncores().values())
+
+    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        from distributed import as_completed
+
+        waiting = iter(tasks)
+        running = as_completed([self._submit(work, task) for task in islice(waiting, 2 * self.count)])
+        for future in running:
+            result: Result = future.result()
+            for task in islice(waiting, 1):
+                running.add(self._submit(work, task))
+            yield result
+
+    def _submit(self, work: Callable[[Task], Result], task: Task) -> Any:
+        return self._client.submit(work, task, pure=False)
+
+
+@contextmanager
+def _dask_client(address: str | None) -> Iterator[Any]:
+    if address is None:
+        raise OptionError("--executor dask needs a cluster; give --scheduler tcp://HOST:8786")
+    try:
+        from distributed import Client
+    except ImportError:
+        raise OptionError(
+            "--executor dask needs Dask, which is not installed; pip install 'iossim[cluster]'"
+        ) from None
+    try:
+        client = Client(address, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip() or type(error).__name__
+        raise OptionError(
+            f"no Dask scheduler answers at {address}: {reason}; start one with 'dask scheduler'"
+        ) from None
+    with client:
+        if not client.ncores():
+            raise OptionError(
+                f"the Dask cluster at {address} has no workers; start some with 'dask worker {address}'"
+            )
+        yield client
