@@ -16,7 +16,7 @@ not. In full, with columns those of :class:`~iossim.study.study_run.Row`::
     conditions = comparison {"and" comparison}
     comparison = limit | side ("<" | "<=" | ">" | ">=" | "=" | "!=") side
     limit      = "under" NUMBER "ms"
-    side       = NUMBER | VALUE | quantity ["/" (quantity | VALUE)]
+    side       = NUMBER | VALUE | quantity ["/" (quantity | [AXIS] VALUE)]
     quotient   = COLUMN ["per" COLUMN]
     quantity   = ["mean" | "geomean" | "min" | "max"] COLUMN {"of" VALUE | "at" AXIS VALUE}
 
@@ -404,11 +404,12 @@ class _Parser:
         quantity = self.quantity()
         if not self.take("/"):
             return quantity
-        if self.peek() in (*_AGGREGATES, *self.all_columns()):
+        is_axis_told = self.peek() in dict(quantity.at)  # 'latency_ms at batch 32 / batch 1'
+        if not is_axis_told and self.peek() in (*_AGGREGATES, *self.all_columns()):
             return Ratio(quantity, self.quantity())
         if not quantity.at:
             raise self.here(f"{self.shown()} is no column; write 'latency_ms of greedy / latency_ms of sequential'")
-        axis, value = self.axis_and_value(self.peek() in QUESTION_AXES)
+        axis, value = self.axis_and_value(is_axis_told)
         kept = tuple((other_axis, at) for other_axis, at in quantity.at if other_axis != axis)
         return Ratio(quantity, replace(quantity, at=(*kept, (axis, value))))
 
