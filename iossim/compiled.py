@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
+
+from iossim.user_folders import user_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,17 +62,6 @@ def cache_folder() -> Path | None:
         except OSError:
             continue
     return None
-
-
-def user_cache() -> Path:
-    """``$IOSSIM_CACHE_DIR``, or iossim's place in the platform's cache folder."""
-    if chosen := os.environ.get("IOSSIM_CACHE_DIR"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "iossim" / "cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "iossim"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "iossim"
 
 
 @cache

@@ -112,9 +112,8 @@ def plugins() -> list[dict[str, Any]]:
 
 def folders() -> dict[str, dict[str, Any]]:
     """Where what is kept stands, and whether it is there yet."""
-    from iossim.compiled import user_cache
     from iossim.cost.measured.store import default_store
-    from iossim.user_folders import user_data
+    from iossim.user_folders import user_cache, user_data
 
     places: dict[str, Path] = {"data": user_data(), "measurement store": default_store(), "cache": user_cache()}
     return {name: {"path": str(path), "exists": path.exists()} for name, path in places.items()}

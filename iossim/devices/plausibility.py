@@ -10,7 +10,7 @@ of a generation, embedded ones included, with a fifth to spare on both sides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from iossim.devices.compute_capability import Architecture
@@ -97,12 +97,14 @@ def _peak(profile: DeviceProfile) -> Iterator[str]:
     if abs(printed / computed - 1) <= _PEAK_TOLERANCE:
         return
     lanes, clock = profile.datasheet.fp32_lanes_per_sm.value, profile.boost_clock_ghz
-    hint = f"check {'cores' if profile.is_processor else 'SMs'}, lanes and clock"
-    for factor, what in ((2.0, "is it that of another precision, or counts it a multiply-add twice?"),
-                         (0.5, "does it count a multiply-add once?"), (1e3, "is it in GFLOP/s?"),
-                         (1e-3, "is the clock in MHz?")):  # fmt: skip
-        if abs(printed / computed / factor - 1) <= _PEAK_TOLERANCE:
-            hint = what
+    slips = {
+        2.0: "is it that of another precision, or counts it a multiply-add twice?",
+        0.5: "does it count a multiply-add once?",
+        1e3: "is it in GFLOP/s?",
+        1e-3: "is the clock in MHz?",
+    }
+    otherwise = f"check {'cores' if profile.is_processor else 'SMs'}, lanes and clock"
+    hint = _hint(printed / computed, _PEAK_TOLERANCE, slips, otherwise)
     yield (
         f"fp32_tflops is {printed:g}, but {profile.sm_count} SMs x {lanes} lanes x {clock:g} GHz x 2 make "
         f"{computed:.4g}: {hint}"
@@ -119,15 +121,21 @@ def _bandwidth(profile: DeviceProfile) -> Iterator[str]:
     computed = sheet.dram_bus_bits.value * sheet.dram_pin_gbps.value / 8
     printed = sheet.dram_bandwidth_gbps.value
     if abs(printed / computed - 1) > _BANDWIDTH_TOLERANCE:
-        hint = "check the three"
-        for factor, what in ((2.0, "does dram_pin_gbps leave out the double data rate?"), (8.0, "is it in Gbit/s?"),
-                             (1e-3, "is it in TB/s?")):  # fmt: skip
-            if abs(printed / computed / factor - 1) <= _BANDWIDTH_TOLERANCE:
-                hint = what
+        slips = {
+            2.0: "does dram_pin_gbps leave out the double data rate?",
+            8.0: "is it in Gbit/s?",
+            1e-3: "is it in TB/s?",
+        }
+        hint = _hint(printed / computed, _BANDWIDTH_TOLERANCE, slips, "check the three")
         yield (
             f"dram_bandwidth_gbps is {printed:g}, but {sheet.dram_bus_bits.value} bits x {sheet.dram_pin_gbps.value:g} "
             f"Gbit/s / 8 make {computed:.4g}: {hint}"
         )
+
+
+def _hint(ratio: float, tolerance: float, slips: Mapping[float, str], otherwise: str) -> str:
+    """What a known slip by such a factor asks; ``otherwise`` where it is none of them."""
+    return next((asked for factor, asked in slips.items() if abs(ratio / factor - 1) <= tolerance), otherwise)
 
 
 def _of_generation(profile: DeviceProfile) -> Iterator[str]:

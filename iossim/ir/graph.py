@@ -133,16 +133,6 @@ class Graph:
         whole += [_digest("value", above[name], *sorted(below[name])) for name in (*self.inputs, *self.constants)]
         return _digest(*sorted(whole))[:32]
 
-    @cached_property
-    def weights_hash(self) -> str:
-        """Hash of the structure and of the contents of the weights; loads them all."""
-        contents: list[str] = []
-        for node in self.nodes:
-            for name in node.inputs:
-                if name in self.constants:
-                    contents.append(hashlib.sha256(self.constants[name].load().tobytes()).hexdigest())
-        return _digest(self.hash, *contents)[:32]
-
     def to_json(self) -> dict[str, Any]:
         """The structure as JSON values; weights are external and stay out."""
         return {
