@@ -50,7 +50,7 @@ def torch_module(graph: Graph, device: str = "cpu") -> fx.GraphModule:
     return module.eval()
 
 
-class _Tracer(fx.proxy.GraphAppendingTracer):
+class _Tracer(fx.proxy.GraphAppendingTracer):  # type: ignore[misc]  # of a library that is not read
     """Makes a buffer of every tensor that is at hand where a traced function reads one."""
 
     def __init__(self, root: torch.nn.Module, graph: fx.Graph) -> None:
