@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.table import Table
 
 from iossim.reporting.console import Cell, Column, records_table
-from iossim.schedule.schedule import Stage
+from iossim.reporting.stage_words import number_words, stage_words
 from iossim.study.explain import Choice, Explanation, StageExplanation
 
 #: Parts of a stage's time that are not worth a word.
@@ -63,10 +63,7 @@ def short_lines(one: StageExplanation) -> list[str]:
 def long_lines(one: StageExplanation) -> list[str]:
     """All that is known of a stage, tables aside."""
     lines = [_heading(one)]
-    lines += [
-        f"  {'merge: ' if one.stage.strategy == 'merge' else ''}{_group(one.stage, group)}"
-        for group in one.stage.groups
-    ]
+    lines.append(f"  {stage_words(one.stage, one.block)}")
     facts = one.facts
     if facts is not None:
         lines.append(f"  time: {divided(_named(one), facts.duration_us)}")
@@ -88,7 +85,7 @@ def kernels_table(one: StageExplanation) -> Table:
     rows: list[Mapping[str, Cell]] = [
         {
             "stream": kernel.stream,
-            "unit": kernel.unit,
+            "unit": kernel.unit.replace(f"{one.block}.", ""),
             "kernel": kernel.name,
             "start_us": kernel.start_us,
             "takes_us": kernel.end_us - kernel.start_us,
@@ -123,8 +120,8 @@ def choices_table(one: StageExplanation) -> Table:
             "otherwise": choice.way,
             "schedule_us": choice.more_us,
             "tie": None if choice.tie is None else "tie" if choice.tie else "",
-            "instead": _numbers(choice.instead),
-            "stages": "\n".join(_stage(stage) for stage in choice.stages),
+            "instead": number_words(choice.instead),
+            "stages": "\n".join(stage_words(stage, one.block) for stage in choice.stages),
         }
         for choice in sorted([*special, *one.ways], key=lambda choice: choice.more_us)
     ]
@@ -198,7 +195,7 @@ def _as(choice: Choice) -> str:
         else "|".join(str(len(group)) for group in stage.groups)
         for stage in choice.stages
     ]
-    for_which = f"stages {_numbers(choice.instead)} as " if len(choice.instead) > 1 else "as "
+    for_which = f"stages {number_words(choice.instead)} as " if len(choice.instead) > 1 else "as "
     return for_which + ", ".join(kinds[:4]) + (f" and {len(kinds) - 4} more" if len(kinds) > 4 else "")
 
 
@@ -207,22 +204,6 @@ def _more(choice: Choice) -> str:
         return "the same"
     noise = {None: "", True: " (within the noise)", False: ""}[choice.tie]
     return f"{choice.more_us:+.1f} us{noise}"
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"{numbers[0]}-{numbers[-1]}"
-    return ", ".join(map(str, numbers))
-
-
-def _stage(stage: Stage) -> str:
-    if stage.strategy == "merge":
-        return "merge: " + " + ".join(stage.units)
-    return " | ".join(" > ".join(group) for group in stage.groups)
-
-
-def _group(stage: Stage, group: Sequence[str]) -> str:
-    return (" + " if stage.strategy == "merge" else " > ").join(group)
 
 
 def _named(one: StageExplanation) -> dict[str, float]:

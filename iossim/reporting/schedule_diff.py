@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from iossim.reporting.console import Cell, Column, records_table
+from iossim.reporting.stage_words import stage_words
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.study.schedule_diff import Change, Passage, ScheduleDiff
 
@@ -53,8 +54,8 @@ def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
                 "change": str(passage.change),
                 "a_us": passage.first_us,
                 "b_us": passage.second_us,
-                "first": _stages(own, passage.first),
-                "second": "as A" if passage.change is Change.SAME else _stages(other, passage.second),
+                "first": _stages(own, passage.first, passage.block),
+                "second": "as A" if passage.change is Change.SAME else _stages(other, passage.second, passage.block),
             }
         )
         before = passage.block
@@ -107,14 +108,8 @@ def _crossed(name: str, at: Schedule, other_us: float, tie: bool | None) -> str:
     )
 
 
-def _stages(stages: Sequence[Stage], numbers: Sequence[int]) -> str:
-    return "\n".join(f"{number}: {_stage(stages[number])}" for number in numbers)
-
-
-def _stage(stage: Stage) -> str:
-    if stage.strategy == "merge":
-        return "merge: " + " + ".join(stage.units)
-    return " | ".join(" > ".join(group) for group in stage.groups)
+def _stages(stages: Sequence[Stage], numbers: Sequence[int], block: str) -> str:
+    return "\n".join(f"{number}: {stage_words(stages[number], block)}" for number in numbers)
 
 
 def _more(names: Sequence[str], shown: int) -> str:
