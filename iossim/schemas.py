@@ -122,6 +122,29 @@ def _measurement() -> Schema:
     }
 
 
+def _scenario() -> Schema:
+    """A model or device may be a name alone. Names that ship are examples: others may be a user's own."""
+    from iossim.devices.load import shipped_names
+    from iossim.execution.engine import Engine
+    from iossim.ir.types import Precision
+    from iossim.models.catalogue import zoo_models
+    from iossim.scheduling.scheduler import scheduler_names
+    from iossim.study.scenario import Scenario
+
+    made = Scenario.model_json_schema()
+    definitions, fields = made["$defs"], made["properties"]
+    zoo = [model.name for model in zoo_models()]
+    for name, field, shipped in (("Model", "model", zoo), ("Device", "device", shipped_names())):
+        definitions[name]["properties"][field]["examples"] = shipped
+        alone = {"type": "string", "minLength": 1, "examples": shipped}
+        definitions[name] = {"anyOf": [alone, definitions[name]], "title": name}
+    definitions["PointValues"]["properties"]["search"]["anyOf"].reverse()
+    fields["dtypes"]["items"] = {"enum": [str(precision) for precision in Precision]}
+    fields["engines"]["items"] = {"enum": [str(engine) for engine in Engine]}
+    fields["schedulers"]["items"] = {"enum": list(scheduler_names())}
+    return made
+
+
 def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
     """An operator by its columns: height and width, or one column for both."""
     properties: Schema = {"op": {"enum": spellings}}
@@ -146,5 +169,6 @@ _SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "profile": ("A device profile of iossim (YAML)", _profile),
     "schedule": ("A schedule of iossim (schedule.json)", _schedule),
     "table": ("A table of stage prices for iossim (JSON)", _table),
+    "scenario": ("A scenario of a study for iossim (YAML)", _scenario),
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
 }

@@ -1,0 +1,126 @@
+"""A scenario to begin with: what was asked for, and a comment on all else that it can say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iossim.errors import ScenarioError
+from iossim.schemas import schema
+from iossim.study.scenario import Scenario
+from iossim.study.scenario_file import MODELINE, parse_scenario
+from iossim.user_files import write_atomically
+from iossim.user_folders import user_data
+
+_TEMPLATE = """\
+{modeline}{schema}
+# A study for iossim. What it will do:      iossim study show {file}
+# Run it, with a report at the end:         iossim study run {file} --out {name}
+name: {name}
+title: {title}
+# Why one would want to know; the report begins with it.
+description: ""
+
+# Every list is an axis; a point is one value of each, and by default all combinations are points.
+# Networks of the zoo (iossim models list) or ONNX files, relative to this file. One with options is a mapping:
+#   - {{model: inception_v3, block: mixed_7c}}                  # one block alone, by name or number (-1 is the last)
+#   - {{model: my.onnx, dims: {{sequence: 128}}, label: "my model"}}
+models:
+{models}
+# Devices (iossim devices list) or profile files. What is not sold can be had too, with facts, costs or parameters replaced:
+#   - {{device: v100-sxm2, set: {{dram_gbps: 450}}}}              # also sms, clock_ghz, l2_mib, power_w, bare_launch_us ...
+devices:
+{devices}
+batch_sizes: {batch_sizes}
+# Of each point a schedule by each of these is found: sequential, greedy, ios-merge, ios-parallel, ios-both.
+schedulers: {schedulers}
+# How far the schedulers of IOS search: groups of at most max_group_size units, at most max_groups groups side by side.
+# A search without limits is exact, and takes longer for wide networks.
+searches:
+  - {{max_group_size: 3, max_groups: 8}}
+# dtypes: [fp32, fp16]
+# engines: [paper, graph]             # streams with syncs between stages; one CUDA graph
+# combine: zip                        # the first value of each list, the second of each ...; or list 'points'
+# cross_evaluate: [batch]             # run the schedules of each batch size at all others: who specialises, and what for?
+# measures: [active_warps, peak_memory]
+# constraints: ["latency_ms <= 10"]   # rows that do not meet them are marked
+
+# What the report answers first. More of them:
+#   smallest device with latency_ms <= 5
+#   largest batch under 10 ms for each model and device
+#   best throughput per watt
+#   fastest scheduler for each model
+#   ios-both is fastest               # a claim: holds, or in which cases not
+questions:
+{questions}
+# Of random weights and graphs.
+seed: 0
+"""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a new study is to be about."""
+
+    name: str
+    title: str
+    models: Sequence[str]
+    devices: Sequence[str]
+    batch_sizes: Sequence[int]
+    schedulers: Sequence[str]
+    questions: Sequence[str]
+
+
+def write_new_scenario(wishes: Wishes, path: Path, replace: bool = False) -> Scenario:
+    """Write a commented scenario, whole or not at all, and the schema that its first line names for editors.
+
+    Raises ScenarioError where the wishes make no scenario, or a file is there already and is not to be replaced.
+    """
+    if path.suffix not in (".yaml", ".yml"):
+        raise ScenarioError(
+            f"scenario {path}: the name must end in .yaml, for 'iossim study run' to take it as a file"
+        )
+    if path.exists() and not replace:
+        raise ScenarioError(f"scenario {path} is there already; choose another name, or give --force to replace it")
+    schema_path = user_data() / "schemas" / "scenario.json"
+    text = scenario_template(wishes, path, schema_path)
+    scenario = parse_scenario(text, path)
+    try:
+        schema_path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(schema_path, json.dumps(schema("scenario"), indent=1, ensure_ascii=False) + "\n")
+        write_atomically(path, text)
+    except OSError as error:
+        raise ScenarioError(f"cannot write scenario {path}: {error.strerror}; choose another file") from None
+    return scenario
+
+
+def scenario_template(wishes: Wishes, path: Path, schema_path: Path) -> str:
+    """The text of a commented scenario."""
+    return _TEMPLATE.format(
+        modeline=MODELINE,
+        schema=schema_path,
+        file=path,
+        name=wishes.name,
+        title=_quoted(wishes.title),
+        models=_items(wishes.models),
+        devices=_items(wishes.devices),
+        batch_sizes=list(wishes.batch_sizes),
+        schedulers=f"[{', '.join(wishes.schedulers)}]",
+        questions=_items(wishes.questions),
+    )
+
+
+def _items(values: Sequence[str]) -> str:
+    return "\n".join(f"  - {_quoted(value)}" for value in values) or "  []"
+
+
+def _quoted(text: str) -> str:
+    """Text as YAML reads it back, plain where that is clear; JSON strings are YAML."""
+    is_plain = text.replace("-", "").replace("_", "").replace(".", "").isalnum() and not text[:1].isdigit()
+    return (
+        text
+        if is_plain and text.lower() not in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
+        else json.dumps(text)
+    )
