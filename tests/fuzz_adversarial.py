@@ -115,6 +115,34 @@ def weight(dims: Sequence[int], data_type: int = FLOAT, **fields: Any) -> bytes:
     return model([node("Add", ["x", "w"], ["y"], "sum")], tensors=[tensor])
 
 
+def looped_list(size: int) -> bytes:
+    """A loop in whose body a list is made and cast: inference that followed its values would write down each of them."""
+    inner = [
+        node("Expand", ["one", "s"], ["list"]),
+        node("Cast", ["list"], ["cast"], to=INT64),
+        node("ReduceMax", ["cast"], ["most"], keepdims=0),
+        node("Cast", ["most"], ["number"], to=FLOAT),
+        node("Add", ["v", "number"], ["w"]),
+    ]
+    given = {"i": (INT64, ()), "c": (TensorProto.BOOL, ()), "v": (FLOAT, IMAGE)}
+    values = [helper.make_tensor_value_info(name, code, shape) for name, (code, shape) in given.items()]
+    body = helper.make_graph(inner, "body", values, [values[1], helper.make_empty_tensor_value_info("w")])
+    loop = node("Loop", ["n", "", "x"], ["y"], "l", body=body)
+    return model([loop], {"n": np.array(3), "one": floats(1), "s": ints(size)}, opset=13)
+
+
+def circling() -> bytes:
+    """A loop whose body hands on a condition that is made of itself."""
+    values = [
+        helper.make_tensor_value_info(name, code, shape)
+        for name, code, shape in (("i", INT64, ()), ("c", TensorProto.BOOL, ()), ("v", FLOAT, IMAGE))
+    ]
+    inner = [node("Identity", ["p"], ["q"]), node("Identity", ["q"], ["p"]), node("Relu", ["v"], ["w"])]
+    outputs = [helper.make_tensor_value_info("p", TensorProto.BOOL, ()), helper.make_empty_tensor_value_info("w")]
+    body = helper.make_graph(inner, "body", values, outputs)
+    return model([node("Loop", ["n", "", "x"], ["y"], "l", body=body)], {"n": np.array(3)}, opset=13)
+
+
 def sequence_of(count: int, body_bytes: int) -> bytes:
     """A map over a sequence whose body holds weights, written out for each of its tensors."""
     body = helper.make_graph(
@@ -322,6 +350,20 @@ CASES: dict[str, Hostile] = {
         "a sequence of 1099511627776 tensors, more than 1024",
     ),
     "weights in a map": Hostile(sequence_of(1024, 1 << 20), "its body is written out 1024 times, which is too large"),
+    "list of terabytes": Hostile(
+        model(
+            [
+                node("Range", ["a", "b", "c"], ["list"], "n"),
+                node("Cast", ["list"], ["cast"], "cast", to=TensorProto.FLOAT8E4M3FN),
+                node("Add", ["x", "list"], ["y"]),
+            ],
+            {"a": np.float32(0), "b": np.float32(2**35), "c": np.float32(1)},
+            (1,),
+            opset=19,
+        ),
+        "",
+    ),
+    "list of terabytes in a loop": Hostile(looped_list(2**37), ""),
     # What doubles, or does not end
     "functions that double": Hostile(calling(40, 2), "functions that stand for 2,199,023,255,550 nodes"),
     "function that calls itself": Hostile(calling(1, 1, "f0"), "function 'f0' calls itself"),
@@ -332,7 +374,11 @@ CASES: dict[str, Hostile] = {
     "equation without end": Hostile(
         model([node("Einsum", ["x"], ["y"], "n", equation="....a")]), "its equation is none"
     ),
+    "more operators than can be read": Hostile(model([RELU] * (2**18 + 1)), "has 262,145 operators"),
     # Graphs that are none
+    "split of nothing": Hostile(model([node("Split", [], ["y"], "n")]), "Split 'n' is not valid"),
+    "joined with nothing": Hostile(model([node("Concat", ["x", ""], ["y"], "n", axis=0)]), "Concat 'n' is not valid"),
+    "Identity in a circle": Hostile(circling(), "Loop"),
     "cycle": Hostile(
         model(
             [
@@ -403,6 +449,9 @@ CASES: dict[str, Hostile] = {
     "external name too long": Hostile(external(location="n" * 5000), "which is no file"),
     "external name of no text": Hostile(external(location="a\0b"), "which is no file"),
     "external name of two lines": Hostile(external(location="a\nb"), "does not exist"),
+    "external name of bytes": Hostile(
+        external(location="weights.bin").replace(b"weights.bin", b"w\xff\xfeghts.bin"), "is no text"
+    ),
     "external far offset": Hostile(external(location="weights.bin", offset=str(2**62)), "is not whole in"),
     "external negative offset": Hostile(external(location="weights.bin", offset="-4"), "from -4 on"),
     "external offset of words": Hostile(

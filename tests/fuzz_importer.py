@@ -101,9 +101,10 @@ def main(arguments: list[str]) -> int:
             print(f"FAILED {count:4} {cause}\n            {name}")
         for path, (run, there) in lines.items():
             print(f"  {100 * run / max(1, there):5.1f}% {path} ({run} of {there})")
-        if lines:
-            run, there = (sum(each[place] for each in lines.values()) for place in (0, 1))
-            print(f"coverage {100 * run / there:.1f}% ({run} of {there} lines)")
+        for part in sorted({path.split("/")[0] for path in lines}):
+            counts = [each for path, each in lines.items() if path.startswith(f"{part}/")]
+            run, there = (sum(each[place] for each in counts) for place in (0, 1))
+            print(f"coverage of {part}: {100 * run / there:.1f}% ({run} of {there} lines)")
     return 1 if failures else 0
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fuzz_seeds import EXTERNAL_BYTES, EXTERNAL_FILE
+from fuzz_worker import REBATCHED
 
 #: What a file may take before it is refused, or done.
 LIMIT_S = 60.0
@@ -169,4 +171,5 @@ class Tally:
 def run_all(runner: Runner, inputs: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes, Outcome]]:
     """Each input by name with its contents and what became of it."""
     for name, data in inputs:
-        yield name, data, runner.run(data)
+        # One of four is read for another batch than the file's, which is a reading of its own.
+        yield name, data, runner.run(data, REBATCHED if zlib.crc32(data) % 4 == 0 else "model.onnx")

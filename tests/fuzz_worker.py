@@ -29,6 +29,8 @@ from typing import Any
 MEMORY_BYTES = 4 << 30
 #: A line that nobody reads to its end is not a clear one.
 LONGEST_LINE = 2000
+#: A file of this name is read for another batch than its own.
+REBATCHED = "batch2.onnx"
 #: Inputs between two writes of what was covered: a killed process loses the last ones.
 _COVERAGE_EVERY = 50
 
@@ -118,6 +120,7 @@ def importer() -> Callable[[Path], object]:
     import iossim
     from iossim.api import cost_model
     from iossim.cli import models
+    from iossim.errors import IossimError
     from iossim.schedule.problem import ScheduleProblem
     from iossim.scheduling.scheduler import schedule
 
@@ -126,7 +129,12 @@ def importer() -> Callable[[Path], object]:
     schedule(warm, prices, "sequential")
 
     def drive(path: Path) -> None:
-        network = iossim.load(path)
+        try:
+            network = iossim.load(path, batch=2 if path.name == REBATCHED else None)
+        except IossimError as error:
+            if str(path) not in str(error):
+                raise AssertionError(f"does not name the file: {error}") from error
+            raise
         for block in network.blocks:
             ScheduleProblem.of_block(network, block)
         latency_us = schedule(network, prices, "sequential").latency_us
@@ -191,7 +199,7 @@ def probe() -> Callable[[Path], object]:
             case "hang":
                 threading.Event().wait()
             case "take":
-                bytearray(MEMORY_BYTES)
+                bytearray(2 * MEMORY_BYTES)
 
     return drive
 

@@ -99,7 +99,7 @@ def lower_stage(
         value
         for unit in units
         for value in unit.outputs
-        if value in graph.outputs or any(reader.name not in inside for reader in graph.consumers[value])
+        if value in graph.returned or any(reader.name not in inside for reader in graph.consumers[value])
     )
     lowering = _Lowering(network, placed(network) if in_place else None, choices)
     for value in inputs:

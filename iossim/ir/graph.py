@@ -82,6 +82,11 @@ class Graph:
         return Graph(tuple(inputs), results, ordered, types, kept)
 
     @cached_property
+    def returned(self) -> frozenset[str]:
+        """The outputs, to look values up in: there may be many."""
+        return frozenset(self.outputs)
+
+    @cached_property
     def producer(self) -> Mapping[str, Node]:
         """The node that makes each value."""
         return {value: node for node in self.nodes for value in node.outputs}

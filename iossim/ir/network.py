@@ -169,6 +169,6 @@ def make_unit(graph: Graph, name: str, kind: str, nodes: Iterable[int]) -> Unit:
         value
         for index in indices
         for value in graph.nodes[index].outputs
-        if value in graph.outputs or any(reader.name not in members for reader in graph.consumers[value])
+        if value in graph.returned or any(reader.name not in members for reader in graph.consumers[value])
     )
     return Unit(name, kind, indices, tuple(inputs), outputs)

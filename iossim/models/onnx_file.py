@@ -15,6 +15,8 @@ from iossim.models.onnx_functions import inlined
 
 #: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.
 OLDEST_OPSET = 7
+#: Nodes that a model may have; one in a subgraph counts again for each graph around it, since branches are copied when taken.
+MOST_NODES = 1 << 18
 #: What protobuf can parse; larger models have their weights in files of their own.
 LARGEST_FILE_BYTES = 2**31 - 1
 #: From it on ONNX's own version converter makes a model one of :data:`OLDEST_OPSET`.
@@ -54,6 +56,11 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} holds no graph, so it is not an ONNX model; export or download it again")
     if not model.graph.node:
         raise ModelError(f"{path} holds a graph without operators; there is nothing to schedule")
+    count = _copies(model.graph.node)
+    if count > MOST_NODES:
+        raise ModelError(
+            f"{path} has {count:,} operators, those in subgraphs counted by depth; iossim takes at most {MOST_NODES:,}"
+        )
     if not model.graph.output:
         raise ModelError(f"{path} holds a graph without outputs; export the model again")
     for entry in model.opset_import:
@@ -128,6 +135,10 @@ def _names_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
         yield from (attribute.name for attribute in node.attribute)
         for graph in graphs_in(node):
             yield from _names_of_graph(graph)
+
+
+def _copies(nodes: Iterable[onnx.NodeProto], depth: int = 1) -> int:
+    return sum(depth + sum(_copies(graph.node, depth + 1) for graph in graphs_in(node)) for node in nodes)
 
 
 def _are_readable(texts: Iterable[object]) -> bool:

@@ -189,6 +189,8 @@ class _Importer:
                 nodes = self._sequences.taken_apart(node, name, self._types, self._constants, where)
             except NotCoveredError as error:
                 self._note_unknown(node, name, str(error))
+            except GraphError as error:
+                raise ModelError(f"{where}: {error}") from None
             except _NONSENSE as error:
                 raise ModelError(_not_valid(where, error)) from None
             else:
@@ -197,14 +199,14 @@ class _Importer:
         if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
             self._read_branch(node, name, where)
             return
-        if instead := without_empty(node, name, self._types, self._constants):
-            self._read_instead(instead, name)
-            return
         try:
-            known = self._folder.known_outputs(node, where, self._types, self._constants)
+            instead = without_empty(node, name, self._types, self._constants)
+            known = None if instead else self._folder.known_outputs(node, where, self._types, self._constants)
         except _NONSENSE as error:
             raise ModelError(_not_valid(where, error)) from None
-        if known is not None:
+        if instead:
+            self._read_instead(instead, name)
+        elif known is not None:
             for value, constant in zip(node.output, known, strict=False):
                 self._add_constant(value, constant)
         else:

@@ -11,6 +11,7 @@ from iossim.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import captured_values
 from iossim.ir.types import TensorType
+from iossim.models.onnx_branches import runs_graphs
 from iossim.models.onnx_constants import onnx_code
 from iossim.models.onnx_dimensions import dimension_size
 
@@ -56,10 +57,16 @@ def inferred_types(
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         values,
     )
+    # Values are followed by a number each of their elements, of which there may be any number in a list that is not known.
+    follows = (
+        len(nodes) == 1
+        and not runs_graphs(nodes[0])
+        and all(len(types[name].shape) != 1 or types[name].elements <= LARGEST_KNOWN for name in inputs)
+    )
     imports = [helper.make_opsetid(name, version) for name, version in versions.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=max(ir_version, 4))
     try:
-        found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=follows)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
         raise ModelError(_reason(error)) from None
     return {value.name: value.type for value in found.graph.output}
