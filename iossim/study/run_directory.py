@@ -32,6 +32,9 @@ from iossim.validation import first_problem
 SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
 RESULTS, TABLE, PARQUET, TIMINGS = "results.json", "results.csv", "results.parquet", "timings.csv"
 SCHEDULES, TRACES = "schedules", "traces"
+REPORT = "report.html"
+#: All that may stand there, in the order in which people want to read it.
+FILES = (REPORT, TABLE, RESULTS, PARQUET, TIMINGS, SCHEDULES, TRACES, SCENARIO, ENVIRONMENT, JOURNAL)
 #: Of a row, what is no single value: it stands in results.json.
 NESTED = ("blocks", "time_by_kind_us")
 _REMEDY = "give a folder that 'iossim study run' wrote"

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from iossim.errors import IossimError, first_line
+from iossim.plugins import warn_once
 from iossim.scheduling.scheduler import Progress, ignore
 from iossim.study.cross_evaluation import CrossTask, MadeElsewhere, evaluate_cross, families
 from iossim.study.environment import Attempt, environment
 from iossim.study.evaluate import PointTask, evaluate_point
 from iossim.study.journal import CrossDone, PointDone
 from iossim.study.points import Point, points_of
-from iossim.study.question_grammar import Holds
-from iossim.study.questions import answer, constraints_of, meets
-from iossim.study.run_directory import RunDirectory, read_run
+from iossim.study.questions import answer, meets
+from iossim.study.run_directory import REPORT, RunDirectory, read_run
 from iossim.study.scenario import Scenario
 from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
 from iossim.study.workers import Workers, open_workers
@@ -47,7 +48,6 @@ def run_study(
     for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its own.
     """
     points = points_of(scenario)
-    constraints = constraints_of(scenario)
     with (
         RunDirectory(Path(folder), scenario, points, resume) as directory,
         open_workers(workers, executor, address) as crew,
@@ -57,7 +57,7 @@ def run_study(
         attempts = directory.earlier_attempts()
         directory.write_environment(environment([*attempts, attempt.to_json()]))
         _Sweep(scenario, points, directory, crew, traces, progress).run(done)
-        rows = _rows(points, done, constraints)
+        rows = _rows(points, done, scenario.constraints)
         cross = _cross(scenario, directory.crossed())
         results = Results(scenario=scenario, rows=rows, cross=cross, answers=answer(scenario, rows, cross))
         search_s = {
@@ -65,7 +65,19 @@ def run_study(
         }
         directory.write_environment(environment([*attempts, attempt.to_json(len(points) - attempt.taken_over)]))
         directory.write_results(results, search_s)
-    return read_run(folder)
+    run = read_run(folder)
+    _write_report(run)
+    return run
+
+
+def _write_report(run: StudyRun) -> None:
+    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
+    try:
+        from iossim.reporting.study import write_report
+
+        write_report(run, run.folder / REPORT)
+    except (ImportError, IossimError) as error:
+        warn_once(f"no {REPORT} was written: {first_line(error)}")
 
 
 class _Sweep:
@@ -136,7 +148,7 @@ class _Sweep:
         return self.directory.schedule_text(row.schedule) if row.schedule else None
 
 
-def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[Holds]) -> list[Row]:
+def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[str]) -> list[Row]:
     """The rows in the order of points and schedulers. A point that is the same as another has its rows under its own labels."""
     rows = [
         row.model_copy(update={"point": point.index, **point.labels})

@@ -1,0 +1,199 @@
+"""``iossim study run`` and ``iossim study diff``: a scenario run as a sweep, and two runs compared."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from iossim.scheduling.scheduler import Progress
+    from iossim.study.study_run import Row, StudyRun
+
+ScenarioName = Annotated[
+    str, typer.Argument(metavar="NAME|FILE", help="A scenario that ships (see 'iossim study list'), or a .yaml file.")
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of the run; made where it is not there.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted or killed.")]
+WorkerCount = Annotated[
+    int | None,
+    typer.Option("--workers", metavar="N", parser=options.whole_number, help="Processes; by default one a core."),
+]
+ExecutorName = Annotated[
+    str, typer.Option("--executor", metavar="NAME", help="processes (of this machine), or dask (a cluster).")
+]
+SchedulerAddress = Annotated[
+    str | None, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Where the Dask cluster's scheduler is.")
+]
+Traces = Annotated[bool, typer.Option("--traces", help="Write a trace of every schedule, for ui.perfetto.dev.")]
+FirstRun = Annotated[Path, typer.Argument(metavar="A", help="The folder of a run.")]
+SecondRun = Annotated[Path, typer.Argument(metavar="B", help="The folder of another one.")]
+
+#: Rows of the table on the terminal; results.csv and the report have all.
+_ROWS_SHOWN = 40
+
+
+def register_in(group: typer.Typer) -> None:
+    group.command(
+        "run",
+        help="Run a study, and write its results to a folder.",
+        epilog="The exit code is 0 also where points failed: their rows say why. After Ctrl-C or a crash, --resume goes on.",
+    )(run)
+    group.command(
+        "diff",
+        help="Compare two runs: new points, what changed beyond the noise, answers that changed.",
+        epilog="The exit code is 0 if nothing changed beyond the noise, and 1 if something did.",
+    )(diff)
+
+
+def run(
+    scenario: ScenarioName,
+    *,
+    out: Out,
+    resume: Resume = False,
+    workers: WorkerCount = None,
+    executor: ExecutorName = "processes",
+    scheduler: SchedulerAddress = None,
+    traces: Traces = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run a study; prints its answers, then a table."""
+    from iossim.study.scenario_file import read_scenario
+    from iossim.study.sweep import run_study
+
+    read = read_scenario(scenario)
+    try:
+        with _progress(quiet=as_json) as progress:
+            found = run_study(
+                read,
+                out,
+                workers=workers,
+                executor=executor,
+                address=scheduler,
+                resume=resume,
+                traces=traces,
+                command=["iossim", *sys.argv[1:]],
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: what is done is kept in {out}; go on with --resume", err=True)
+        raise typer.Exit(ExitCode.INCOMPLETE) from None
+    if as_json:
+        typer.echo(json.dumps(_summary(found), indent=1))
+    else:
+        _print(found)
+
+
+def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
+    """Compare the runs in two folders."""
+    from iossim.study.run_diff import compare_runs
+    from iossim.study.run_directory import read_run
+
+    found = compare_runs(read_run(a).results, read_run(b).results)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    if found.is_beyond_noise:
+        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Progress]:
+    """A bar that counts points, with the time that is left; nothing where nobody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("points"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("", total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _summary(found: StudyRun) -> dict[str, object]:
+    rows = found.results.rows
+    return {
+        "study": found.results.scenario.name,
+        "folder": str(found.folder),
+        "rows": len(rows),
+        "failed": [
+            {"point": row.point, "scheduler": row.scheduler, "reason": row.reason}
+            for row in rows
+            if row.status == "failed"
+        ],
+        "answers": [answer.model_dump(mode="json") for answer in found.results.answers],
+        "files": _written(found.folder),
+    }
+
+
+def _print(found: StudyRun) -> None:
+    """The answers, then the rows, then what was written."""
+    from rich.console import Console
+
+    results = found.results
+    console = Console()
+    console.print(results.scenario.title or results.scenario.name, style="bold", highlight=False, markup=False)
+    for answer in results.answers:
+        verdict = {None: "", True: " (holds)", False: " (does not hold)"}[answer.holds]
+        console.print(f"{answer.question}{verdict}", style="bold", highlight=False, markup=False)
+        console.print(f"  {answer.answer}", highlight=False, markup=False)
+    rows = [row for row in results.rows if row.status == "ok"]
+    failed = [row for row in results.rows if row.status == "failed"]
+    if rows:
+        console.print(_table(rows[:_ROWS_SHOWN]))
+    if len(rows) > _ROWS_SHOWN:
+        console.print(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv", highlight=False)
+    reasons = Counter(row.reason for row in failed)
+    for reason, count in reasons.items():
+        console.print(f"failed, {count} rows: {reason}", style="red", highlight=False, markup=False)
+    typer.echo(f"wrote {', '.join(_written(found.folder))} to {found.folder}", err=True)
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    """Rows side by side; of their labels, those that differ, and the first."""
+    from iossim.reporting.console import Column, records_table
+    from iossim.study.scenario import AXES
+
+    varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
+    columns = [
+        *(Column(axis) for axis in varied),
+        Column("scheduler"),
+        Column("latency_ms", digits=3),
+        Column("speedup_x", "speed-up"),
+        Column("stages"),
+        Column("published_ms"),
+        Column("meets"),
+    ]
+    records = [{**row.model_dump(), "speedup_x": row.speedup} for row in rows]
+    return records_table("", records, columns)
+
+
+def _written(folder: Path) -> list[str]:
+    from iossim.study.run_directory import FILES
+
+    return [name for name in FILES if (folder / name).exists()]

@@ -1,0 +1,190 @@
+"""What changed from one run of a study to another, and whether that exceeds the noise.
+
+Rows are the same if all their labels are. A latency has changed beyond the noise if it lies outside the other's interval, on
+either side: then the two predictions contradict each other. Where prices predict no device, every change is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from iossim.calibration.schedule_interval import REPEAT_NOISE
+from iossim.study.scenario import AXES
+from iossim.study.study_run import Answer, CrossPrice, Results, Row
+
+#: Equal, but for how sums of floats are rounded.
+_ROUNDING = 1e-9
+#: The labels of a row.
+Labels = tuple[str, ...]
+Weight = Literal["rounding", "noise", "beyond"]
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """A row of both runs whose latency, stages or status differ. ``weight``: how far its latencies are apart."""
+
+    row: Labels
+    before_ms: float | None
+    after_ms: float | None
+    before_stages: int | None
+    after_stages: int | None
+    weight: Weight
+    #: Why it fails now, or why it failed.
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AnswerChange:
+    """A question whose answer reads differently; None where a run does not ask it."""
+
+    question: str
+    before: str | None
+    after: str | None
+    #: Whether a claim that held does not, or the other way round.
+    is_verdict: bool
+
+
+@dataclass(frozen=True)
+class RunDiff:
+    """All that differs from run ``a`` to run ``b``."""
+
+    a: str
+    b: str
+    same: int
+    new: tuple[Labels, ...]
+    gone: tuple[Labels, ...]
+    changes: tuple[RowChange, ...]
+    #: Prices across points that both runs have, and how many of them differ by more than two measurements of the same do.
+    crossed: int
+    crossed_changes: int
+    answers: tuple[AnswerChange, ...]
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """Whether anything differs that is not the noise's."""
+        return bool(
+            self.new
+            or self.gone
+            or self.crossed_changes
+            or any(change.weight == "beyond" for change in self.changes)
+            or any(change.is_verdict for change in self.answers)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "beyond_noise": self.is_beyond_noise}
+
+    def lines(self) -> list[str]:
+        """The same in words: what is beyond the noise first."""
+        told = [f"{self.same} rows are the same" + ("" if self.a == self.b else f" (of {self.a!r} and {self.b!r})")]
+        told += [f"new: {_name(row)}" for row in self.new]
+        told += [f"gone: {_name(row)}" for row in self.gone]
+        beyond = [change for change in self.changes if change.weight == "beyond"]
+        inside = [change for change in self.changes if change.weight != "beyond"]
+        told += [f"changed beyond the noise: {_change(change)}" for change in beyond]
+        told += [f"changed within the noise: {_change(change)}" for change in inside]
+        if self.crossed_changes:
+            percent = 100 * REPEAT_NOISE
+            told.append(
+                f"of {self.crossed} prices across points {self.crossed_changes} changed by more than {percent:g}%"
+            )
+        for change in self.answers:
+            told.append(f"{'verdict' if change.is_verdict else 'answer'} changed: {change.question}")
+            told += [f"  {sign} {text}" for sign, text in (("-", change.before), ("+", change.after)) if text]
+        if not self.is_beyond_noise:
+            told.append("nothing changed beyond the noise")
+        return told
+
+
+def compare_runs(a: Results, b: Results) -> RunDiff:
+    """What differs from ``a`` to ``b``."""
+    before, after = ({_labels(row): row for row in run.rows} for run in (a, b))
+    both = [labels for labels in before if labels in after]
+    changes = [found for labels in both if (found := _changed(labels, before[labels], after[labels]))]
+    old, new = _crossed(a), _crossed(b)
+    shared = [key for key in old if key in new]
+    return RunDiff(
+        a.scenario.name,
+        b.scenario.name,
+        len(both) - len(changes),
+        tuple(labels for labels in after if labels not in before),
+        tuple(labels for labels in before if labels not in after),
+        tuple(changes),
+        len(shared),
+        sum(_differs(old[key].latency_ms, new[key].latency_ms, REPEAT_NOISE) for key in shared),
+        tuple(_answers(a.answers, b.answers)),
+    )
+
+
+def _labels(row: Row) -> Labels:
+    return (*(str(getattr(row, axis)) for axis in AXES), row.scheduler)
+
+
+def _crossed(run: Results) -> dict[tuple[Labels, ...], CrossPrice]:
+    points: dict[int, Labels] = {}
+    for row in run.rows:
+        points.setdefault(row.point, _labels(row)[:-1])
+    return {
+        ((price.axis, price.scheduler), points[price.made_for], points[price.run_at]): price for price in run.cross
+    }
+
+
+def _changed(labels: Labels, before: Row, after: Row) -> RowChange | None:
+    weight = _weight(before, after)
+    stages = (before.stages, after.stages)
+    if weight == "rounding" and stages[0] == stages[1]:
+        return None
+    reason = after.reason or before.reason
+    return RowChange(labels, before.latency_ms, after.latency_ms, *stages, weight, reason)
+
+
+def _weight(before: Row, after: Row) -> Weight:
+    old, new = before.latency_ms, after.latency_ms
+    if not _differs(old, new, _ROUNDING):
+        return "rounding"
+    if old is None or new is None:
+        return "beyond"
+    return "noise" if _expects(before, new) and _expects(after, old) else "beyond"
+
+
+def _differs(before: float | None, after: float | None, most: float) -> bool:
+    """Whether two latencies differ by more than a part of the larger."""
+    if before is None or after is None:
+        return before != after
+    return abs(before - after) > most * max(before, after)
+
+
+def _expects(row: Row, latency_ms: float) -> bool:
+    return row.low_ms is not None and row.high_ms is not None and row.low_ms <= latency_ms <= row.high_ms
+
+
+def _answers(before: Sequence[Answer], after: Sequence[Answer]) -> Iterable[AnswerChange]:
+    old = {answer.question: answer for answer in before}
+    new = {answer.question: answer for answer in after}
+    for question in dict.fromkeys([*old, *new]):
+        was, now = old.get(question), new.get(question)
+        if was and now and (was.answer, was.holds) == (now.answer, now.holds):
+            continue
+        is_verdict = was is not None and now is not None and was.holds != now.holds
+        yield AnswerChange(question, was.answer if was else None, now.answer if now else None, is_verdict)
+
+
+def _name(row: Labels) -> str:
+    """The labels of a row, without those that say what is usual."""
+    model, device, batch, dtype, engine, cost_model, search, scheduler = row
+    usual = ((dtype, "fp32"), (engine, "paper"), (cost_model, "simulator"), (search, "exact"))
+    told = [label for label, common in usual if label != common]
+    return ", ".join([model, device, f"batch {batch}", *told, scheduler])
+
+
+def _change(change: RowChange) -> str:
+    name = _name(change.row)
+    if change.before_ms is None or change.after_ms is None:
+        return f"{name}: {'failed before' if change.before_ms is None else 'fails now'}: {change.reason}"
+    stages = f", {change.before_stages} -> {change.after_stages} stages"
+    more = 100 * (change.after_ms / change.before_ms - 1) if change.before_ms else 0.0
+    return (
+        f"{name}: {change.before_ms:.3f} -> {change.after_ms:.3f} ms ({more:+.1f}%)"
+        f"{stages if change.before_stages != change.after_stages else ''}"
+    )
