@@ -48,7 +48,7 @@ class _Loader(yaml.SafeLoader):
     """Plain values, in pure Python: LibYAML overflows the stack. ``1e3`` is a number, as people and YAML 1.2 have it."""
 
 
-_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+_Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
 
@@ -118,7 +118,7 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: 
             mapping[key] = _value(loader, value_node, (*location, key), lines)
         return mapping
     try:
-        return loader.construct_object(node)  # type: ignore[no-untyped-call]
+        return loader.construct_object(node)
     except (ValueError, OverflowError):  # a date with 13 months, an integer of a million digits
         raise LocatedYamlError(
             node.start_mark.line + 1, location, f"{node.value[:40]!r} cannot be read; put text into quotes"
