@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from math import prod
 from typing import Annotated
 
 import typer
@@ -50,6 +51,8 @@ def search_space(
             progress(done, len(network.blocks))
     summed = ("units", "states", "transitions", "distinct_stages")
     totals: dict[str, str | int] = {key: sum(int(block[key]) for block in blocks) for key in summed}
+    # Blocks are scheduled one after another, each in any of its ways.
+    totals["schedules"] = prod(int(block["schedules"]) for block in blocks)
     if as_json:
         typer.echo(
             json.dumps({"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals}, indent=1)

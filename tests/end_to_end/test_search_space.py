@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from command_line import printed, printed_json
 
@@ -18,6 +20,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         assert all(type(block[field]) is int for field in BLOCK_FIELDS[1:])
     for field in ("units", "states", "transitions", "distinct_stages"):
         assert counted["totals"][field] == sum(block[field] for block in counted["blocks"])
+    assert counted["totals"]["schedules"] == math.prod(block["schedules"] for block in counted["blocks"])
 
 
 def test_counts_of_the_sample_network(capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,3 +51,8 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert all(len(line) <= 80 for line in lines)
     assert lines[0].strip() == "inception_v3, paper stages, groups of at most 3 units"
     assert lines[-1].split()[:2] == ["total", "119"]
+
+
+def test_the_schedules_that_readme_speaks_of(capsys: pytest.CaptureFixture[str]) -> None:
+    total = printed(capsys, "search-space inception_v3").splitlines()[-1].split()
+    assert total == ["total", "119", "1,206", "28,829", "3.085e+62", "7,252"]
