@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     before = _clocks()
     try:
         return sections[kind]()
-    except Exception as error:
+    except Exception as error:  # whatever a section dies of, its report says so
         traceback.print_exc()
         print(f"{type(error).__name__}: {' '.join(str(error).split())}"[:500], flush=True)
         return FAILED
