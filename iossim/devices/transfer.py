@@ -143,11 +143,14 @@ class TransferTable(Value):
         return any(device in donor.boards for donor in self.donors)
 
 
-def transferred_values(facts: BoardFacts, donors: Sequence[Donor]) -> dict[str, float]:
-    """Values of the parameters that donors have, for a device with these facts; raises ValueError without donors."""
+def transferred_values(facts: BoardFacts, donors: Sequence[Donor], onset: float | None = None) -> dict[str, float]:
+    """Values of the parameters that donors have, for a device with these facts; raises ValueError without donors.
+
+    ``onset`` is :func:`clock_onset` of the donors, where it is known already.
+    """
     if not donors:
         raise ValueError("no donor to transfer parameters from")
-    onset = clock_onset(donors)
+    onset = clock_onset(donors) if onset is None else onset
     own_part = sustained_clock(facts, onset) * facts.fed_lanes
     names = sorted({name for donor in donors for name in donor.values})
     result: dict[str, float] = {}
@@ -227,6 +230,11 @@ def transfer_table() -> TransferTable:
     return TransferTable.model_validate(read_shipped(entry.read_text(encoding="utf-8")))
 
 
+@cache
+def _onset_of_table() -> float:
+    return clock_onset(transfer_table().donors)
+
+
 def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
     """``parameters``, ``engine`` and ``provenance`` of a device of which no parameter is known.
 
@@ -236,7 +244,7 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
     table = transfer_table()
     if not table.donors or table.covers(name):
         return None
-    values = transferred_values(facts, table.donors)
+    values = transferred_values(facts, table.donors, _onset_of_table())
     return {
         "parameters": {key: values[key] for key in values if key in ModelParameters.model_fields},
         "engine": {key: values[key] for key in values if key in EngineOverheads.model_fields},
