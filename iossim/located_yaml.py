@@ -81,11 +81,12 @@ def read_located(text: str) -> LocatedYaml:
 def _refuse_depth_and_aliases(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, _Loader):
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        anchor = getattr(event, "anchor", None)
+        if anchor is not None:
             sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
             raise LocatedYamlError(
-                line, (), f"anchors and aliases ({sign}{event.anchor}) are not read; write the value out"
+                line, (), f"anchors and aliases ({sign}{anchor}) are not read; write the value out"
             )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1

@@ -25,7 +25,7 @@ from iossim.study.question_grammar import (
     parse_constraint,
     parse_question,
 )
-from iossim.study.scenario import Device, Model, Scenario, Search
+from iossim.study.scenario import AXES, Axis, Device, Model, Scenario
 from iossim.study.scenario_faults import Fault
 
 #: The cost models whose argument is a file.
@@ -43,8 +43,8 @@ def faults_of(scenario: Scenario) -> Iterator[Fault]:
 
 
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
-    for axis, check in (("model", _model), ("device", _device), ("dtype", _dtype), ("engine", _engine),
-                        ("cost_model", _cost_model), ("search", _search), ("batch", _anything)):  # fmt: skip
+    for axis in AXES:
+        check = _CHECKS.get(axis, _nothing)
         listed: Sequence[Any] = getattr(scenario, FIELD_OF_AXIS[axis])
         for index, value in enumerate(listed):
             yield from check(value, (FIELD_OF_AXIS[axis], index))
@@ -158,12 +158,18 @@ def _cost_model(spec: str, place: Location) -> Iterator[Fault]:
             yield Fault(place, f"file {path!r} does not exist; give the file of a {name}")
 
 
-def _search(search: Search, place: Location) -> Iterator[Fault]:
+def _nothing(value: Any, place: Location) -> Iterator[Fault]:
+    """Their types say all."""
     return iter(())
 
 
-def _anything(value: Any, place: Location) -> Iterator[Fault]:
-    return iter(())
+_CHECKS: dict[Axis, Callable[[Any, Location], Iterator[Fault]]] = {
+    "model": _model,
+    "device": _device,
+    "dtype": _dtype,
+    "engine": _engine,
+    "cost_model": _cost_model,
+}
 
 
 def _asked(ask: Any, place: Location) -> Iterator[Fault]:
@@ -176,8 +182,9 @@ def _asked(ask: Any, place: Location) -> Iterator[Fault]:
 
 def _twice(values: Sequence[Any], field: str) -> Iterator[Fault]:
     """Values that stand in a list twice: their results could not be told apart."""
+    places: dict[Any, int] = {}
     for index, value in enumerate(values):
-        first = values.index(value)
+        first = places.setdefault(value, index)
         if first < index:
             takes_label = field in ("models", "devices", "searches")
             remedy = "give one of them another 'label'" if takes_label else "leave one out"
