@@ -29,13 +29,13 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
     changed = found.changed
     same = sum(passage.change is Change.SAME for passage in found.passages)
     if not changed:
-        return [*lines, f"the same {same} stages"]
+        return [*lines, f"all of their {same} stages are the same"]
     counts = Counter(str(passage.change) for passage in changed)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    lines.append(f"{same} stages are the same; between them {len(changed)} passages differ: {kinds}")
+    lines.append(f"stages that are the same: {same}; passages that differ between them: {len(changed)} ({kinds})")
     if found.moved:
         lines.append(
-            f"{len(found.moved)} units run in other company: {', '.join(found.moved[:8])}{_more(found.moved, 8)}"
+            f"units in other company: {len(found.moved)}, {', '.join(found.moved[:8])}{_more(found.moved, 8)}"
         )
     return lines
 
@@ -85,8 +85,8 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
         "change": "",
         "a_us": sum(passage.first_us for passage in passages),
         "b_us": sum(passage.second_us for passage in passages),
-        "first": f"{sum(len(passage.first) for passage in passages)} stages",
-        "second": f"{sum(len(passage.second) for passage in passages)} stages",
+        "first": f"stages: {sum(len(passage.first) for passage in passages)}",
+        "second": f"stages: {sum(len(passage.second) for passage in passages)}",
     }
 
 

@@ -275,7 +275,7 @@ class _Explainer:
             more_us = 0.0
         instead = tuple(first + index for index, stage in enumerate(context.plan) if stage not in now)
         stages = tuple(context.stages_of([stage for stage in plan if stage not in was]))
-        tie = self._tie(context, block, plan, stages, instead, first)
+        tie = self._tie(context, block, plan, stages, instead, first, more_us)
         return Choice(way, instead, stages, more_us, tie)
 
     def _tie(
@@ -286,12 +286,17 @@ class _Explainer:
         stages: Sequence[Stage],
         instead: Sequence[int],
         first: int,
+        more_us: float,
     ) -> bool | None:
         """Whether what changes, timed by itself, differs by less than the noise."""
         if self.errors is None:
             return None
         gone = [block.stages[number - first] for number in instead]
         come = [stage for stage in self._priced(context, plan) if _key(stage) in {_key(one) for one in stages}]
+        # What the boundaries of the stages that stay change by goes with those that change.
+        left_us = _cost_us(gone) + more_us - _cost_us(come)
+        side = come if left_us > 0 else gone
+        side[-1] = side[-1].model_copy(update={"boundary_us": side[-1].boundary_us + abs(left_us)})
         return self.errors.is_tie(_only(self.schedule, gone), _only(self.schedule, come))
 
     def _priced(self, context: BlockContext, plan: Plan) -> list[Stage]:
@@ -333,9 +338,12 @@ def _key(stage: Stage) -> tuple[str, frozenset[str]]:
 
 def _only(schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
     """Some stages of a schedule as one of their own."""
-    total_us = fsum(stage.latency_us + stage.boundary_us for stage in stages)
     block = BlockSchedule(name="stages", stages=list(stages))
-    return schedule.model_copy(update={"blocks": [block], "latency_us": total_us})
+    return schedule.model_copy(update={"blocks": [block], "latency_us": _cost_us(stages)})
+
+
+def _cost_us(stages: Sequence[Stage]) -> float:
+    return fsum(stage.latency_us + stage.boundary_us for stage in stages)
 
 
 def _sequential_us(contexts: Sequence[BlockContext], prices: CostModel) -> float | None:

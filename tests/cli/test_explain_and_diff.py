@@ -1,0 +1,120 @@
+"""``iossim explain`` and ``iossim diff`` on saved schedules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.devices.load import device_names
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of schedules of the sample network: on the V100 by three schedulers, for batch 32, and on the T4."""
+    from iossim.cli.main import main
+
+    folder = tmp_path_factory.mktemp("schedules")
+    for name, options in {
+        "best": "--device v100-sxm2",
+        "greedy": "--device v100-sxm2 --scheduler greedy",
+        "merged": "--device v100-sxm2 --scheduler ios-merge",
+        "batch": "--device v100-sxm2 --batch 32",
+        "t4": "--device t4",
+    }.items():
+        line = f"optimize ios_sample {options} --out {folder / name} --no-plot --no-trace"
+        assert main(line.split()) == 0
+        (folder / name / "schedule.json").rename(folder / f"{name}.json")
+    return folder
+
+
+def test_explain(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, f"explain {saved}/best.json")
+    assert (
+        "ios_sample on v100-sxm2, batch 1, fp32, ios-both: 0.333 ms in 2 stages, 1.46x the speed of one by one"
+        in text
+    )
+    assert "where the time goes: " in text
+    assert "no other stages of any one block are cheaper at these prices" in text
+    assert "stage 0 (sample): 3 groups of 4 units side by side" in text
+    assert "saves 151.5 us over one by one" in text
+    assert "too few blocks to fill the SMs" in text
+    assert "its units otherwise, as 2 merged, 1|1: +8.3 us (within the noise)" in text
+    assert "would save 27.3 us (7.6%)" in printed(capsys, f"explain {saved}/greedy.json")
+
+
+def test_explain_one_stage(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, f"explain {saved}/best.json --stage 0")
+    assert "stage 1 " not in text
+    for words in ("one by one", "waves", "its own units otherwise", "the longest group takes", "a > "):
+        assert words in text
+    assert "--stage 7: the schedule has stages 0 to 1" in refused(capsys, f"explain {saved}/best.json --stage 7")
+
+
+def test_explain_as_json(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json(capsys, f"explain {saved}/best.json --json")
+    first, second = found["stages"]
+    assert found["could_save_us"] == 0
+    assert sum(found["limits_us"].values()) == pytest.approx(found["latency_us"])
+    assert sum(first["limits_us"].values()) == pytest.approx(first["latency_us"])
+    assert first["bound"] == "unfilled SMs"
+    assert first["next_best"]["more_us"] > 0
+    assert first["share"] + second["share"] == pytest.approx(1)
+    assert [kernel["unit"] for kernel in first["kernels"]][-1] in "abcd"
+
+
+@pytest.mark.parametrize("name", [name for name in device_names() if name != "cpu"])
+def test_explain_on_every_device(saved: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    found = printed_json(capsys, f"explain {saved}/best.json --device {name} --json")
+    assert found["device"] == name
+    assert all(stage["bound"] for stage in found["stages"])
+
+
+def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    units = ["a", "b", "c", "d", "concat"]
+    stages = [{"units": [unit], "latency_us": 10} for unit in units] + [{"units": ["a", "b"], "latency_us": 12}]
+    (tmp_path / "prices.json").write_text(json.dumps({"stages": stages}))
+    table = f"--cost-model table:{tmp_path}/prices.json"
+    printed(capsys, f"optimize ios_sample {table} --out {tmp_path} --no-plot --no-trace")
+    path = f"{tmp_path}/schedule.json"
+    text = printed(capsys, f"explain {path}")
+    assert "not told: what holds a stage up: that is the simulator's to say" in text
+    assert "not told: what else a stage could have cost: the schedule's prices are not at hand" in text
+    text = printed(capsys, f"explain {path} {table}")
+    assert "1.19x the speed of one by one" in text
+    assert "saves 8.0 us over one by one" in text
+    assert text.count("not told") == 1
+    assert "not told" not in printed(capsys, f"explain {path} --device v100-sxm2")
+    assert "has no price for the" in refused(capsys, f"explain {saved}/best.json {table}")
+
+
+def test_diff(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, f"diff {saved}/greedy.json {saved}/best.json")
+    assert "B takes -27.3 us (-7.6%): inside the noise" in text
+    assert "stages that are the same: 1; passages that differ between them: 1 (1 joined)" in text
+    same = printed(capsys, f"diff {saved}/best.json {saved}/best.json")
+    assert "B takes +0.0 us (+0.0%): inside the noise" in same
+    assert "all of their 2 stages are the same" in same
+    merged = printed_json(capsys, f"diff {saved}/merged.json {saved}/best.json --json")
+    assert merged["tie"] is False
+    assert sum(each["first_us"] for each in merged["passages"]) == pytest.approx(merged["first"]["latency_us"])
+
+
+def test_diff_of_devices_and_batches(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for other in ("t4", "batch"):
+        found = printed_json(capsys, f"diff {saved}/best.json {saved}/{other}.json --json")
+        assert not found["same_prices"]
+        # Each is optimal where it was made.
+        assert found["cross"]["second_at_first_us"] >= found["first"]["latency_us"] * (1 - 1e-9)
+        assert found["cross"]["first_at_second_us"] >= found["second"]["latency_us"] * (1 - 1e-9)
+        text = printed(capsys, f"diff {saved}/best.json {saved}/{other}.json")
+        assert "where A was made (v100-sxm2, batch 1, paper engine): A 0.333 ms, B " in text
+
+
+def test_diff_of_two_networks(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize squeezenet --device t4 --scheduler greedy --out {tmp_path} --no-plot --no-trace")
+    line = refused(capsys, f"diff {saved}/best.json {tmp_path}/schedule.json")
+    assert "the schedules are not of one network: unit 'a' is in the first one alone" in line
+    assert "No such file" in refused(capsys, f"diff {saved}/best.json {tmp_path}/none.json")
