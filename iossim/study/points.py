@@ -63,10 +63,10 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     Reads the profiles of the devices and the files of the models, for the keys; loads no network. Raises ScenarioError where
     the axes make no points, and DeviceError or ModelError where a device or file cannot be read.
     """
-    points = [Point(index, *values, seed=scenario.seed) for index, values in enumerate(_combinations(scenario))]
+    points = [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
     prints = _Fingerprints()
     common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
-    return tuple(replace(point, key=_key([*common, *prints.of(point)])) for point in points)
+    return tuple(replace(point, seed=scenario.seed, key=_key([*common, *prints.of(point)])) for point in points)
 
 
 def device_of(device: Device) -> DeviceProfile:

@@ -354,7 +354,8 @@ class _Parser:
             conditions = self.conditions()
             if any(quantity.at or quantity.aggregate for each in conditions for quantity in each.quantities):
                 raise self.fault(start, f"behind {word!r} columns stand alone; leave 'of', 'at' and aggregates out")
-            sentence = replace(sentence, **{"having" if word == "with" else "where": conditions})
+            of_answer = word == "with"
+            sentence = replace(sentence, having=conditions) if of_answer else replace(sentence, where=conditions)
         return sentence
 
     def conditions(self) -> Conditions:

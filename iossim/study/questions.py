@@ -107,7 +107,7 @@ def _answer(asked: Question, known: Sequence[Row], labels: Labels) -> Found:
         if isinstance(asked, EndOfAxis):
             found = _end_of_axis(asked, group, labels, varied, told)
         elif asked.axis:
-            found = _best_on_axis(asked, group, varied, told)
+            found = _best_on_axis(asked, group, labels, varied, told)
         else:
             found = _best_row(asked, group, varied, told)
         name = ", ".join(f"batch {value}" if isinstance(value, int) else value for value in values)
@@ -151,10 +151,15 @@ def _end_of_axis(
     return Found(f"none; the nearest is {_missing(asked.having, nearest)} {where}", [nearest])
 
 
-def _best_on_axis(asked: BestOf, rows: Sequence[Row], varied: Sequence[str], told: set[str]) -> Found:
+def _best_on_axis(asked: BestOf, rows: Sequence[Row], labels: Labels, varied: Sequence[str], told: set[str]) -> Found:
     """Who is ahead wherever all else is equal."""
     cases: list[tuple[Row, Row | None, list[Row]]] = []
     for case in grouped([row for row in rows if holds(asked.having, row)], other_axes(asked.axis)).values():
+        # Of equals the smallest value of an axis, which costs least; but the scheduler that searched most.
+        order = ordered(case, asked.axis, labels[asked.axis])
+        rank = {each: index for index, each in enumerate(order)}
+        if asked.axis != "scheduler":
+            case = sorted(case, key=lambda row: -rank[axis_value(row, asked.axis)])  # noqa: PLW2901
         best = best_of(case, asked.quotient, asked.is_low)
         if best is None:
             continue

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import inf
+from math import inf, log
 
+from iossim.calibration.schedule_interval import REPEAT_NOISE
 from iossim.study.question_grammar import (
     QUESTION_AXES,
     Comparison,
@@ -21,6 +22,8 @@ from iossim.study.study_run import Row
 _ROUNDING = 1e-9
 #: The columns that go with the latency, or with one over it, when that is off.
 _OF_LATENCY = ("latency_ms", "throughput_per_s", "speedup")
+#: What says which ops run on which device, and by whose word.
+_WORK = ("model", "device", "batch", "dtype", "cost_model")
 Context = tuple[Value, ...]
 
 
@@ -100,16 +103,20 @@ def best_of(rows: Iterable[Row], quotient: Quotient, is_low: bool) -> Row | None
     best, best_value = None, inf
     for row in rows:
         value = quotient_value(quotient, row)
-        if value is not None and (value if is_low else -value) <= best_value:
-            best, best_value = row, value if is_low else -value
+        if value is None:
+            continue
+        value = value if is_low else -value
+        if value < best_value or compare(value, "=", best_value):
+            best, best_value = row, value
     return best
 
 
 def is_tie(one: Row, other: Row, quotient: Quotient) -> bool:
     """Whether measuring might turn the order of two rows around.
 
-    Two schedules of one point are a tie by their errors in common (``Row.ties``); rows of different points, whose errors
-    have less in common, where their intervals overlap.
+    Two schedules of one point are a tie by their errors in common (``Row.ties``). Rows that differ in their search or engine
+    alone run the same ops on the same device: they are a tie where they differ by less than measurements of one schedule
+    do. Others, whose errors have less in common, are one where their intervals overlap.
     """
     left, right = quotient_value(quotient, one), quotient_value(quotient, other)
     if left is None or right is None:
@@ -120,6 +127,9 @@ def is_tie(one: Row, other: Row, quotient: Quotient) -> bool:
         return False
     if one.point == other.point:
         return other.scheduler in one.ties or one.scheduler in other.ties
+    if context(one, _WORK) == context(other, _WORK):
+        is_prediction = one.low_ms is not None and other.low_ms is not None
+        return is_prediction and abs(log(left / right)) <= REPEAT_NOISE
     spans = []
     for row, value in ((one, left), (other, right)):
         if row.latency_ms is None or row.low_ms is None or row.high_ms is None:

@@ -7,7 +7,7 @@ here loads a model or a device: :mod:`iossim.study.points` does.
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -16,12 +16,9 @@ from iossim.schedule.problem import MAX_UNITS
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.validation import Value
 
-#: The axes of a study, in the order in which points are counted: the last varies fastest.
-AXES = ("model", "device", "batch", "dtype", "engine", "cost_model", "search")
 Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search"]
-
-
-V = TypeVar("V", "Model", "Device", "Search")
+#: The axes of a study, in the order in which points are counted: the last varies fastest.
+AXES: tuple[Axis, ...] = ("model", "device", "batch", "dtype", "engine", "cost_model", "search")
 
 
 class Model(Value):
@@ -46,7 +43,8 @@ class Model(Value):
     @model_validator(mode="after")
     def _labelled(self) -> Self:
         name = PurePath(self.model).stem if self.model.endswith((".onnx", ".json")) else self.model
-        return _with_label(self, name if self.block is None else f"{name}, block {self.block}")
+        _label(self, name if self.block is None else f"{name}, block {self.block}")
+        return self
 
 
 class Device(Value):
@@ -66,7 +64,8 @@ class Device(Value):
     def _labelled(self) -> Self:
         name = PurePath(self.device).stem if self.device.endswith((".yaml", ".yml")) else self.device
         changes = ", ".join(f"{key}={value:g}" for key, value in self.set.items())
-        return _with_label(self, f"{name} ({changes})" if changes else name)
+        _label(self, f"{name} ({changes})" if changes else name)
+        return self
 
 
 class Search(Value):
@@ -82,7 +81,8 @@ class Search(Value):
         limits = (("r", self.max_group_size), ("s", self.max_groups))
         parts = [f"{name}={limit}" for name, limit in limits if limit is not None]
         parts += ["paper's stages"] if self.stages == "paper" else []
-        return _with_label(self, " ".join(parts) or "exact")
+        _label(self, " ".join(parts) or "exact")
+        return self
 
 
 class PointValues(Value):
@@ -151,7 +151,7 @@ class Scenario(Value):
         return given
 
 
-def _with_label(value: V, label: str) -> V:
+def _label(value: Model | Device | Search, label: str) -> None:
+    """Call a value that has no label so."""
     if not value.label:
         object.__setattr__(value, "label", label)
-    return value
