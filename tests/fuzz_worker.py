@@ -167,8 +167,11 @@ def command_line() -> Callable[[Path], object]:
         left = sorted(set(_files(path.parent)) - set(before))
         said = errors.getvalue()
         if code == 2:
-            if left or output.getvalue() or not said.startswith("error: ") or said.count("\n") != 1:
-                raise AssertionError(f"left {left}, printed {output.getvalue()[-200:]!r}, said {said[-300:]!r}")
+            printed = (
+                "" if arguments[:2] == ["devices", "validate"] else output.getvalue()
+            )  # whose report says what is off
+            if left or printed or not said.startswith("error: ") or said.count("\n") != 1:
+                raise AssertionError(f"left {left}, printed {printed[-200:]!r}, said {said[-300:]!r}")
             raise IossimError(said.strip())
         if code not in (0, 1):
             raise AssertionError(f"exit code {code}")

@@ -14,6 +14,8 @@ from iossim.calibration.measurement import MeasurementError
 from iossim.calibration.rows import NumberedRow, Sieve
 
 _REMEDY = "give a file of measurements"
+#: What a zipped file may hold.
+_LARGEST_BYTES = 1 << 29
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -22,7 +24,7 @@ def read_file(path: Path) -> str:
     try:
         data = path.read_bytes()
         if data.startswith(_GZIP_MAGIC):
-            data = gzip.decompress(data)
+            data = _unzipped(data, path)
         text = data.decode("utf-8-sig")
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise MeasurementError(f"measurements {path}: the gzip file is cut short; copy it again") from None
@@ -32,6 +34,15 @@ def read_file(path: Path) -> str:
         raise MeasurementError(f"measurements {path}: not text; {_REMEDY}") from None
     if not text.strip():
         raise MeasurementError(f"measurements {path}: the file is empty; {_REMEDY}")
+    return text
+
+
+def _unzipped(data: bytes, path: Path) -> bytes:
+    """Raises MeasurementError for more text than any recording has: zeros are zipped to a thousandth."""
+    with gzip.open(io.BytesIO(data)) as stream:
+        text = stream.read(_LARGEST_BYTES + 1)
+    if len(text) > _LARGEST_BYTES:
+        raise MeasurementError(f"measurements {path}: holds more than {_LARGEST_BYTES >> 20} MiB; split the file")
     return text
 
 

@@ -10,7 +10,9 @@ import typer
 
 from iossim.errors import OptionError
 
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="profile, schedule, table, scenario or measurement.")]
+Name = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="profile, schedule, table, scenario or measurement.")
+]
 Folder = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all of them into this folder.")
 ]

@@ -120,18 +120,21 @@ def _named(profile: DeviceProfile, name: str, where: str) -> DeviceProfile:
 
 
 def parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
-    """A profile from YAML text, which ``read`` reads (PyYAML's own reader); ``where`` names it in errors."""
-    import yaml
+    """A profile from YAML text, which ``read`` reads where it is a file that ships; ``where`` names it in errors.
+
+    Raises DeviceError with the line of what is no YAML, and the field of a value that a profile cannot have.
+    """
     from pydantic import ValidationError
 
     from iossim.devices.profile import DeviceProfile
+    from iossim.located_yaml import LocatedYamlError, read_located
     from iossim.validation import first_problem
 
     try:
-        data = (read or yaml.safe_load)(text)
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise DeviceError(f"device profile {where} is not YAML: {reason}; correct the file") from None
+        data = read(text) if read is not None else read_located(text).values
+    except LocatedYamlError as error:
+        field = f"field {'.'.join(map(str, error.location))!r} " if error.location else ""
+        raise DeviceError(f"device profile {where}, line {error.line}: {field}{error.reason}") from None
     if not isinstance(data, dict):
         raise DeviceError(f"device profile {where} is not a mapping of fields; start from one of hw_profiles/")
     try:

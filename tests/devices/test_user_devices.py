@@ -68,7 +68,7 @@ def test_the_list_says_where_each_is_from_and_warns_of_broken_ones(
     assert rows["t4"] == "shipped"
     assert "broken" not in rows
     assert "name: my-t4" in printed(capsys, "devices show my-t4")
-    assert "broken.yaml is not YAML" in refused(capsys, "devices show broken")
+    assert "broken.yaml, line 1: is not YAML" in refused(capsys, "devices show broken")
 
 
 def test_a_template_is_a_profile_once_it_is_filled_in(

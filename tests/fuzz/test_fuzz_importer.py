@@ -31,12 +31,6 @@ def importer() -> Iterator[Runner]:
         yield runner
 
 
-@pytest.fixture(scope="module")
-def command() -> Iterator[Runner]:
-    with Runner("command") as runner:
-        yield runner
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_hostile_file(name: str, importer: Runner) -> None:
     case = CASES[name]

@@ -81,7 +81,7 @@ def _records(path: Path, sieve: Sieve) -> Iterator[NumberedRow]:
     for index, line in enumerate(read_file(path).splitlines()):
         try:
             record = json.loads(line) if line.strip() else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
             sieve.total += 1

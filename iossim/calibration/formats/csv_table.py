@@ -61,7 +61,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

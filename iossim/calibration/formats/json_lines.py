@@ -64,7 +64,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
             continue
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             if index in (0, last):
                 where = "the header is not JSON" if index == 0 else f"cut short at line {index + 1}"
                 raise MeasurementError(f"measurements {path}: {where}; copy or record the file again") from None

@@ -56,7 +56,7 @@ class Recorded:
             return None
         try:
             return json.loads(text.lower())
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     def pair(self, index: int) -> tuple[int, int] | None:

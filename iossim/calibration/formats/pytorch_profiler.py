@@ -100,7 +100,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
 def _parse(path: Path) -> dict[str, Any]:
     try:
         trace = json.loads(read_file(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MeasurementError(
             f"measurements {path}: not a whole JSON trace ({error}); it may be cut short, record it again"
         ) from None

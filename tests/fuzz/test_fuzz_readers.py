@@ -1,0 +1,159 @@
+"""No device file, schedule, table or measurement set shows a traceback: its command works, or says in one line what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from fuzz_runner import Outcome, Runner, Tally
+from fuzz_texts import MUTATIONS, Random, mutated, yaml_bombs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import iossim
+from iossim.api import cost_model
+from iossim.calibration.measurement import Header, Measurement, MeasurementSet
+from iossim.calibration.measurement_set import write_measurements
+from iossim.calibration.operator_kinds import read_record
+from iossim.cli.main import main
+from iossim.cost.table import RecordingCostModel
+from iossim.ir.types import Precision
+from iossim.scheduling.scheduler import schedule
+
+PROFILE = Path(str(resources.files("iossim.hw_profiles") / "t4.yaml"))
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A file that commands read, and the commands."""
+
+    file: str
+    contents: bytes
+    commands: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
+    """Real files, as iossim ships or writes them."""
+    folder = tmp_path_factory.mktemp("written")
+    network = iossim.load("ios_sample")
+    prices = RecordingCostModel(cost_model("simulator", "t4"))
+    schedule(network, prices, "sequential").save(folder / "schedule.json")
+    prices.save(folder / "prices.json")
+    exported = ["schedules", "export", str(folder / "schedule.json"), "--out", str(folder / "ios.json")]
+    assert main(exported) == 0
+    rows = []
+    for index in range(12):
+        record = {"op": "relu", "rows": 8 << index % 6, "cols": 64 + index}
+        rows.append(Measurement(read_record(record, Precision.FP32), 4.0 + index))
+    measured = MeasurementSet(Header(device="t4", data_set="made"), tuple(rows))
+    for suffix in ("jsonl", "csv"):
+        write_measurements(measured, folder / f"set.{suffix}")
+    calibrate = "calibrate -d t4 --folds 0 --json --out made.yaml --data"
+    given = {
+        "profile": (PROFILE, "mine.yaml", ("devices validate mine.yaml", "optimize ios_sample --scheduler sequential -d mine.yaml")),
+        "schedule": (folder / "schedule.json", "schedule.json", ("simulate schedule.json", "check ios_sample -d t4 --baseline schedule.json")),
+        "ios": (folder / "ios.json", "ios.json", ("schedules import ios.json", "models show ios.json")),
+        "table": (folder / "prices.json", "prices.json", ("optimize ios_sample --scheduler sequential --cost-model table:prices.json",)),
+        "lines": (folder / "set.jsonl", "set.jsonl", (f"{calibrate} set.jsonl",)),
+        "csv": (folder / "set.csv", "set.csv", (f"{calibrate} set.csv",)),
+    }  # fmt: skip
+    return {name: Reader(file, path.read_bytes(), commands) for name, (path, file, commands) in given.items()}
+
+
+def run(runner: Runner, file: str, contents: bytes, words: str) -> Outcome:
+    (runner.folder / file).write_bytes(contents)
+    try:
+        return runner.run(json.dumps(words.split()).encode(), "arguments.json")
+    finally:
+        (runner.folder / file).unlink()
+
+
+KINDS = ("profile", "schedule", "ios", "table", "lines", "csv")
+STEPS = st.lists(st.tuples(st.sampled_from(sorted(MUTATIONS)), st.integers(0, 2**32 - 1)), min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_as_they_are(kind: str, readers: dict[str, Reader], command: Runner) -> None:
+    """Else their mutants would all be refused for the same reason."""
+    reader = readers[kind]
+    for words in reader.commands:
+        outcome = run(command, reader.file, reader.contents, words)
+        assert outcome.verdict == ("refused" if words.startswith("calibrate") else "imported"), outcome
+
+
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(KINDS), STEPS, st.integers(0, 1))
+def test_mutants(
+    readers: dict[str, Reader], command: Runner, kind: str, steps: list[tuple[str, int]], which: int
+) -> None:
+    reader = readers[kind]
+    contents = reader.contents
+    for name, seed in steps:
+        contents = mutated(contents, name, seed)
+    outcome = run(command, reader.file, contents, reader.commands[which % len(reader.commands)])
+    assert outcome.is_fine, outcome
+
+
+BOMBS = yaml_bombs(PROFILE.read_text())
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_profiles_made_to_hurt(name: str, command: Runner) -> None:
+    text, says = BOMBS[name]
+    outcome = run(command, "mine.yaml", text.encode(), "devices show mine.yaml")
+    assert outcome.verdict == "refused", outcome
+    assert "mine.yaml" in outcome.line
+    assert says in outcome.line
+    assert outcome.grown_bytes < 256 << 20
+
+
+DEEP, DIGITS = b"[" * 100_000, b"9" * 10_000
+
+
+@pytest.mark.parametrize(
+    "contents", [DEEP, b'{"a":' * 50_000, DIGITS, b'{"format_version": ' + DIGITS + b"}", b'"\\ud800"', b"\xff\xfe{}"]
+)
+@pytest.mark.parametrize("kind", ["schedule", "ios", "table", "lines"])
+def test_json_made_to_hurt(kind: str, contents: bytes, readers: dict[str, Reader], command: Runner) -> None:
+    reader = readers[kind]
+    outcome = run(command, reader.file, contents, reader.commands[0])
+    assert outcome.verdict == "refused", outcome
+    assert reader.file in outcome.line
+
+
+def test_lines_made_to_hurt(readers: dict[str, Reader], command: Runner) -> None:
+    """A line that nests for ever is left out as any other that is no record; a header is needed."""
+    reader = readers["lines"]
+    lines = reader.contents.splitlines(keepends=True)
+    for place in (0, 1):
+        contents = b"".join([*lines[:place], b'{"op": ' + DEEP + b"\n", *lines[place + 1 :]])
+        assert run(command, reader.file, contents, reader.commands[0]).verdict == "refused"
+
+
+@pytest.mark.slow
+def test_zipped_measurements_that_unzip_to_gigabytes(command: Runner) -> None:
+    outcome = run(command, "set.csv", gzip.compress(bytes(513 << 20), 1), "calibrate -d t4 --data set.csv")
+    assert outcome.verdict == "refused", outcome
+    assert "set.csv: holds more than 512 MiB; split the file" in outcome.line
+
+
+@pytest.mark.slow
+def test_hundreds_of_mutants(readers: dict[str, Reader], command: Runner) -> None:
+    tally = Tally.empty()
+    for index in range(400):
+        choose = Random(index)
+        reader = readers[KINDS[index % len(KINDS)]]
+        contents = reader.contents
+        for _ in range(choose.choice((1, 1, 2, 3))):
+            contents = mutated(contents, choose.choice(sorted(MUTATIONS)), choose.randrange(2**32))
+        outcome = run(command, reader.file, contents, choose.choice(reader.commands))
+        assert outcome.is_fine, (index, outcome)
+        tally.add(str(index), outcome)
+    assert tally.count == 400
+    assert min(tally.verdicts["imported"], tally.verdicts["refused"]) > 15
+    assert tally.grown_bytes < 1 << 30
