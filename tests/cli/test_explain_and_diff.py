@@ -20,7 +20,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, options in {
         "best": "--device v100-sxm2",
         "greedy": "--device v100-sxm2 --scheduler greedy",
-        "merged": "--device v100-sxm2 --scheduler ios-merge",
+        "one_by_one": "--device v100-sxm2 --scheduler sequential",
         "batch": "--device v100-sxm2 --batch 32",
         "t4": "--device t4",
     }.items():
@@ -97,9 +97,9 @@ def test_diff(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     same = printed(capsys, f"diff {saved}/best.json {saved}/best.json")
     assert "B takes +0.0 us (+0.0%): inside the noise" in same
     assert "all of their 2 stages are the same" in same
-    merged = printed_json(capsys, f"diff {saved}/merged.json {saved}/best.json --json")
-    assert merged["tie"] is False
-    assert sum(each["first_us"] for each in merged["passages"]) == pytest.approx(merged["first"]["latency_us"])
+    found = printed_json(capsys, f"diff {saved}/one_by_one.json {saved}/best.json --json")
+    assert found["tie"] is False
+    assert sum(each["first_us"] for each in found["passages"]) == pytest.approx(found["first"]["latency_us"])
 
 
 def test_diff_of_devices_and_batches(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
