@@ -122,7 +122,8 @@ def _amount(side: Side, value: float | Value | None) -> str:
 def _span_of(side: Side, values: Sequence[float]) -> str:
     if isinstance(side, Quantity) and side.column in NUMBERS:
         return span(Quotient(side.column), values)
-    return f"{number(min(values))} to {number(max(values))}" + ("x" if isinstance(side, Ratio) else "")
+    low, high = number(min(values)), number(max(values))
+    return (low if low == high else f"{low} to {high}") + ("x" if isinstance(side, Ratio) else "")
 
 
 def _is_best(claim: IsBest, rows: Sequence[Row]) -> Found:

@@ -178,16 +178,17 @@ def _explicit(scenario: Scenario, lists: Mapping[Axis, list[Any]], values: Point
 
 def _listed(listed: Sequence[Any], axis: Axis, given: Any, index: int) -> Any:
     """A value, or the listed one that it tells by its label."""
-    if axis not in ("model", "device", "search"):
+    if isinstance(given, Model | Device):
+        # A name alone, which a listed value may be called, or be.
+        name, alone = given.label, type(given).model_validate(given.label)
+        return next((value for value in listed if value.label == name and given == alone), given)
+    if axis != "search" or isinstance(given, Search):
         return given
-    name = given if isinstance(given, str) else given.label
     for value in listed:
-        if value.label == name and (isinstance(given, str) or given == type(given)(**{axis: name})):
+        if value.label == given:
             return value
-    if isinstance(given, str):
-        known = ", ".join(value.label for value in listed)
-        raise ScenarioError(f"field points[{index}].{axis}: no search is called {given!r}; known: {known}")
-    return given
+    known = ", ".join(value.label for value in listed)
+    raise ScenarioError(f"field points[{index}].{axis}: no search is called {given!r}; known: {known}")
 
 
 class _Fingerprints:

@@ -470,7 +470,9 @@ class _Parser:
     def axis(self, known: Sequence[str], remedy: str = "") -> str:
         text = self.peek()
         if text not in known:
-            raise self.here(f"{self.shown()} where an axis is expected; {did_you_mean(text, known)}{remedy}")
+            axes = [axis for axis in known if text and text in map(str, self.labels[axis])]
+            hint = f"write '{axes[0]} {text}'" if axes else did_you_mean(text, known)
+            raise self.here(f"{self.shown()} where an axis is expected; {hint}{remedy}")
         self.next += 1
         return text
 

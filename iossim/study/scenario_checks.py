@@ -79,6 +79,7 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
         field = "points" if scenario.combine == "points" else "combine"
         yield Fault((field,), str(error))
         return
+    yield from _faults_of_labels(scenario)
     labels = labels_of(scenario)
     for index, axis in enumerate(scenario.cross_evaluate):
         if len(labels[axis]) < 2:
@@ -88,6 +89,19 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
                 "another, or leave it out",
             )
     yield from _faults_of_sentences(scenario, labels)
+
+
+def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
+    """Listed points whose models, devices or searches differ and are called the same."""
+    called: dict[tuple[str, str], Any] = {}
+    for index, point in enumerate(points_of(scenario) if scenario.points else ()):
+        for axis in ("model", "device", "search"):
+            value = getattr(point, axis)
+            if called.setdefault((axis, value.label), value) != value:
+                yield Fault(
+                    ("points", index, axis),
+                    f"another {axis} is called {value.label!r} too; give one of them a 'label'",
+                )
 
 
 #: The columns that are there only where the scenario asks for what makes them.

@@ -1,0 +1,229 @@
+"""Points of a study: grid, zip and lists against brute force; keys that depend on all that results depend on, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import iossim
+from iossim.errors import ScenarioError
+from iossim.study.points import count_points, device_of, labels_of, network_of, points_of
+from iossim.study.scenario import AXES, Scenario
+
+FIELDS = {"model": "models", "device": "devices", "batch": "batch_sizes", "dtype": "dtypes", "engine": "engines",
+          "cost_model": "cost_models", "search": "searches"}  # fmt: skip
+CHOICES: dict[str, list[Any]] = {
+    "model": ["squeezenet", "ios_sample", {"model": "squeezenet", "block": 2}],
+    "device": ["t4", "p4", {"device": "t4", "set": {"dram_gbps": 100}}],
+    "batch": [1, 2, 4],
+    "dtype": ["fp32", "fp16"],
+    "engine": ["paper", "graph"],
+    "cost_model": ["simulator", "random:3"],
+    "search": [{}, {"max_groups": 2}],
+}
+
+
+def label(value: Any) -> str | int:
+    """What a value of the choices is called."""
+    if not isinstance(value, dict):
+        return value  # type: ignore[no-any-return]
+    if "model" in value:
+        return "squeezenet, block 2"
+    return "t4 (dram_gbps=100)" if "device" in value else f"s={value['max_groups']}" if value else "exact"
+
+
+def lists(axis: str) -> st.SearchStrategy[list[Any]]:
+    return st.integers(1, len(CHOICES[axis])).map(lambda count: CHOICES[axis][:count])
+
+
+@given(st.fixed_dictionaries({axis: lists(axis) for axis in AXES}))
+@settings(max_examples=10)
+def test_a_grid_is_every_combination_and_the_last_axis_varies_fastest(chosen: dict[str, list[Any]]) -> None:
+    scenario = Scenario.model_validate({"name": "g", **{FIELDS[axis]: chosen[axis] for axis in AXES}})
+    points = points_of(scenario)
+    assert [tuple(point.labels.values()) for point in points] == [
+        tuple(map(label, values)) for values in product(*(chosen[axis] for axis in AXES))
+    ]
+    assert [point.index for point in points] == list(range(len(points)))
+    assert len({point.key for point in points}) == len(points) == count_points(scenario)
+
+
+@given(st.data())
+@settings(max_examples=15)
+def test_zip_takes_values_side_by_side(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 2))
+    long = data.draw(st.sets(st.sampled_from(AXES)))
+    chosen = {axis: CHOICES[axis][: count if axis in long else 1] for axis in AXES}
+    scenario = Scenario.model_validate(
+        {"name": "z", "combine": "zip", **{FIELDS[axis]: chosen[axis] for axis in AXES}}
+    )
+    expected = [
+        tuple(label(values[index if len(values) > 1 else 0]) for values in chosen.values())
+        for index in range(max(map(len, chosen.values())))
+    ]
+    assert [tuple(point.labels.values()) for point in points_of(scenario)] == expected
+
+
+@given(
+    st.lists(st.fixed_dictionaries({}, optional={axis: st.sampled_from(CHOICES[axis]) for axis in AXES}), min_size=1)
+)
+@settings(max_examples=15)
+def test_listed_points_take_the_only_value_of_what_they_leave_out(listed: list[dict[str, Any]]) -> None:
+    scenario = Scenario.model_validate({"name": "p", "models": ["resnet18"], "devices": ["k80"], "points": listed})
+    assert scenario.combine == "points"
+    alone = {"model": "resnet18", "device": "k80", "batch": 1, "dtype": "fp32", "engine": "paper",
+             "cost_model": "simulator", "search": {}}  # fmt: skip
+    expected = [tuple(label(point.get(axis, alone[axis])) for axis in AXES) for point in listed]
+    assert [tuple(point.labels.values()) for point in points_of(scenario)] == expected
+    labels = labels_of(scenario)
+    assert {axis: set(labels[axis]) for axis in AXES} == {
+        axis: {values[index] for values in expected} for index, axis in enumerate(AXES)
+    }
+
+
+def test_listed_points_tell_models_devices_and_searches_by_their_labels() -> None:
+    data = {
+        "name": "p",
+        "models": [{"model": "inception_v3", "block": -2, "label": "last"}, "squeezenet"],
+        "devices": [{"device": "t4", "set": {"sms": 80}, "label": "twice"}],
+        "searches": [{"max_groups": 1, "label": "one stream"}, {}],
+        "points": [
+            {"model": "last", "search": "one stream"},
+            {"model": "squeezenet", "device": "twice", "search": "exact"},
+        ],
+    }
+    first, second = points_of(Scenario.model_validate(data))
+    assert (first.model.block, first.search.max_groups) == (-2, 1)
+    assert second.device.set == {"sms": 80}
+    assert network_of(first).name == "inception_v3.mixed_7c"
+
+
+def test_axes_that_make_no_points() -> None:
+    with pytest.raises(ScenarioError, match=r"not equally many: models 2, batch_sizes 3"):
+        points_of(
+            Scenario(
+                name="z", models=["squeezenet", "resnet18"], devices=["t4"], batch_sizes=[1, 2, 3], combine="zip"
+            )
+        )
+    with pytest.raises(
+        ScenarioError, match=r"points\[0\]: has no 'batch', and batch_sizes lists 2; write 'batch: ...'"
+    ):
+        points_of(Scenario(name="p", models=["squeezenet"], devices=["t4"], batch_sizes=[1, 2], points=[{}]))
+    with pytest.raises(ScenarioError, match=r"field devices: is empty"):
+        points_of(Scenario(name="g", models=["squeezenet"]))
+
+
+BASE: dict[str, Any] = {
+    "name": "base",
+    "models": ["squeezenet"],
+    "devices": [{"device": "t4", "set": {"dram_gbps": 100}}],
+    "batch_sizes": [2],
+    "schedulers": ["sequential", "ios-both"],
+    "measures": ["active_warps", "peak_memory"],
+}
+PROGRAM = """
+import json, sys
+from iossim.study.points import points_of
+from iossim.study.scenario import Scenario
+print(*[point.key for point in points_of(Scenario.model_validate(json.loads(sys.argv[1])))])
+"""
+
+
+def test_keys_are_equal_across_processes_and_hash_seeds(tmp_path: Path) -> None:
+    keys = [point.key for point in points_of(Scenario.model_validate({**BASE, "batch_sizes": [1, 2]}))]
+    given_data = json.dumps({**BASE, "batch_sizes": [1, 2], "measures": ["peak_memory", "active_warps"]})
+    for seed in ("0", "1"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, given_data],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split() == keys
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"models": ["resnet18"]},
+        {"models": [{"model": "squeezenet", "block": 1}]},
+        {"models": [{"model": "squeezenet", "units": "none"}]},
+        {"models": [{"model": "squeezenet", "shapes": {"image": [2, 3, 96, 96]}}]},
+        {"models": [{"model": "squeezenet", "max_block": 4}]},
+        {"devices": ["t4"]},
+        {"devices": [{"device": "t4", "set": {"dram_gbps": 101}}]},
+        {"devices": [{"device": "t4", "set": {"dram_gbps": 100, "crowding": 0.1}}]},
+        {"batch_sizes": [3]},
+        {"dtypes": ["fp16"]},
+        {"engines": ["graph"]},
+        {"cost_models": ["random:1"]},
+        {"searches": [{"max_groups": 4}]},
+        {"searches": [{"stages": "paper"}]},
+        {"schedulers": ["sequential", "ios-merge"]},
+        {"measures": ["active_warps"]},
+        {"seed": 1},
+    ],
+)
+def test_a_key_depends_on_what_results_depend_on(change: dict[str, Any]) -> None:
+    (base,), (other,) = (points_of(Scenario.model_validate({**BASE, **more})) for more in ({}, change))
+    assert base.key != other.key
+
+
+def test_a_key_does_not_depend_on_names_words_or_what_stands_beside() -> None:
+    (base,) = points_of(Scenario.model_validate(BASE))
+    others = {
+        "name": "other",
+        "title": "Other",
+        "models": ["resnet18", {"model": "squeezenet", "label": "small"}],
+        "devices": [{"device": "t4", "set": {"dram_bandwidth_gbps": 100.0}, "label": "slow"}],
+        "searches": [{"label": "everything"}],
+        "schedulers": ["ios-both", "sequential"],
+        "questions": ["fastest model"],
+        "batch_sizes": [1, 2],
+    }
+    assert base.key in {point.key for point in points_of(Scenario.model_validate({**BASE, **others}))}
+
+
+def test_keys_go_by_the_contents_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(contents: bytes, folder: str) -> str:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        path = tmp_path / folder / "net.onnx"
+        path.write_bytes(contents)
+        (point,) = points_of(Scenario.model_validate({**BASE, "models": [str(path)]}))
+        return point.key
+
+    first = key(b"one", "here")
+    assert key(b"one", "there") == first
+    assert key(b"two", "here") != first
+    monkeypatch.setattr("iossim.study.points.__version__", "0.0.0")
+    assert key(b"one", "here") != first
+
+
+def test_schedules_of_a_point_whose_model_is_a_block() -> None:
+    data = {
+        "name": "b",
+        "models": [{"model": "inception_v3", "block": "mixed_7c"}],
+        "devices": ["v100-sxm2"],
+        "batch_sizes": [32],
+    }
+    (point,) = points_of(Scenario.model_validate(data))
+    network = network_of(point)
+    found = iossim.optimize(network, device_of(point.device))
+    assert [block.name for block in found.blocks] == ["mixed_7c"]
+    assert sorted(
+        found.blocks[0].stages[0].units + [u for s in found.blocks[0].stages[1:] for u in s.units]
+    ) == sorted(unit.name for unit in network.units)
+    again = iossim.simulate(found, device_of(point.device))
+    assert again.latency_us == pytest.approx(found.latency_us)
