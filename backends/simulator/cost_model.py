@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.parallel_pricing import price_concurrent
 from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice, price_unit
+from iossim.backends.simulator.price_memo import PriceMemo
 from iossim.backends.simulator.stage_model import (
     ALONE,
     DEVICE_DEMAND,
@@ -99,6 +100,7 @@ class SimulatorCostModel:
         self._placements: WeakKeyDictionary[Network, Placement] = WeakKeyDictionary()
         self._problems: dict[str, PreparedProblem] = {}
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
+        self._memo = PriceMemo()
 
     @property
     def identity(self) -> CostModelIdentity:
@@ -111,12 +113,12 @@ class SimulatorCostModel:
         prepared = self.prepare(problem)
         prices = np.empty(len(batch), dtype=np.float64)
         concurrent = batch.strategies == Strategy.CONCURRENT
-        prices[concurrent] = price_concurrent(
+        crowding = self.profile.parameters.crowding
+        prices[concurrent] = self._memo.prices(
             batch.masks[concurrent],
             problem.predecessors,
-            prepared.kernels,
-            self.profile.parameters.crowding,
-            self._room,
+            prepared.unit_keys,
+            lambda masks: price_concurrent(masks, problem.predecessors, prepared.kernels, crowding, self._room),
         )
         for index in np.flatnonzero(~concurrent).tolist():
             merged = self._merged_unit(problem, int(batch.masks[index]))

@@ -15,6 +15,8 @@ from iossim.backends.simulator.stage_model import ISSUE_DEMAND, SPREAD, StageKer
 from iossim.devices.parameters import EngineOverheads
 from iossim.lowering.kernel import Candidate, Kernel
 from iossim.lowering.unit import StepCandidates
+from iossim.schedule.problem import Masks
+from iossim.schedule.stage_hash import unit_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,11 @@ class UnitPrice:
 
 @dataclass(frozen=True, eq=False)
 class PreparedProblem:
-    """The units' kernels, and the same flat."""
+    """The units' kernels, and the same flat. ``unit_keys``, ``[units]``: equal for units whose kernels are priced alike."""
 
     units: tuple[UnitPrice, ...]
     kernels: StageKernels
+    unit_keys: Masks
 
     @staticmethod
     def of(units: Sequence[UnitPrice]) -> PreparedProblem:
@@ -64,7 +67,8 @@ class PreparedProblem:
         block_load = columns[:, ISSUE_DEMAND] / columns[:, SPREAD]
         single = np.array([unit.single_us for unit in units], dtype=np.float64)
         kernels = StageKernels(begin, np.column_stack([columns, block_load]), single)
-        return PreparedProblem(tuple(units), kernels)
+        rows = [columns[a:b].tobytes().hex() for a, b in pairwise(begin.tolist())]
+        return PreparedProblem(tuple(units), kernels, unit_keys(rows))
 
     def per_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sums of a value of each kernel over each unit, shape ``[units]``, rounded alike under every Python."""

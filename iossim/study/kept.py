@@ -1,7 +1,8 @@
-"""What a process keeps from one piece of work to the next: the last few values by key."""
+"""What a worker keeps from one piece of work to the next: the last few values by key."""
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -9,8 +10,11 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 
-class Kept(Generic[V]):
-    """The last ``most`` values that were asked for; a value that cannot be made is tried again."""
+class Kept(threading.local, Generic[V]):
+    """The last ``most`` values that were asked for, of each thread; a value that cannot be made is tried again.
+
+    A Dask worker may have several threads, and cost models are no two threads' at a time.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most

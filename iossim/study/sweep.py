@@ -34,15 +34,16 @@ def run_study(
     address: str | None = None,
     resume: bool = False,
     traces: bool = False,
+    report: bool = True,
     command: Sequence[str] = (),
     progress: Progress = ignore,
 ) -> StudyRun:
     """Run a study and write its run directory (layout: :mod:`iossim.study.study_run`).
 
     ``workers`` is the number of processes, by default one a core; with the ``executor`` ``dask`` the cluster at ``address``
-    does the work. ``resume`` goes on with a run that was interrupted; ``traces`` writes a timeline of every schedule;
-    ``command`` is what the user typed, for the record. ``progress`` is told how many pieces of work are done, and of how
-    many.
+    does the work. ``resume`` goes on with a run that was interrupted; ``traces`` writes a timeline of every schedule, and
+    ``report`` the report, where what it needs is installed; ``command`` is what the user typed, for the record. ``progress``
+    is told how many pieces of work are done, and of how many.
 
     KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder that is taken, and
     for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its own.
@@ -66,7 +67,8 @@ def run_study(
         directory.write_environment(environment([*attempts, attempt.to_json(len(points) - attempt.taken_over)]))
         directory.write_results(results, search_s)
     run = read_run(folder)
-    _write_report(run)
+    if report:
+        _write_report(run)
     return run
 
 

@@ -1,0 +1,124 @@
+"""Stages that ask the same of a device are priced once.
+
+What a concurrent stage costs depends on its groups in their order, and on the kernels of the units of each, in theirs. In a
+block of equal cells, and from block to block, a fifth to a third of the stages of a search differ in that. Sequences are
+told apart by a 64-bit hash: two of a million that differ have the same with a probability of about 3e-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.compiled import jit
+from iossim.schedule.masks import find_groups, lowest_bit, scramble
+from iossim.schedule.problem import Masks
+
+Floats = NDArray[np.float64]
+
+#: Prices that are kept at most: 32 MiB with the hashes, in a table that is at most half full.
+MOST = 1 << 20
+_FIRST_SIZE = 1 << 12
+
+
+class PriceMemo:
+    """Prices by hash, in an open-addressing table whose size is a power of two; the hash 0 is none."""
+
+    def __init__(self) -> None:
+        self._clear(_FIRST_SIZE)
+
+    def prices(self, masks: Masks, predecessors: Masks, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
+        """The price of each mask, those that are not known by ``price``; ``unit_keys[u]`` tells the kernels of unit ``u``."""
+        hashes = np.empty(len(masks), dtype=np.uint64)
+        _hash_sequences(masks, predecessors, unit_keys, hashes)
+        self._reserve(len(masks))
+        unknown = np.empty(len(masks), dtype=np.int64)
+        count = _find_unknown(hashes, self._hashes, self._prices, unknown)
+        if count:
+            self._used += count
+            try:
+                found = price(masks[unknown[:count]])
+            except BaseException:
+                # What was entered without a price must not stay.
+                self._clear(_FIRST_SIZE)
+                raise
+            _enter(hashes[unknown[:count]], found, self._hashes, self._prices)
+        result = np.empty(len(masks), dtype=np.float64)
+        _look_up(hashes, self._hashes, self._prices, result)
+        return result
+
+    def _reserve(self, more: int) -> None:
+        if self._used + more > MOST:
+            self._clear(_FIRST_SIZE)
+        size = len(self._hashes)
+        while 2 * (self._used + more) > size:
+            size *= 2
+        if size > len(self._hashes):
+            kept = self._hashes != 0
+            hashes, prices = self._hashes[kept], self._prices[kept]
+            self._clear(size)
+            _enter(hashes, prices, self._hashes, self._prices)
+            self._used = len(hashes)
+
+    def _clear(self, size: int) -> None:
+        self._hashes = np.zeros(size, dtype=np.uint64)
+        self._prices = np.zeros(size, dtype=np.float64)
+        self._used = 0
+
+
+@jit
+def _hash_sequences(masks: Masks, predecessors: Masks, unit_keys: Masks, hashes: Masks) -> None:
+    """Write to ``hashes`` a number for each mask: of its groups in their order, each the sequence of its units' keys."""
+    one = np.uint64(1)
+    groups = np.empty(len(predecessors) + 1, dtype=np.uint64)
+    for index in range(len(masks)):
+        count = find_groups(masks[index], predecessors, groups)
+        found = np.uint64(0)
+        for g in range(count):
+            rest = groups[g]
+            while rest:
+                found = scramble(found ^ unit_keys[lowest_bit(rest)])
+                rest &= rest - one
+            # The end of a group: a chain is no two units side by side.
+            found = scramble(found + one)
+        hashes[index] = found if found else one
+
+
+@jit
+def _find_unknown(hashes: Masks, known: Masks, prices: Floats, unknown: NDArray[np.int64]) -> int:
+    """Collect the places of hashes that are not in the table, each once, entering them; returns how many there are."""
+    slots = np.uint64(len(known) - 1)
+    count = 0
+    for index in range(len(hashes)):
+        slot = hashes[index] & slots
+        while known[slot] != 0 and known[slot] != hashes[index]:
+            slot = slot + np.uint64(1) & slots
+        if known[slot] == 0:
+            known[slot] = hashes[index]
+            prices[slot] = np.nan
+            unknown[count] = index
+            count += 1
+    return count
+
+
+@jit
+def _enter(hashes: Masks, found: Floats, known: Masks, prices: Floats) -> None:
+    slots = np.uint64(len(known) - 1)
+    for index in range(len(hashes)):
+        slot = hashes[index] & slots
+        while known[slot] != 0 and known[slot] != hashes[index]:
+            slot = slot + np.uint64(1) & slots
+        known[slot] = hashes[index]
+        prices[slot] = found[index]
+
+
+@jit
+def _look_up(hashes: Masks, known: Masks, prices: Floats, result: Floats) -> None:
+    slots = np.uint64(len(known) - 1)
+    for index in range(len(hashes)):
+        slot = hashes[index] & slots
+        while known[slot] != hashes[index]:
+            slot = slot + np.uint64(1) & slots
+        result[index] = prices[slot]

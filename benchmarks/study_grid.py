@@ -1,0 +1,148 @@
+"""A study of 1,920 rows: 4 networks x 12 devices x 8 batch sizes x 5 schedulers, at r = 3 and s = 8.
+
+    python benchmarks/study_grid.py [--workers N ...] [--dask N] [--devices ...] [--batches ...] [--models ...]
+
+Prints for each run the time, the processor time, and the most memory of all its processes together (shared pages counted
+once), and whether its files are equal byte for byte to those of the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+from iossim.study.run_directory import PARQUET, RESULTS, SCHEDULES, TABLE
+from iossim.study.scenario import Device, Model, Scenario, Search
+from iossim.study.sweep import run_study
+
+MODELS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
+DEVICES = (
+    "k80", "p4", "p100-pcie-16gb", "v100-sxm2", "t4", "rtx-2080-ti", "rtx-3090", "a100-pcie-40gb", "l4", "rtx-4090",
+    "h100-sxm", "jetson-orin",
+)  # fmt: skip
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--workers", type=int, nargs="*", default=[2])
+    parser.add_argument("--dask", type=int, default=0, metavar="N", help="a local cluster of N processes, too")
+    parser.add_argument("--report", action="store_true", help="write the report, too")
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--devices", nargs="+", default=DEVICES)
+    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
+    given = parser.parse_args()
+    scenario = Scenario(
+        name="grid",
+        models=[Model(model=name) for name in given.models],
+        devices=[Device(device=name) for name in given.devices],
+        batch_sizes=list(given.batches),
+        searches=[Search(max_group_size=3, max_groups=8)],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        folders: list[Path] = []
+        for count in given.workers:
+            folders.append(Path(folder) / f"{count}-workers")
+            with _told(folders):
+                run_study(scenario, folders[-1], workers=count, report=given.report)
+        if given.dask:
+            folders.append(Path(folder) / f"dask-{given.dask}")
+            with _told(folders), _cluster(given.dask) as address:
+                run_study(scenario, folders[-1], executor="dask", address=address, report=given.report)
+
+
+@contextmanager
+def _told(folders: list[Path]) -> Iterator[None]:
+    """Measure what is done, and print it; ``folders`` are those written so far, this one last."""
+    usage = _Usage()
+    begin_s = perf_counter()
+    with usage:
+        yield
+    elapsed_s = perf_counter() - begin_s
+    rows = (folders[-1] / TABLE).read_text().count("\n") - 1
+    same = (
+        "" if len(folders) == 1 else f", {'equal' if _equal(folders[0], folders[-1]) else 'NOT EQUAL'} to the first"
+    )
+    print(
+        f"{folders[-1].name}: {rows} rows in {elapsed_s:.1f} s ({usage.cpu_s:.1f} s of processors), peak "
+        f"{usage.peak_bytes / 2**20:.0f} MiB of all processes together{same}",
+        flush=True,
+    )
+
+
+@contextmanager
+def _cluster(count: int) -> Iterator[str]:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address
+
+
+def _equal(first: Path, second: Path) -> bool:
+    names = [name for name in (RESULTS, TABLE, PARQUET) if (first / name).exists()]
+    schedules = sorted(path.name for path in (first / SCHEDULES).iterdir())
+    if schedules != sorted(path.name for path in (second / SCHEDULES).iterdir()):
+        return False
+    _, wrong, failed = filecmp.cmpfiles(first / SCHEDULES, second / SCHEDULES, schedules, shallow=False)
+    return not wrong and not failed and not filecmp.cmpfiles(first, second, names, shallow=False)[1]
+
+
+class _Usage:
+    """Looks at this process and all that it started, some times a second (Linux)."""
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+        self._cpu_s: dict[int, float] = {}
+        self._before_s = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self._cpu_s.values()) - self._before_s
+
+    def __enter__(self) -> None:
+        self._look()
+        self._before_s = sum(self._cpu_s.values())
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._look()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.3):
+            self._look()
+
+    def _look(self) -> None:
+        total = 0
+        for process in _family(os.getpid()):
+            try:
+                rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
+                total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            except (OSError, IndexError):
+                continue  # it has just ended
+            self._cpu_s[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        self.peak_bytes = max(self.peak_bytes, total)
+
+
+def _family(process: int) -> list[int]:
+    """A process and all that it started, and they."""
+    found = [process]
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += _family(int(child))
+    return found
+
+
+if __name__ == "__main__":
+    main()
