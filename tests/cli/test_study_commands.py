@@ -1,0 +1,138 @@
+"""``iossim study list``, ``show`` and ``new``: what ships, what a study will take, and a file to begin with."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.cli.main import main
+from iossim.study.scenario_file import MODELINE, read_scenario, scenario_names
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in a folder of its own, and writes schemas there."""
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def test_list_names_what_ships(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = printed_json(capsys, "study list --json")
+    assert [row["name"] for row in rows] == scenario_names()
+    assert all(row["points"] >= 1 and row["schedules"] >= row["points"] and row["title"] for row in rows)
+    table = printed(capsys, "study list")
+    assert all(row["name"] in table for row in rows)
+
+
+def test_show_says_what_will_be_done(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "study show batch_specialisation")
+    scenario = read_scenario("batch_specialisation")
+    for words in (
+        scenario.title,
+        *scenario.questions,
+        "all combinations of",
+        "iossim study run batch_specialisation --out",
+    ):
+        assert words in text
+    data = printed_json(capsys, "study show batch_specialisation --json")
+    sizes, schedulers = len(scenario.batch_sizes), len(scenario.schedulers)
+    work = data["work"]
+    assert (work["points"], work["schedules"]) == (sizes, sizes * schedulers)
+    assert work["cross_prices"] == sizes * (sizes - 1) * schedulers
+    assert work["searches"][0]["units"] == 119
+    assert data["scenario"]["name"] == "batch_specialisation"
+
+
+def test_show_tells_what_is_too_wide_to_count(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr("iossim.study.forecast._MAX_STATES", 5)
+    (folder / "wide.yaml").write_text("name: wide\nmodels: [squeezenet]\ndevices: [t4]\nmeasures: [active_warps]\n")
+    text = printed(capsys, "study show wide.yaml")
+    assert "too many stages to count" in text
+    assert "5 runs on the event-driven simulator" in text
+    assert "how long it takes cannot be told" in text
+
+
+def test_new_without_questions_writes_a_file_that_can_be_shown(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    line = printed(capsys, "study new mine --yes")
+    assert "wrote mine.yaml" in line
+    text = (folder / "mine.yaml").read_text()
+    schema = text.splitlines()[0].removeprefix(MODELINE)
+    assert Path(schema).read_text().startswith("{")
+    scenario = read_scenario(folder / "mine.yaml")
+    assert (scenario.name, scenario.title, scenario.batch_sizes) == ("mine", "Mine", [1, 8, 32])
+    assert "work: 6 points, 12 schedules" in printed(capsys, "study show mine.yaml")
+    assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
+
+
+def test_new_takes_options(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    options = "--models squeezenet,resnet18 --devices t4 --batch-sizes 4 --schedulers ios-both --title 'A: \"title\"'"
+    printed(
+        capsys,
+        f"study new two --yes {options} --question 'fastest model' --question 'best throughput' --out other.yaml",
+    )
+    scenario = read_scenario(folder / "other.yaml")
+    assert scenario.title == 'A: "title"'
+    assert [model.model for model in scenario.models] == ["squeezenet", "resnet18"]
+    assert (scenario.batch_sizes, scenario.schedulers) == ([4], ["ios-both"])
+    assert scenario.questions == ["fastest model", "best throughput"]
+
+
+def test_new_asks_for_what_is_not_given(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("On purpose\n\nt4, p4\n1,2\n\nfastest device\n"))
+    printed(capsys, "study new asked")
+    scenario = read_scenario(folder / "asked.yaml")
+    assert scenario.title == "On purpose"
+    assert [model.model for model in scenario.models] == ["inception_v3"]
+    assert [device.device for device in scenario.devices] == ["t4", "p4"]
+    assert scenario.questions == ["fastest device"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("no more\n"))
+    assert main(["study", "new", "broken"]) == 130
+    assert not (folder / "broken.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("new there --yes", "there.yaml is there already; choose another --out, or give --force"),
+        ("new other --yes --out other.txt", "must end in .yaml"),
+        (
+            "new other --yes --out missing/other.yaml",
+            "cannot write scenario missing/other.yaml: No such file or directory",
+        ),
+        ("new Other --yes", "field name: is 'Other'; write small letters"),
+        (
+            "new other --yes --models squeezent",
+            "field models[0]: unknown model 'squeezent'; did you mean 'squeezenet'?",
+        ),
+        ("new other --yes --models ''", "field models: no model is given"),
+        ("new other --yes --batch-sizes 1,two", "--batch-sizes 'two' is not a whole number"),
+        ("new other --yes --question 'fastest devce'", "did you mean 'device'?"),
+        ("show there.yaml", "scenario there.yaml, line 1: is not a mapping of fields"),
+        ("show missing", "unknown scenario 'missing'"),
+        ("show missing.yaml", "cannot read scenario missing.yaml"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_no_file(
+    arguments: str, words: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "there.yaml").write_text("mine\n")
+    assert words in refused(capsys, f"study {arguments}")
+    assert [path.name for path in folder.iterdir()] == ["there.yaml"]
+    assert (folder / "there.yaml").read_text() == "mine\n"
+
+
+def test_force_replaces(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "there.yaml").write_text("mine\n")
+    printed(capsys, "study new there --yes --force")
+    assert read_scenario(folder / "there.yaml").name == "there"
