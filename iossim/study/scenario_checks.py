@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -58,6 +59,10 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     for index, name in enumerate(scenario.schedulers):
         if name not in names:
             yield Fault(("schedulers", index), f"unknown scheduler {name!r}; {did_you_mean(name, names)}")
+    for index, name in enumerate(scenario.plots or ()):
+        from iossim.reporting.study.plots import plot_named  # few scenarios name their plots
+
+        yield from _asked(functools.partial(plot_named, name), ("plots", index))
     for field in ("schedulers", "cross_evaluate", "measures", "constraints", "questions"):
         yield from _twice(getattr(scenario, field), field)
 

@@ -122,6 +122,7 @@ CLAIMS = {
     "stages of ios-both at batch 32 < stages of sequential at batch 1": (True, "Holds in all 3 cases."),
     "active_warps of ios-both / sequential >= 1.2": (True, "Holds in all 9 cases; 1.4x."),
     "latency_ms at device t4 / latency_ms at device p4 < 0.7": (True, "Holds in all 9 cases; 0.667x."),
+    "latency_ms of ios-both at batch 32 / batch 1 < 17": (True, "Holds in all 3 cases; 16x."),
     "mean speedup of ios-both > 1.3": (False, "Does not hold: 1.25x."),
     "geomean speedup of ios-both = 1.25 for each batch": (True, "Holds in all 3 cases; 1.25x."),
     "max latency_ms of ios-both / sequential < 1": (True, "Holds: 0.8x."),

@@ -164,6 +164,8 @@ MALFORMED: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
         changed("ios-both is fastest", "fastest scheduler"), 27, "published[0].claim", ("this is a question", "write")),
     "a diagonal that is not priced": (
         changed("ios-both is fastest", "each diagonal is best over device"), 27, "published[0].claim", ("write 'cross_evaluate: [device]'",)),
+    "an unknown plot": (
+        changed("seed: 3", "plots: [speedups]"), 28, "plots[0]", ("plot 'speedups' is not known", "did you mean 'speedup'?")),
     "a seed below 0": (changed("seed: 3", "seed: -3"), 28, "seed", ("is -3", "give at least 0")),
     "a grid without end": (
         changed("[1, 8]", str(list(range(1, 3001)))).replace("[fp32]", "[fp32, tf32, fp16, bf16, int8]")
