@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from iossim.study.question_grammar import QUESTION_AXES, Quotient, Value
 from iossim.study.row_comparison import quotient_value
+from iossim.study.sentences import QUESTION_AXES, Quotient, Value
 from iossim.study.study_run import Row
 
 #: What stands behind a figure of a column.

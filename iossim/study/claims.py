@@ -7,7 +7,20 @@ from itertools import pairwise
 from statistics import fmean, geometric_mean
 
 from iossim.study.answer_words import Found, amount, listed, number, place, span
-from iossim.study.question_grammar import (
+from iossim.study.row_comparison import (
+    axis_value,
+    best_of,
+    compare,
+    grouped,
+    holds,
+    is_tie,
+    ordered,
+    other_axes,
+    quotient_value,
+    side_value,
+    varied_axes,
+)
+from iossim.study.sentences import (
     NUMBERS,
     QUESTION_AXES,
     Claim,
@@ -22,19 +35,6 @@ from iossim.study.question_grammar import (
     Side,
     Trend,
     Value,
-)
-from iossim.study.row_comparison import (
-    axis_value,
-    best_of,
-    compare,
-    grouped,
-    holds,
-    is_tie,
-    ordered,
-    other_axes,
-    quotient_value,
-    side_value,
-    varied_axes,
 )
 from iossim.study.study_run import CrossPrice, Row
 

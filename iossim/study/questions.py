@@ -13,22 +13,7 @@ from functools import cache
 from iossim.study.answer_words import Found, amount, figure, listed, number, place, quotient_amount, sentence
 from iossim.study.claims import judge
 from iossim.study.points import labels_of
-from iossim.study.question_grammar import (
-    NUMBERS,
-    BestOf,
-    Comparison,
-    Conditions,
-    EndOfAxis,
-    Holds,
-    Labels,
-    Quantity,
-    Question,
-    Quotient,
-    Value,
-    parse_claim,
-    parse_constraint,
-    parse_question,
-)
+from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
 from iossim.study.row_comparison import (
     axis_value,
     best_of,
@@ -41,6 +26,19 @@ from iossim.study.row_comparison import (
     varied_axes,
 )
 from iossim.study.scenario import Scenario
+from iossim.study.sentences import (
+    NUMBERS,
+    BestOf,
+    Comparison,
+    Conditions,
+    EndOfAxis,
+    Holds,
+    Labels,
+    Quantity,
+    Question,
+    Quotient,
+    Value,
+)
 from iossim.study.study_run import Answer, CrossPrice, Row
 
 

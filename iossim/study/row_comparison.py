@@ -6,16 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf, log
 
 from iossim.calibration.schedule_interval import REPEAT_NOISE
-from iossim.study.question_grammar import (
-    QUESTION_AXES,
-    Comparison,
-    Conditions,
-    Quantity,
-    Quotient,
-    Ratio,
-    Side,
-    Value,
-)
+from iossim.study.sentences import QUESTION_AXES, Comparison, Conditions, Quantity, Quotient, Ratio, Side, Value
 from iossim.study.study_run import Row
 
 #: Equal, but for how sums of floats are rounded.

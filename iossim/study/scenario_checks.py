@@ -17,17 +17,10 @@ from iossim.models.catalogue import zoo_models
 from iossim.passes.unit_fusion import unit_policy
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study.points import FIELD_OF_AXIS, device_of, labels_of, points_of
-from iossim.study.question_grammar import (
-    DiagonalIsBest,
-    Labels,
-    Sentence,
-    columns_of,
-    parse_claim,
-    parse_constraint,
-    parse_question,
-)
+from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
 from iossim.study.scenario import AXES, Axis, Device, Model, Scenario
 from iossim.study.scenario_faults import Fault
+from iossim.study.sentences import DiagonalIsBest, Labels, Sentence, columns_of
 
 #: The cost models whose argument is a file.
 FILE_COST_MODELS = ("table", "replay")
