@@ -1,0 +1,111 @@
+"""How the axes of a study become parts of a figure: groups of bars, panels beside each other, and choices of the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from iossim.reporting.console import Cell, Column
+from iossim.study.scenario import AXES
+from iossim.study.study_run import Row, StudyRun
+
+#: Of more values a reader chooses one, rather than to see all beside each other.
+MOST_GROUPS, MOST_PANELS = 16, 4
+#: What axes are called on a page.
+TITLES = {"cost_model": "cost model", "search": "search", "dtype": "data type", "batch": "batch size"}
+#: Axes that make the best groups first.
+_PREFERENCE = ("model", "device", "dtype", "engine", "search", "cost_model", "batch")
+#: Stands for all axes together, where they do not make a grid.
+POINT = "point_label"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The axis (or ``point_label``) along which a figure's groups stand, that of its panels, and those to choose from."""
+
+    group: str
+    panel: str | None
+    choices: tuple[Column, ...]
+
+
+def title_of(axis: str) -> str:
+    """An axis as a page calls it."""
+    return TITLES.get(axis, axis)
+
+
+def value_of(row: Row, axis: str) -> Cell:
+    """The label of a row's value on an axis; a batch size stays a number."""
+    value: Cell = getattr(row, axis)
+    return value
+
+
+def values_of(rows: Sequence[Row], axis: str) -> list[Cell]:
+    """The distinct values on an axis in the order in which they come, which is the scenario's."""
+    return list(dict.fromkeys(value_of(row, axis) for row in rows))
+
+
+def varying(rows: Sequence[Row]) -> list[str]:
+    """The axes that have several values."""
+    return [axis for axis in AXES if len(values_of(rows, axis)) > 1]
+
+
+def coordinates(row: Row, axes: Sequence[str]) -> dict[str, Cell]:
+    """A row's values on some axes, as cells of a record."""
+    return {axis: value_of(row, axis) for axis in axes}
+
+
+def point_label(row: Row, axes: Sequence[str]) -> str:
+    """A point in a few words: its values on the axes that vary, or its model where none does."""
+    shown = [axis for axis in axes if axis in AXES] or ["model"]
+    return ", ".join(f"batch {row.batch}" if axis == "batch" else str(value_of(row, axis)) for axis in shown)
+
+
+def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
+    """Deal the varying axes, but those that a figure draws itself, to groups, panels and choices."""
+    axes = [axis for axis in _PREFERENCE if axis in varying(rows) and axis not in without]
+    if not axes:
+        return Layout("model", None, ())
+    sizes = {axis: len(values_of(rows, axis)) for axis in axes}
+    points = len({tuple(coordinates(row, axes).values()) for row in rows})
+    if points < prod(sizes.values()) and points <= MOST_GROUPS:
+        return Layout(POINT, None, ())
+    # The axis of the most values that can stand under one another; of equals the one that makes the best groups.
+    group = max(axes, key=lambda axis: (sizes[axis] if sizes[axis] <= MOST_GROUPS else 0, -axes.index(axis)))
+    rest = [axis for axis in axes if axis != group]
+    panel = next((axis for axis in rest if sizes[axis] <= MOST_PANELS), None)
+    return Layout(group, panel, tuple(Column(axis, title_of(axis)) for axis in rest if axis != panel))
+
+
+def panels_and_choices(rows: Sequence[Row], without: Sequence[str]) -> tuple[str | None, tuple[Column, ...]]:
+    """As :func:`layout`, for figures whose every panel is one whole picture: no groups."""
+    axes = [axis for axis in _PREFERENCE if axis in varying(rows) and axis not in without]
+    panel = next((axis for axis in axes if len(values_of(rows, axis)) <= MOST_PANELS), None)
+    return panel, tuple(Column(axis, title_of(axis)) for axis in axes if axis != panel)
+
+
+def panel_title(axis: str | None, value: Cell) -> str:
+    """What stands above a panel."""
+    if axis is None:
+        return ""
+    return f"batch {value}" if axis == "batch" else str(value)
+
+
+def points(run: StudyRun) -> dict[int, list[Row]]:
+    """The rows of each point, those of failed schedulers included."""
+    found: dict[int, list[Row]] = {}
+    for row in run.results.rows:
+        found.setdefault(row.point, []).append(row)
+    return found
+
+
+def best_of(rows: Sequence[Row]) -> Row | None:
+    """The fastest of a point; of equals the last, which searched the larger space; None where all failed."""
+    timed = [row for row in rows if row.latency_ms is not None]
+    least_ms = min((row.latency_ms or 0.0 for row in timed), default=0.0)
+    return next((row for row in reversed(timed) if (row.latency_ms or 0.0) <= least_ms * (1 + 1e-9)), None)
+
+
+def axis_columns(axes: Mapping[str, object] | Sequence[str]) -> tuple[Column, ...]:
+    """Columns of a figure's data for axes."""
+    return tuple(Column(axis, title_of(axis)) for axis in axes)

@@ -1,0 +1,141 @@
+"""The specialisation matrix: the schedules of each batch size or device, run at each of them (IOS, table 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from iossim.reporting.console import Cell, Column
+from iossim.reporting.study.axes import (
+    axis_columns,
+    coordinates,
+    panel_title,
+    panels_and_choices,
+    points,
+    title_of,
+    value_of,
+    values_of,
+    varying,
+)
+from iossim.reporting.study.bars import three_digits
+from iossim.reporting.study.commands import figure_command
+from iossim.reporting.study.figure import Figure, Panel
+from iossim.reporting.study.heat_map import heat_map
+from iossim.study.study_run import CrossPrice, Row, StudyRun
+
+#: Of the scale of colours: below this many percent differences must not look large.
+_LEAST_SCALE_PERCENT = 5.0
+
+
+def has_cross(run: StudyRun, axis: Literal["device", "batch"]) -> bool:
+    """Whether schedules were priced across this axis."""
+    return any(price.axis == axis for price in run.results.cross)
+
+
+def cross_matrix(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure | None:
+    """The figure of one axis; None where the study has no such prices."""
+    prices = [price for price in run.results.cross if price.axis == axis]
+    if not prices:
+        return None
+    first = {number: rows[0] for number, rows in points(run).items()}
+    others = [other for other in varying(run.results.rows) if other != axis]
+    records = tuple(_records(prices, first, others))
+    crossed = [first[number] for number in dict.fromkeys(price.run_at for price in prices)]
+    names: list[Cell] = [str(value) for value in values_of(crossed, axis)]
+    panel, choices = panels_and_choices(crossed, [axis])
+    titles = {
+        "run_at": f"run at: {title_of(axis)}",
+        "made_for": f"made for: {title_of(axis)}",
+        "slower_percent": "slower than the best (%)",
+        "latency": "latency",
+        "slower": "slower than the best there",
+    }
+    spec = heat_map(
+        "run_at", "made_for", "slower_percent", "text", titles=titles, x_values=names, y_values=names,
+        most=max(_LEAST_SCALE_PERCENT, *(_number(record["slower_percent"]) for record in records)),
+        tooltips=("latency", "slower"), outlined="own",
+    )  # fmt: skip
+    places: list[Cell] = values_of(crossed, panel) if panel else [None]
+    several = len({record["scheduler"] for record in records}) > 1
+    return Figure(
+        name=name,
+        title=f"Specialisation for the {title_of(axis)}",
+        finding=_finding(records, others),
+        caption=(
+            "The schedule that was made for the row's setting, run at the column's: its latency in ms, and as colour how much "
+            "slower it is than the fastest schedule of that column, in percent. Framed are schedules run where they were made "
+            "for; ≈ marks ties with that one: the difference is inside the noise."
+        ),
+        alt=f"Matrix of latencies: schedules by the {title_of(axis)} that they were made for, against the one they run at.",
+        columns=(
+            *axis_columns(others),
+            Column("scheduler"),
+            Column("made_for", "made for"),
+            Column("run_at", "run at"),
+            Column("latency_ms", digits=3),
+            Column("slower_percent", "slower than the best", digits=1),
+            Column("note"),
+        ),
+        records=records,
+        panels=tuple(Panel(panel_title(panel, place), spec, {panel: place} if panel else {}) for place in places),
+        command=figure_command(run, name),
+        choices=(*((Column("scheduler"),) if several else ()), *choices),
+    )
+
+
+def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Sequence[str]) -> list[dict[str, Cell]]:
+    """A record for each cell; those of the scheduler that searched most come first."""
+    best_ms: dict[tuple[str, int], float] = {}
+    for price in prices:
+        if price.latency_ms is not None:
+            key = (price.scheduler, price.run_at)
+            best_ms[key] = min(best_ms.get(key, price.latency_ms), price.latency_ms)
+    schedulers = list(dict.fromkeys(price.scheduler for price in prices))
+    ordered = sorted(prices, key=lambda price: -schedulers.index(price.scheduler))
+    return [_record(price, first, others, best_ms) for price in ordered]
+
+
+def _record(
+    price: CrossPrice, first: Mapping[int, Row], others: Sequence[str], best_ms: Mapping[tuple[str, int], float]
+) -> dict[str, Cell]:
+    made_for, run_at = first[price.made_for], first[price.run_at]
+    latency_ms = price.latency_ms
+    best = best_ms.get((price.scheduler, price.run_at))
+    slower = None if latency_ms is None or not best else 100 * (latency_ms / best - 1)
+    own = price.made_for == price.run_at
+    tie = price.tie and not own
+    written = "failed" if latency_ms is None else three_digits(latency_ms)
+    return {
+        **coordinates(made_for, others),
+        "scheduler": price.scheduler,
+        "made_for": str(value_of(made_for, price.axis)),
+        "run_at": str(value_of(run_at, price.axis)),
+        "latency_ms": latency_ms,
+        "slower_percent": slower,
+        "text": f"{written} ≈" if tie else written,
+        "latency": "failed" if latency_ms is None else f"{latency_ms:.4g} ms",
+        "slower": "" if slower is None else f"{slower:.1f} %",
+        "own": own,
+        "note": price.reason or ("tie" if tie else None),
+    }
+
+
+def _finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> str:
+    """Of how many settings the own schedule is the best, and what the worst mismatch costs."""
+    scheduler = records[0]["scheduler"]
+    priced = [r for r in records if r["scheduler"] == scheduler and r["slower_percent"] is not None]
+    own = [record for record in priced if record["own"]]
+    best = sum(_number(record["slower_percent"]) < 0.05 for record in own)
+    worst = max(priced, key=lambda record: _number(record["slower_percent"]), default=None)
+    said = f"In {best} of {len(own)} settings the {scheduler} schedule made for it is the fastest"
+    if worst is None or not _number(worst["slower_percent"]):
+        return f"{said}, and every other is as fast."
+    where = ", ".join(panel_title(axis, worst[axis]) for axis in others)
+    return (
+        f"{said}; the worst mismatch costs {_number(worst['slower_percent']):.0f} % "
+        f"({f'{where}: ' if where else ''}made for {worst['made_for']}, run at {worst['run_at']})."
+    )
+
+
+def _number(cell: Cell) -> float:
+    return float(cell) if isinstance(cell, int | float) else 0.0

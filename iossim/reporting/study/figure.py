@@ -1,0 +1,95 @@
+"""What a figure of a study's report is: data, pictures of it as Vega-Lite specifications, and words for who cannot see them.
+
+The page draws the specifications in the browser, :mod:`iossim.reporting.study.pictures` as SVG and PNG without one, and
+:mod:`iossim.reporting.study.terminal` prints the same data as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from iossim.reporting.console import Cell, Column
+from iossim.study.study_run import StudyRun
+
+Record = Mapping[str, Cell]
+#: The data of every specification: the records of a panel and of the choices made. Whoever draws fills it in.
+ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture of a figure: a Vega-Lite specification of one view whose width is its container's.
+
+    It shows the records whose cells equal ``where``.
+    """
+
+    title: str
+    spec: Mapping[str, Any]
+    where: Mapping[str, Cell] = field(default_factory=dict)
+
+    def shows(self, record: Record) -> bool:
+        return all(record.get(key) == value for key, value in self.where.items())
+
+
+@dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """What a colour or shape stands for; ``mark`` is bar, line, circle, diamond or whisker."""
+
+    label: str
+    colour: str
+    mark: str = "bar"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure; ``finding`` says in a sentence what is to be seen, ``caption`` how it is to be read.
+
+    ``records`` are all its data, ``columns`` those of their cells that a reader is shown. Of each column in ``choices`` one
+    value is drawn at a time. Panels stand beside each other where there is room, or one under the other if ``stacked``.
+    """
+
+    name: str
+    title: str
+    finding: str
+    caption: str
+    alt: str
+    columns: tuple[Column, ...]
+    records: tuple[Record, ...]
+    panels: tuple[Panel, ...]
+    command: str
+    choices: tuple[Column, ...] = ()
+    legend: tuple[LegendEntry, ...] = ()
+    stacked: bool = False
+    #: A panel is at least this wide, where the screen is.
+    panel_pixels: int = 420
+
+    def slices(self) -> Iterator[dict[str, Cell]]:
+        """Every combination of choices that has records, in the order in which they come."""
+        keys = [choice.key for choice in self.choices]
+        yield from (
+            dict(zip(keys, chosen, strict=True))
+            for chosen in dict.fromkeys(tuple(record[key] for key in keys) for record in self.records)
+        )
+
+    def records_of(self, panel: Panel, chosen: Mapping[str, Cell]) -> list[Record]:
+        """The data that a panel draws."""
+        return [
+            record
+            for record in self.records
+            if panel.shows(record) and all(record[key] == value for key, value in chosen.items())
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A kind of figure; each module of ``iossim.reporting.study.plots`` with a ``PLOT`` is one."""
+
+    name: str
+    #: Place on the page.
+    order: int
+    #: Whether a report has it where the scenario names no plots.
+    fits: Callable[[StudyRun], bool]
+    #: The figure, None where the study holds no data for it.
+    draw: Callable[[StudyRun], Figure | None]

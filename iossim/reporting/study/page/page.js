@@ -1,0 +1,55 @@
+"use strict";
+
+/** light or dark: what was chosen, or else what the system prefers. */
+function currentTheme() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+}
+
+(function start() {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const toggle = document.getElementById("theme");
+  const views = [...document.querySelectorAll("figure[data-figure]")].map(
+    (root) => new FigureView(root, data.figures[root.dataset.figure], data),
+  );
+  const table = new DataTable(document.getElementById("table"), data.table, { name: "All rows", filters: data.table.filters });
+
+  const showTheme = () => toggle.setAttribute("aria-pressed", String(currentTheme() === "dark"));
+  const redraw = () => {
+    showTheme();
+    for (const view of views) view.redraw();
+  };
+  toggle.addEventListener("click", () => {
+    document.documentElement.dataset.theme = currentTheme() === "dark" ? "light" : "dark";
+    redraw();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  showTheme();
+
+  // Only what is near the screen is drawn.
+  const near = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        near.unobserve(entry.target);
+        const view = views.find((each) => each.panels.includes(entry.target));
+        view.draw(view.panels.indexOf(entry.target));
+      }
+    },
+    { rootMargin: "500px 0px" },
+  );
+  for (const view of views) for (const panel of view.panels) near.observe(panel);
+
+  for (const button of document.querySelectorAll("button[data-rows]")) {
+    button.addEventListener("click", () => {
+      table.showOnly(JSON.parse(button.dataset.rows));
+      const heading = document.getElementById("rows-title");
+      heading.setAttribute("tabindex", "-1");
+      heading.focus();
+      heading.scrollIntoView();
+    });
+  }
+  addEventListener("beforeprint", () => {
+    for (const view of views) view.panels.forEach((_, place) => view.draw(place));
+  });
+})();

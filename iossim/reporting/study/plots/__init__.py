@@ -1,0 +1,40 @@
+"""The kinds of figures that a report may have, a file each, found by looking."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from iossim.errors import OptionError, did_you_mean
+from iossim.reporting.study.figure import Figure, Plot
+from iossim.study.study_run import StudyRun
+
+
+@cache
+def plots() -> dict[str, Plot]:
+    """All kinds by name, in their order on the page."""
+    modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+    found: list[Plot] = [module.PLOT for module in modules if hasattr(module, "PLOT")]
+    return {plot.name: plot for plot in sorted(found, key=lambda plot: (plot.order, plot.name))}
+
+
+def figures(run: StudyRun, names: list[str] | None = None) -> list[Figure]:
+    """The figures of a study: those named, or those that the scenario names, or those that fit its axes.
+
+    Raises OptionError for a name that is not known.
+    """
+    chosen = names or run.results.scenario.plots
+    if chosen is None:
+        kinds = [plot for plot in plots().values() if plot.fits(run)]
+    else:
+        kinds = [plot_named(name) for name in chosen]
+    drawn = (plot.draw(run) for plot in kinds)
+    return [figure for figure in drawn if figure is not None]
+
+
+def plot_named(name: str) -> Plot:
+    """A kind by its name; raises OptionError for one that is not known."""
+    if name not in plots():
+        raise OptionError(f"plot {name!r} is not known; {did_you_mean(name, plots())}")
+    return plots()[name]

@@ -1,0 +1,50 @@
+"""Active warps by scheduler: how full the device is over a whole run (thesis, figure 4.3)."""
+
+from __future__ import annotations
+
+from iossim.reporting.study.axes import points
+from iossim.reporting.study.bars import Bars, bar_figure
+from iossim.reporting.study.commands import figure_command
+from iossim.reporting.study.figure import Figure, Plot
+from iossim.study.study_run import StudyRun
+
+
+def fits(run: StudyRun) -> bool:
+    return any(row.active_warps is not None for row in run.results.rows)
+
+
+def draw(run: StudyRun) -> Figure | None:
+    return bar_figure(
+        run,
+        Bars(
+            "active_warps",
+            "active warps, mean over the run",
+            lambda row: row.active_warps,
+            lambda value: f"{value:,.0f}",
+            digits=0,
+        ),
+        name=PLOT.name,
+        title="Active warps",
+        finding=_finding(run),
+        caption=(
+            "Warps that are resident on all SMs together, averaged over the whole run with its gaps, by the event-driven "
+            "simulator. A scheduler that fills the device better has more of them for a shorter time."
+        ),
+        alt="Bars of the mean number of active warps of each scheduler's schedule.",
+        command=figure_command(run, PLOT.name),
+    )
+
+
+def _finding(run: StudyRun) -> str:
+    """The most that any schedule has over the sequential one of its point."""
+    ratios = []
+    for rows in points(run).values():
+        base = next((row.active_warps for row in rows if row.scheduler == "sequential" and row.active_warps), None)
+        ratios += [(row.active_warps / base, row) for row in rows if base and row.active_warps]
+    if not ratios:
+        return "There is no sequential schedule to compare with."
+    ratio, row = max(ratios, key=lambda found: found[0])
+    return f"{row.scheduler} has up to {ratio:.2f} times the active warps of sequential ({row.model}, batch {row.batch})."
+
+
+PLOT = Plot("active_warps", 60, fits, draw)

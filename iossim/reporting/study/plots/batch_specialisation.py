@@ -1,0 +1,18 @@
+"""The specialisation matrix over batch sizes."""
+
+from __future__ import annotations
+
+from iossim.reporting.study.cross_matrix import cross_matrix, has_cross
+from iossim.reporting.study.figure import Figure, Plot
+from iossim.study.study_run import StudyRun
+
+
+def fits(run: StudyRun) -> bool:
+    return has_cross(run, "batch")
+
+
+def draw(run: StudyRun) -> Figure | None:
+    return cross_matrix(run, "batch", PLOT.name)
+
+
+PLOT = Plot("batch_specialisation", 40, fits, draw)

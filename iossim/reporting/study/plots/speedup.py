@@ -1,0 +1,69 @@
+"""Speed-up bars: what each scheduler is worth over running the units one by one (thesis, figure 4.1)."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+from iossim.reporting.study.axes import points
+from iossim.reporting.study.bars import Bars, bar_figure
+from iossim.reporting.study.commands import figure_command
+from iossim.reporting.study.figure import Figure, Plot
+from iossim.study.study_run import StudyRun
+
+
+def fits(run: StudyRun) -> bool:
+    """Two schedulers make a comparison."""
+    return len({row.scheduler for row in run.results.rows}) > 1
+
+
+def draw(run: StudyRun) -> Figure | None:
+    baseline = baseline_of(run)
+    return bar_figure(
+        run,
+        Bars(
+            "speedup_x",
+            f"speed-up over {baseline} (×)",
+            lambda row: row.speedup,
+            lambda value: f"{value:.2f}×",
+            digits=2,
+        ),
+        name=PLOT.name,
+        title="Speed-up by scheduler",
+        finding=_finding(run, baseline),
+        caption=(
+            f"Latency of {baseline} over that of each scheduler, at the same point; longer is faster. ≈ marks what ties with "
+            "the fastest of its point: measured, either may win. Errors of two predictions at one point go together, so the "
+            "intervals of the latencies are no error bars of a speed-up; ties are judged on the difference."
+        ),
+        alt=f"Bars of the speed-up of each scheduler over {baseline}.",
+        command=figure_command(run, PLOT.name),
+    )
+
+
+def baseline_of(run: StudyRun) -> str:
+    """What speed-ups are against, in words."""
+    return "sequential" if any(row.scheduler == "sequential" for row in run.results.rows) else "the slowest schedule"
+
+
+def _finding(run: StudyRun, baseline: str) -> str:
+    """The scheduler with the highest mean speed-up over all points, and the range of its speed-ups."""
+    found: dict[str, list[float]] = {}
+    for rows in points(run).values():
+        for row in rows:
+            if row.speedup is not None and row.scheduler != baseline:
+                found.setdefault(row.scheduler, []).append(row.speedup)
+    if not found:
+        return "No scheduler finished."
+    means = {name: exp(sum(map(log, values)) / len(values)) for name, values in found.items()}
+    # Of equals the last, which searched the larger space.
+    best = max(reversed(list(means)), key=lambda name: round(means[name], 9))
+    values = found[best]
+    if len(values) == 1:
+        return f"{best} is {values[0]:.2f} times as fast as {baseline}."
+    return (
+        f"{best} is {means[best]:.2f} times as fast as {baseline} in the geometric mean of {len(values)} points "
+        f"({min(values):.2f} to {max(values):.2f})."
+    )
+
+
+PLOT = Plot("speedup", 10, fits, draw)
