@@ -70,10 +70,11 @@ class _Growth:
         """Take the views that the unit ends with; what they are views of, or the first of them if that is not the unit's."""
         end = last
         while _is_view(end):
-            (before,) = self._private(members, end.inputs[:1]) or [None]
-            if before is None or isinstance(before.op, Concat | Slice | Split):
+            before = self._private(members, end.inputs[:1])
+            if not before or isinstance(before[0].op, Concat | Slice | Split):
                 break
-            members[before.name] = end = before
+            end = before[0]
+            members[end.name] = end
         return end
 
     def _chain(self, members: dict[str, Node], end: Node) -> Node:
