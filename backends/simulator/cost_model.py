@@ -242,8 +242,8 @@ class SimulatorCostModel:
                 raise ScheduleError(f"stage {number}: units {names} do not merge; run them concurrently")
             label = "+".join(network.units[unit].name for unit in units)
             prepared = PreparedProblem.of([merged])
-            labels, mask, predecessors = (label,), 1, np.zeros(1, dtype=np.uint64)
-            groups = [1]
+            labels: tuple[str, ...] = (label,)
+            mask, predecessors, groups = 1, np.zeros(1, dtype=np.uint64), [1]
         else:
             problem = ScheduleProblem.of_block(network, Block(f"stage {number}", tuple(units)))
             prepared = self.prepare(problem)

@@ -189,7 +189,8 @@ class Alternatives:
             # A search may split a block: the names of the units say which stage it is.
             own = batch.problem.unit_names
             mask = sum(1 << own.index(name) for name in names) if names <= set(own) else 0
-            return (batch.masks == np.uint64(mask)) & (batch.strategies == stage.strategy)
+            found: NDArray[np.bool_] = (batch.masks == np.uint64(mask)) & (batch.strategies == stage.strategy)
+            return found
 
         return self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("without", stage))
 
@@ -203,7 +204,8 @@ class Alternatives:
                 own = batch.problem.unit_names
                 if name not in own:
                     return np.zeros(len(batch), dtype=np.bool_)
-                return (batch.strategies == Strategy.CONCURRENT) & _connected_with(batch, own.index(name))
+                alone: NDArray[np.bool_] = batch.strategies == Strategy.CONCURRENT
+                return alone & _connected_with(batch, own.index(name))
 
             plan = self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("beside", unit))
             if plan is not None:
@@ -295,7 +297,8 @@ def _connected_with(batch: StageBatch, unit: int) -> NDArray[np.bool_]:
         if np.array_equal(grown, reached):
             break
         reached = grown
-    return (reached != 0) & (reached == batch.masks)
+    found: NDArray[np.bool_] = (reached != 0) & (reached == batch.masks)
+    return found
 
 
 def other_ways(context: BlockContext, index: int, space: Space) -> dict[str, Plan]:
