@@ -141,7 +141,7 @@ print(*[point.key for point in points_of(Scenario.model_validate(json.loads(sys.
 def test_keys_are_equal_across_processes_and_hash_seeds(tmp_path: Path) -> None:
     keys = [point.key for point in points_of(Scenario.model_validate({**BASE, "batch_sizes": [1, 2]}))]
     given_data = json.dumps({**BASE, "batch_sizes": [1, 2], "measures": ["peak_memory", "active_warps"]})
-    for seed in ("0", "1"):
+    for seed in {"0", "1"} - {os.environ.get("PYTHONHASHSEED", "1")}:
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, given_data],
