@@ -148,13 +148,15 @@ def _kernels(run: StageRun, kernels: Sequence[Kernel], times: Floats, model: Ker
                 resident,
                 kernel.blocks / (sms * resident) if resident else float("inf"),
                 spread if profile.is_processor else min(1.0, spread * warps / most_warps),
-                _alone(kernel, own_us, row, model),
+                _alone(kernel, own_us, row, model, len(run.groups) > 1),
             )
         )
     return found
 
 
-def _alone(kernel: Kernel, alone_us: float, times: Floats, model: KernelModel) -> dict[Limit, float]:
+def _alone(
+    kernel: Kernel, alone_us: float, times: Floats, model: KernelModel, has_neighbours: bool
+) -> dict[Limit, float]:
     """What holds a kernel up on an idle device: its start, then its longest resource, as far as it fills the SMs."""
     rates, sms = model.rates, model.profile.sm_count
     (row,) = kernel_table(model.profile.limits, (kernel,))
@@ -174,8 +176,9 @@ def _alone(kernel: Kernel, alone_us: float, times: Floats, model: KernelModel) -
     else:
         limit, filled = Limit.ARITHMETIC, float(times[ISSUE] / longest_us)
     if kernel.work_class in CORE_CLASSES:
+        # A thread has a core; the others are idle unless other groups have them.
         spread = kernel.blocks / sms
-        filled = spread / ceil(spread)
+        filled = 1.0 if has_neighbours else spread / ceil(spread)
     filled = min(1.0, filled)
     parts[limit] = filled * body_us
     if filled < 1.0:
