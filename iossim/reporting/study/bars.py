@@ -35,9 +35,10 @@ _ALIKE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """What bars are of: a column's key and title, how its numbers are written, and where the whiskers end."""
+    """What bars are of: a column's key and name, the axis's title, how its numbers are written, and where the whiskers end."""
 
     key: str
+    name: str
     title: str
     value: Callable[[Row], float | None]
     written: Callable[[float], str]
@@ -74,7 +75,7 @@ def bar_figure(
         columns=(
             *axis_columns([axis for axis in AXES if axis in axes] or ["model"]),
             Column("scheduler"),
-            Column(bars.key, bars.title, digits=bars.digits),
+            Column(bars.key, bars.name, digits=bars.digits),
             *_interval_columns(records),
             Column("published_ms", "published", digits=3),
             Column("note"),
@@ -106,7 +107,7 @@ def _record(row: Row, bars: Bars, dealt: Layout, axes: Sequence[str], is_tie: bo
     published = bars.published(row)
     low, high = interval or (None, None)
     group = point_label(row, axes) if dealt.group == POINT else panel_title(dealt.group, getattr(row, dealt.group))
-    note = "failed" if value is None else "tie with the best" if is_tie else None
+    note = "failed" if value is None else "tie with the best" if is_tie else ""
     return {
         **coordinates(row, axes or ["model"]),
         "group": group,

@@ -116,7 +116,7 @@ def _record(
         "latency": "failed" if latency_ms is None else f"{latency_ms:.4g} ms",
         "slower": "" if slower is None else f"{slower:.1f} %",
         "own": own,
-        "note": price.reason or ("tie" if tie else None),
+        "note": price.reason or ("tie" if tie else ""),
     }
 
 

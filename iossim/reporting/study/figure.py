@@ -64,6 +64,8 @@ class Figure:
     stacked: bool = False
     #: A panel is at least this wide, where the screen is.
     panel_pixels: int = 420
+    #: What of the records a terminal prints; by default all.
+    printed: tuple[Record, ...] | None = None
 
     def slices(self) -> Iterator[dict[str, Cell]]:
         """Every combination of choices that has records, in the order in which they come."""

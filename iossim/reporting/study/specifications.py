@@ -37,7 +37,6 @@ def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
     spec: dict[str, Any] = chart.to_dict()
     # Altair's own look; :mod:`iossim.reporting.study.theme` has ours.
     spec.pop("config", None)
-    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     return spec
 
 

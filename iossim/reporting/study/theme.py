@@ -52,7 +52,17 @@ def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, ba
         "text": {"color": ink, "fontSize": 10.5, "font": font},
         "rule": {"color": ink, "strokeWidth": 1.1},
         "tick": {"color": ink, "thickness": 1.6},
-        "style": {PUBLISHED: {"fill": paper, "stroke": ink, "shape": "diamond", "size": 105, "strokeWidth": 1.3}},
+        "style": {
+            PUBLISHED: {
+                "color": paper,
+                "fill": paper,
+                "filled": True,
+                "stroke": ink,
+                "shape": "diamond",
+                "size": 105,
+                "strokeWidth": 1.3,
+            }
+        },
         "line": {"strokeWidth": 2},
         "point": {"size": 46, "filled": True, "opacity": 1},
         "title": {"color": ink, "fontSize": 12, "fontWeight": 600, "anchor": "start", "offset": 8},

@@ -89,6 +89,8 @@ class FigureView {
       mode: "vega-lite",
       renderer: "svg",
       actions: false,
+      // Vega-Lite warns of every picture whose height goes by its bars, which is what is meant.
+      logLevel: vega.Error,
       config,
       tooltip: { theme: isDark ? "dark" : "light" },
     });

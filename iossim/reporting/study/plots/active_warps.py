@@ -18,6 +18,7 @@ def draw(run: StudyRun) -> Figure | None:
         run,
         Bars(
             "active_warps",
+            "active warps",
             "active warps, mean over the run",
             lambda row: row.active_warps,
             lambda value: f"{value:,.0f}",

@@ -77,6 +77,9 @@ def draw(run: StudyRun) -> Figure | None:
             Column("stages"),
         ),
         records=records,
+        printed=tuple(
+            sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))
+        ),
         panels=(Panel("", _specification(schedulers)),),
         command=figure_command(run, PLOT.name),
         choices=tuple(Column(axis) for axis in axes),

@@ -21,6 +21,7 @@ def draw(run: StudyRun) -> Figure | None:
         run,
         Bars(
             "latency_ms",
+            "latency",
             "latency (ms)",
             lambda row: row.latency_ms,
             lambda value: f"{three_digits(value)} ms",

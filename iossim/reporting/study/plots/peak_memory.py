@@ -17,6 +17,7 @@ def draw(run: StudyRun) -> Figure | None:
         run,
         Bars(
             "peak_memory_mib",
+            "peak memory",
             "peak memory (MiB)",
             lambda row: row.peak_memory_mib,
             lambda value: f"{value:,.0f} MiB",

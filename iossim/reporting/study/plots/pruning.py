@@ -47,17 +47,17 @@ def draw(run: StudyRun) -> Figure | None:
     colours = {limit: _COLOURS[place % len(_COLOURS)] for place, limit in enumerate(limits["r"])}
     shapes = {limit: _SHAPES[place % len(_SHAPES)] for place, limit in enumerate(limits["r"])}
     latency = _Scale("latency_ms", "latency (ms)", log_ticks=())
-    times = _times([_number(record["search_s"]) for record in records])
-    pictures = (
-        ("latency", _against_s(latency, limits["s"], colours, shapes)),
-        ("search time", _against_s(times, limits["s"], colours, shapes)),
-        ("trade-off", _trade_off(times, colours, shapes)),
-    )
-    panels = [
-        Panel(f"{panel_title(panel, place)}: {title}" if panel else title, spec, {panel: place} if panel else {})
-        for place in (values_of(rows, panel) if panel else [None])
-        for title, spec in pictures
-    ]
+    panels: list[Panel] = []
+    for place in values_of(rows, panel) if panel else [None]:
+        where = {panel: place} if panel else {}
+        before = f"{panel_title(panel, place)}: " if panel else ""
+        own = [record for record in records if all(record[key] == value for key, value in where.items())]
+        times = _times([_number(record["search_s"]) for record in own])
+        panels += [
+            Panel(f"{before}latency", _against_s(latency, limits["s"], colours, shapes), where),
+            Panel(f"{before}search time", _against_s(times, limits["s"], colours, shapes), where),
+            Panel(f"{before}trade-off", _trade_off(times, colours, shapes), where),
+        ]
     return Figure(
         name=PLOT.name,
         title="Pruning: latency against search time",

@@ -58,6 +58,7 @@ def draw(run: StudyRun) -> Figure | None:
             Column("of_roof_percent", "of the roof", digits=1),
         ),
         records=records,
+        printed=tuple(sorted(units, key=lambda unit: -_number(unit["share_percent"]))),
         panels=(Panel("", _specification(colours, records)),),
         command=figure_command(run, PLOT.name),
         choices=(Column("point"),) if len(chosen) > 1 else (),

@@ -22,6 +22,7 @@ def draw(run: StudyRun) -> Figure | None:
         run,
         Bars(
             "speedup_x",
+            "speed-up",
             f"speed-up over {baseline} (×)",
             lambda row: row.speedup,
             lambda value: f"{value:.2f}×",

@@ -82,6 +82,7 @@ def draw(run: StudyRun) -> Figure | None:
             LegendEntry("active warps", _WARPS, "line"),
         ),
         stacked=True,
+        printed=tuple(record for record in records if record["what"] == "stage"),
     )
 
 
