@@ -1,0 +1,237 @@
+"""Studies that are interrupted, killed or torn go on where they were, and end as if nothing had been."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_studies import files_of, small_study
+
+from iossim.errors import OptionError
+from iossim.scheduling.scheduler import scheduler_names
+from iossim.study import sweep
+from iossim.study.journal import Journal, whole_entries
+from iossim.study.points import points_of
+from iossim.study.scenario import Scenario, Search
+from iossim.study.study_run import StudyRun
+from iossim.study.sweep import run_study
+
+SCENARIO = small_study(searches=[Search(), Search(max_groups=2), Search(max_group_size=1)], cross_evaluate=["batch"])
+POINTS = 2 * 2 * 3
+#: Lines of a whole journal: the study, the points, and what is priced at each.
+LINES = 1 + POINTS + POINTS
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> StudyRun:
+    return run_study(SCENARIO, tmp_path_factory.mktemp("study") / "run", workers=1, report=False)
+
+
+@pytest.fixture
+def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The points that are evaluated, as they come."""
+    found: list[int] = []
+    evaluate = sweep.evaluate_point
+
+    def counted(task: Any) -> Any:
+        found.append(task.point.index)
+        return evaluate(task)
+
+    monkeypatch.setattr(sweep, "evaluate_point", counted)
+    return found
+
+
+def resume(folder: Path) -> StudyRun:
+    return run_study(SCENARIO, folder, workers=1, resume=True, report=False)
+
+
+def test_an_interrupted_study_goes_on_and_repeats_nothing(
+    undisturbed: StudyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluated: list[int]
+) -> None:
+    told: list[tuple[int, int]] = []
+    counted = sweep.evaluate_point
+
+    def until_interrupted(task: Any) -> Any:
+        if len(evaluated) == 5:
+            raise KeyboardInterrupt
+        return counted(task)
+
+    monkeypatch.setattr(sweep, "evaluate_point", until_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(SCENARIO, tmp_path, workers=1, report=False)
+    assert len(evaluated) == 5
+    assert not (tmp_path / "results.json").exists()
+    with pytest.raises(OptionError, match="unfinished run of this study; give --resume"):
+        run_study(SCENARIO, tmp_path, workers=1, report=False)
+    monkeypatch.setattr(sweep, "evaluate_point", counted)
+    run = run_study(
+        SCENARIO,
+        tmp_path,
+        workers=1,
+        resume=True,
+        report=False,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert sorted(evaluated) == list(range(POINTS))
+    assert files_of(tmp_path) == files_of(undisturbed.folder)
+    assert told[0] == (5, POINTS + POINTS)
+    assert told[-1] == (2 * POINTS, 2 * POINTS)
+    assert [attempt["points_taken_over"] for attempt in run.environment["attempts"]] == [0, 5]
+
+
+def test_a_search_that_is_interrupted_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the best schedule so far would be: a search takes Ctrl-C as a wish to come to an end."""
+    from iossim.study import evaluate
+
+    found = evaluate.schedule
+
+    def incomplete(*given: Any) -> Any:
+        return found(*given).model_copy(update={"complete": False})
+
+    monkeypatch.setattr(evaluate, "schedule", incomplete)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(small_study(), tmp_path, workers=1, report=False)
+    assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_journal_may_be_torn_anywhere(undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]) -> None:
+    """Cut at any byte; what is lost is done again, and no more."""
+    whole = (undisturbed.folder / "journal.jsonl").read_bytes()
+    ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
+    assert len(ends) == LINES
+    drawn = random.Random(7).sample(range(ends[6], len(whole)), 2)
+    for cut in (ends[0] - 1, ends[9] - 1, len(whole) - 1, *drawn):
+        folder = tmp_path / str(cut)
+        run_folder(undisturbed, folder)
+        (folder / "journal.jsonl").write_bytes(whole[:cut])
+        evaluated.clear()
+        resume(folder)
+        kept = sum(end <= cut for end in ends)
+        assert len(evaluated) == max(0, POINTS - max(0, kept - 1))
+        assert files_of(folder) == files_of(undisturbed.folder)
+        assert len((folder / "journal.jsonl").read_bytes().splitlines()) == LINES
+
+
+def test_from_a_damaged_line_on_work_is_done_again(undisturbed: StudyRun, tmp_path: Path) -> None:
+    lines = (undisturbed.folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    for damage in (b"{}\n", b"\xff\xfe\n", lines[0], lines[2][:-9] + b"\n", b"\n"):
+        entries, whole = whole_entries(b"".join([*lines[:2], damage, *lines[3:]]))
+        assert len(entries) == 2
+        assert whole == len(lines[0]) + len(lines[1])
+    assert whole_entries(b"".join(lines[1:])) == ([], 0)
+
+
+def test_a_point_whose_files_are_damaged_is_done_again(
+    undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
+) -> None:
+    run_folder(undisturbed, tmp_path / "run")
+    rows = [row for row in undisturbed.results.rows if row.scheduler == "greedy"]
+    (tmp_path / "run" / str(rows[2].schedule)).unlink()
+    (tmp_path / "run" / str(rows[4].schedule)).write_text("{")
+    resume(tmp_path / "run")
+    assert sorted(evaluated) == [rows[2].point, rows[4].point]
+    assert files_of(tmp_path / "run") == files_of(undisturbed.folder)
+
+
+def test_other_questions_are_answered_from_what_is_there(
+    undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
+) -> None:
+    run_folder(undisturbed, tmp_path / "run")
+    asked = SCENARIO.model_copy(update={"questions": ["fastest device"], "constraints": []})
+    run = run_study(asked, tmp_path / "run", workers=1, resume=True, report=False)
+    assert not evaluated
+    assert [answer.question for answer in run.results.answers] == ["fastest device"]
+    assert all(row.meets is None for row in run.results.rows)
+
+
+def test_traces_that_are_asked_for_later_are_made(
+    undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
+) -> None:
+    run_folder(undisturbed, tmp_path / "run")
+    run_study(SCENARIO, tmp_path / "run", workers=1, resume=True, traces=True, report=False)
+    assert len(evaluated) == POINTS
+    assert len(list((tmp_path / "run" / "traces").iterdir())) == POINTS * len(scheduler_names())
+    assert files_of(tmp_path / "run") == files_of(undisturbed.folder)
+
+
+def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> None:
+    def refuses(folder: Path, says: str, scenario: Scenario = SCENARIO, resume: bool = False) -> None:
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} if folder.is_dir() else {}
+        with pytest.raises(OptionError, match=says) as refused:
+            run_study(scenario, folder, workers=1, resume=resume, report=False)
+        assert "--out" in str(refused.value)
+        assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    run_folder(undisturbed, tmp_path / "run")
+    refuses(tmp_path / "run", "finished results of this study; give --resume")
+    for again in (False, True):
+        other = SCENARIO.model_copy(update={"name": "other", "batch_sizes": [2]})
+        refuses(tmp_path / "run", "of study 'small'", other, again)
+        refuses(tmp_path / "run", "another version", SCENARIO.model_copy(update={"seed": 1}), again)
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "results.csv").write_text("mine")
+    refuses(tmp_path / "else", "something else", resume=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match="is not a folder"):
+        run_study(SCENARIO, tmp_path / "file" / "in", report=False)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files are locked as POSIX does")
+def test_two_runs_do_not_write_one_folder(undisturbed: StudyRun, tmp_path: Path) -> None:
+    run_folder(undisturbed, tmp_path / "run")
+    held = Journal(tmp_path / "run" / "journal.jsonl")
+    # A lock is the open file's, not the process's.
+    with pytest.raises(OptionError, match="written by another run"):
+        resume(tmp_path / "run")
+    held.close()
+    resume(tmp_path / "run")
+
+
+def _killed(folder: Path, chance: random.Random) -> bool:
+    """Start or resume the study in a process, and kill that after a random number of lines; False if it came to its end."""
+    journal = folder / "journal.jsonl"
+    process = multiprocessing.get_context("fork").Process(
+        target=run_study, args=(SCENARIO, folder), kwargs={"workers": 1, "resume": True, "report": False}
+    )
+    process.start()
+    begin = journal.stat().st_size if journal.exists() else 0
+    most = begin + chance.randrange(6_000)
+    while process.is_alive() and (not journal.exists() or journal.stat().st_size < most):
+        time.sleep(0.001)
+    time.sleep(chance.random() * 0.02)
+    if process.pid is not None and process.is_alive():
+        os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    return process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_killed_study_goes_on(undisturbed: StudyRun, tmp_path: Path, kills: int) -> None:
+    """kill -9 at random moments, again and again; a study that came to its end begins anew in another folder."""
+    chance = random.Random(kills)
+    count = studies = 0
+    while count < kills:
+        studies += 1
+        folder = tmp_path / f"study-{studies}"
+        while count < kills and _killed(folder, chance):
+            count += 1
+        resume(folder)
+        assert files_of(folder) == files_of(undisturbed.folder)
+        entries, _ = whole_entries((folder / "journal.jsonl").read_bytes())
+        keys = [entry.key for entry in entries if entry.kind == "point"]
+        assert sorted(keys) == sorted(point.key for point in points_of(SCENARIO))
+
+
+def run_folder(run: StudyRun, folder: Path) -> None:
+    """A copy of a run's folder."""
+    shutil.copytree(run.folder, folder)
