@@ -16,6 +16,7 @@ Executor = Literal["processes", "dask"]
 
 #: Seconds until a scheduler that does not answer is given up.
 _PATIENCE = "20s"
+_KILLED = "a worker was killed, perhaps for want of memory; go on with --resume, and fewer workers"
 
 
 class Workers(Protocol):
@@ -64,9 +65,7 @@ class _Processes:
         try:
             yield from pool(delayed(work)(task) for task in tasks)
         except TerminatedWorkerError:
-            raise OptionError(
-                "a worker was killed, perhaps for want of memory; go on with --resume, and fewer --workers"
-            ) from None
+            raise OptionError(_KILLED) from None
 
 
 class _Dask:
@@ -77,12 +76,16 @@ class _Dask:
         self.count = sum(client.ncores().values())
 
     def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        from distributed import as_completed
+        from distributed import KilledWorker, as_completed
 
         waiting = iter(tasks)
-        running = as_completed([self._submit(work, task) for task in islice(waiting, 2 * self.count)])
+        first = [self._submit(work, task) for task in islice(waiting, 2 * self.count)]
+        running = as_completed(first, loop=self._client.loop)
         for future in running:
-            result: Result = future.result()
+            try:
+                result: Result = future.result()
+            except KilledWorker:
+                raise OptionError(_KILLED) from None
             for task in islice(waiting, 1):
                 running.add(self._submit(work, task))
             yield result
