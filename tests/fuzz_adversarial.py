@@ -76,12 +76,13 @@ def nested(depth: int) -> bytes:
     return model([*inner.node], {"yes": np.array(True)}, output="z")
 
 
+def field(number: int, contents: bytes) -> bytes:
+    """A message or text as protobuf writes it."""
+    return bytes(_VarintBytes(number << 3 | 2) + _VarintBytes(len(contents)) + contents)
+
+
 def too_deep() -> bytes:
     """The same by hand, deeper than protobuf writes."""
-
-    def field(number: int, contents: bytes) -> bytes:
-        return _VarintBytes(number << 3 | 2) + _VarintBytes(len(contents)) + contents
-
     graph = b""
     for _ in range(1000):
         graph = field(1, field(5, field(6, graph)))  # a node of the graph, its attribute, a graph in it
@@ -514,6 +515,10 @@ CASES: dict[str, Hostile] = {
     ),
     # Bytes
     "length without end": Hostile(b"\x3a" + b"\xff" * 9 + b"\x01" + bytes(16), "is not an ONNX file, or is damaged"),
+    "small nodes": Hostile(field(7, b"\x0a\x00" * (5 << 20)), "has more than 4,194,304 fields"),
+    "small numbers": Hostile(
+        field(7, field(5, field(7, bytes(130 << 20)))), "small numbers that take more than 2 GiB"
+    ),
     "group that never ends": Hostile(b"\x3b" * 10_000, "is not an ONNX file, or is damaged"),
     "zeros": Hostile(bytes(4096), "is not an ONNX file, or is damaged"),
 }

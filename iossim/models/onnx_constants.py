@@ -134,15 +134,14 @@ def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
     else:
         packed = -(-tensor_type.elements * _PACKED_BITS.get(tensor_type.dtype, 8) // 8)
         complete = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type))) == packed
-    if not complete or sum(map(bool, _data(tensor))) > 1:
+    if not complete or tensor.HasField("raw_data") + sum(map(bool, _numbers(tensor))) > 1:
         raise ModelError(f"{what} does not hold the data of {tensor_type}; the file is damaged")
     return TensorConstant(tensor_type, tensor)
 
 
-def _data(tensor: TensorProto) -> tuple[object, ...]:
-    """The fields of which one holds the data."""
+def _numbers(tensor: TensorProto) -> tuple[object, ...]:
+    """The fields of which one holds the data, where it is not raw."""
     return (
-        tensor.raw_data,
         tensor.float_data,
         tensor.int32_data,
         tensor.int64_data,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from iossim.errors import ModelError, last_line
 from iossim.models.onnx_branches import graphs_in
 from iossim.models.onnx_functions import inlined
+from iossim.models.onnx_wire import contents
 
 #: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.
 OLDEST_OPSET = 7
 #: Nodes that a model may have; one in a subgraph counts again for each graph around it, since branches are copied when taken.
 MOST_NODES = 1 << 18
+#: Fields of a file, each an object of up to a few hundred bytes, and memory of packed numbers.
+MOST_PIECES, MOST_PACKED_BYTES = 1 << 22, 1 << 31
 #: What protobuf can parse; larger models have their weights in files of their own.
 LARGEST_FILE_BYTES = 2**31 - 1
 #: From it on ONNX's own version converter makes a model one of :data:`OLDEST_OPSET`.
@@ -37,17 +41,25 @@ def read_model(path: Path) -> onnx.ModelProto:
                 f"{path} has {size} bytes, more than the 2 GiB that an ONNX file can hold; export the model with its "
                 "weights as external data"
             )
-        data = path.read_bytes()
+        if size == 0:
+            raise ModelError(f"{path} is empty; give an ONNX file")
+        with path.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # the parser copies it
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist; give an ONNX file or the name of a model") from None
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}; give an ONNX file that you may read") from None
-    if not data:
-        raise ModelError(f"{path} is empty; give an ONNX file")
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(data)
-        readable = _are_readable(_names(model))
+        with data, memoryview(data) as view:
+            found = contents(data, MOST_PIECES)
+            if found.pieces > MOST_PIECES or found.packed_bytes > MOST_PACKED_BYTES:
+                raise ModelError(
+                    f"{path} has more than {MOST_PIECES:,} fields, or small numbers that take more than "
+                    f"{MOST_PACKED_BYTES >> 30} GiB; it is damaged, or its weights should be stored as raw data"
+                )
+            model.ParseFromString(view)
+        readable = len(model.graph.node) > MOST_NODES or _are_readable(_names(model))
     except (DecodeError, UnicodeDecodeError):
         readable = False
     if not readable:
