@@ -91,7 +91,8 @@ def no_slower_than(
         fit(baseline, network)
         before_us, how = reprice(baseline, network, prices).latency_us, "priced again"
     elif baseline.cost_model == schedule.cost_model and baseline.precision == schedule.precision:
-        before_us, how = baseline.latency_us, "as it was saved"
+        of_another = f", of {baseline.network!r}" if baseline.network != network.name else ""
+        before_us, how = baseline.latency_us, f"as it was saved{of_another}"
     else:
         raise OptionError(
             f"the baseline of {baseline.network!r} is of another graph, and was priced by {_words(baseline)}, not by "

@@ -74,7 +74,7 @@ class Plugin:
             return step()
         except IossimError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # Code of others may raise anything; whatever it is, it must not look like a defect here, nor stop the rest.
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise PluginError(f"{self} does not work: {reason}; update or uninstall {self.package}") from error

@@ -1,6 +1,6 @@
 """For the tests of those who use iossim: a pytest plugin of fixtures and assertions that need no GPU.
 
-Ask for it in a ``conftest.py``::
+Ask for it in the topmost ``conftest.py`` of the tests (or with ``pytest -p iossim.testing``)::
 
     pytest_plugins = ["iossim.testing"]
 

@@ -17,6 +17,7 @@ def first_problem(error: ValidationError) -> str:
     """The first of pydantic's complaints as one line that names the field, and how many more there are."""
     problems = error.errors()
     first = problems[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the document"
+    where = ".".join(str(part) for part in first["loc"])
+    field = f"field {where!r}: " if where else ""  # of several fields that disagree the message names them
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"field {where!r}: {first['msg']}{more}".replace("\n", " ")
+    return f"{field}{first['msg'].removeprefix('Value error, ')}{more}".replace("\n", " ")

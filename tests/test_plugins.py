@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,6 +46,15 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in [name for name in sys.modules if name.startswith("iossim_example")]:
         del sys.modules[name]
+
+
+def test_a_plugin_that_ends_the_program_is_broken_as_any_other(installed: None) -> None:
+    found = plugin("iossim.outputs", "csv")
+    assert found is not None
+    with pytest.raises(PluginError, match=r"plugin 'csv' of .* does not work: SystemExit: 3; update or uninstall"):
+        found.run(lambda: sys.exit(3))
+    with pytest.raises(KeyboardInterrupt):
+        found.run(lambda: signal.raise_signal(signal.SIGINT))
 
 
 def test_nothing_is_found_that_is_not_installed() -> None:

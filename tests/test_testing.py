@@ -118,7 +118,9 @@ def test_baselines() -> None:
     assert no_slower_than(best, best, network, prices).holds
     slower = no_slower_than(later, best, changed, prices)
     assert not slower.holds
-    assert "as it was saved" in slower.found
+    assert "(as it was saved)" in slower.found
+    renamed = no_slower_than(later, best.model_copy(update={"network": "another"}), changed, prices)
+    assert "(as it was saved, of 'another')" in renamed.found
     ratio = later.latency_us / best.latency_us
     assert no_slower_than(later, best, changed, prices, tolerance=ratio - 1).holds
     assert not no_slower_than(later, best, changed, prices, tolerance=(ratio - 1) * 0.999).holds

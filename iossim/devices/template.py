@@ -63,6 +63,13 @@ def write_template(name: str, path: Path, folder: Path) -> None:
     if name in own_names():
         raise DeviceError(f"device name {name!r} is that of a device that iossim has; choose another name")
     text = _TEMPLATE.format(name=name, file=path, folder=folder, capabilities=", ".join(LIMITS))
+    try:
+        if path.absolute().parent == folder.absolute():
+            folder.mkdir(
+                parents=True, exist_ok=True
+            )  # named in the template, and not there before the first profile is
+    except OSError as error:
+        raise DeviceError(f"cannot make the folder {folder}: {error.strerror}; choose another file") from None
     check_writable(path)
     try:
         # 'x' refuses a file that is there, however lately it came.

@@ -134,3 +134,26 @@ def test_a_template_that_cannot_be_is_one_line(
         write_template(name, tmp_path / file, folder)
     assert not (tmp_path / file).exists()
     assert "cpu" in own_names()
+
+
+def test_the_folder_is_made_for_its_first_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+    path = tmp_path / "data" / "devices" / "mine.yaml"
+    assert not path.parent.exists()
+    assert f"wrote {path}" in printed(capsys, ["devices", "new", "mine", "--out", str(path)])
+    assert "'datasheet." in refused(capsys, "devices show mine")
+    assert "no such folder" in refused(
+        capsys, ["devices", "new", "mine", "--out", str(tmp_path / "other" / "m.yaml")]
+    )
+    (tmp_path / "file").touch()
+    with pytest.raises(DeviceError, match="cannot make the folder"):
+        write_template("mine", tmp_path / "file" / "devices" / "m.yaml", tmp_path / "file" / "devices")
+
+
+def test_facts_that_disagree_are_named_without_a_field_of_their_own(folder: Path) -> None:
+    path = save(folder, "mine")
+    path.write_text(path.read_text().replace("source: datasheet}", "source: brochure}", 1))
+    with pytest.raises(DeviceError, match=r"mine.yaml is not valid: datasheet\.\w+: source 'brochure' is not among"):
+        device("mine")
