@@ -25,12 +25,7 @@ from fuzz_seeds import KINDS, seed_models
 
 def mutants(count: int, seed: int, names: list[str]) -> list[Mutant]:
     """``count`` mutants of the models of these names; the first ones of a larger count are the same."""
-    return [mutant_of(hash_free(seed, index), names) for index in range(count)]
-
-
-def hash_free(seed: int, index: int) -> int:
-    """A seed for each index, the same in every process."""
-    return seed * 1_000_003 + index
+    return [mutant_of(seed * 1_000_003 + index, names) for index in range(count)]
 
 
 def parsed(name: str) -> Mutant:

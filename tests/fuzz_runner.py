@@ -21,7 +21,6 @@ from fuzz_worker import REBATCHED
 
 #: What a file may take before it is refused, or done.
 LIMIT_S = 60.0
-#: A worker that has grown by this since it started keeps too much, or leaks: the next input gets another.
 _WORKER = Path(__file__).with_name("fuzz_worker.py")
 FINE = ("imported", "refused")
 
