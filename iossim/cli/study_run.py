@@ -39,6 +39,7 @@ SchedulerAddress = Annotated[
     str | None, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Where the Dask cluster's scheduler is.")
 ]
 Traces = Annotated[bool, typer.Option("--traces", help="Write a trace of every schedule, for ui.perfetto.dev.")]
+Report = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")]
 FirstRun = Annotated[Path, typer.Argument(metavar="A", help="The folder of a run.")]
 SecondRun = Annotated[Path, typer.Argument(metavar="B", help="The folder of another one.")]
 
@@ -68,6 +69,7 @@ def run(
     executor: ExecutorName = "processes",
     scheduler: SchedulerAddress = None,
     traces: Traces = False,
+    report: Report = True,
     as_json: options.Json = False,
 ) -> None:
     """Run a study; prints its answers, then a table."""
@@ -85,6 +87,7 @@ def run(
                 address=scheduler,
                 resume=resume,
                 traces=traces,
+                report=report,
                 command=["iossim", *sys.argv[1:]],
                 progress=progress,
             )
@@ -155,6 +158,8 @@ def _print(found: StudyRun) -> None:
     """The answers, then the rows, then what was written."""
     from rich.console import Console
 
+    from iossim.study.scenario import AXES
+
     results = found.results
     console = Console()
     console.print(results.scenario.title or results.scenario.name, style="bold", highlight=False, markup=False)
@@ -165,7 +170,8 @@ def _print(found: StudyRun) -> None:
     rows = [row for row in results.rows if row.status == "ok"]
     failed = [row for row in results.rows if row.status == "failed"]
     if rows:
-        console.print(_table(rows[:_ROWS_SHOWN]))
+        varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
+        console.print(_table(rows[:_ROWS_SHOWN], varied))
     if len(rows) > _ROWS_SHOWN:
         console.print(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv", highlight=False)
     reasons = Counter(row.reason for row in failed)
@@ -174,14 +180,12 @@ def _print(found: StudyRun) -> None:
     typer.echo(f"wrote {', '.join(_written(found.folder))} to {found.folder}", err=True)
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    """Rows side by side; of their labels, those that differ, and the first."""
+def _table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
+    """Rows side by side, with their labels on some axes."""
     from iossim.reporting.console import Column, records_table
-    from iossim.study.scenario import AXES
 
-    varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
     columns = [
-        *(Column(axis) for axis in varied),
+        *(Column(axis) for axis in axes),
         Column("scheduler"),
         Column("latency_ms", digits=3),
         Column("speedup_x", "speed-up"),

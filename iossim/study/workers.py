@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
@@ -62,10 +66,29 @@ class _Processes:
 
         # Tasks take seconds: one at a time, so that none waits behind another in one process's hands.
         pool = Parallel(self.count, backend="loky", return_as="generator_unordered", batch_size=1)
+        parent = os.getpid()
         try:
-            yield from pool(delayed(work)(task) for task in tasks)
+            yield from pool(delayed(_work_for)(parent, work, task) for task in tasks)
         except TerminatedWorkerError:
             raise OptionError(_KILLED) from None
+
+
+def _work_for(parent: int, work: Callable[[Task], Result], task: Task) -> Result:
+    if os.getpid() != parent:
+        _end_with(parent)
+    return work(task)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent: one that is killed cannot tell, and its workers would wait for more."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="iossim-parent", daemon=True).start()
 
 
 class _Dask:

@@ -1,0 +1,156 @@
+"""``iossim study run`` and ``iossim study diff``."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+from small_studies import files_of, small_study
+
+from iossim.cli.main import main
+from iossim.study import sweep
+from iossim.study.run_directory import FILES, read_run
+from iossim.study.scenario_file import write_scenario
+
+#: Without a report: that has tests of its own.
+QUIET = "--workers 1 --no-report"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_scenario(small_study(), tmp_path / "small.yaml")
+
+
+def test_run_prints_answers_then_rows_and_writes_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = printed(capsys, f"study run small.yaml --out out {QUIET}")
+    asked, table = text.index("smallest device under 5 ms"), text.index("latency")
+    assert asked < table
+    run = read_run("out")
+    answer = run.results.answers[0].answer
+    assert "".join(answer.split()) in "".join(text.split())
+    assert text.count("ios-both") >= len(run.results.rows) / 5
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"scenario.yaml", "environment.json", "results.csv", "results.json", "timings.csv", "schedules"} <= names
+    assert names <= set(FILES)
+    attempt = run.environment["attempts"][0]
+    assert (attempt["workers"], attempt["points_done"], attempt["points_taken_over"]) == (1, 4, 0)
+    assert run.environment["packages"]["numpy"]
+    saved = next((tmp_path / "out" / "schedules").glob("*ios-both.json"))
+    assert (
+        printed_json(capsys, f"simulate {saved} --json")["latency_us"] == json.loads(saved.read_text())["latency_us"]
+    )
+
+
+def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json(capsys, f"study run small.yaml --out out {QUIET} --json")
+    assert (found["study"], found["rows"], found["failed"]) == ("small", 20, [])
+    assert found["answers"][0]["question"] == "smallest device under 5 ms"
+    assert "results.csv" in found["files"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("study run none.yaml --out out", "none.yaml"),
+        ("study run small.yaml --out small.yaml", "not a folder"),
+        ("study run small.yaml --out out --workers 0", "--workers 0"),
+        ("study run small.yaml --out out --executor dask", "--scheduler"),
+        ("study run small.yaml --out out --executor dusk", "did you mean 'dask'"),
+        ("study diff out small.yaml", "not a folder"),
+    ],
+)
+def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], arguments: str, says: str) -> None:
+    assert says in refused(capsys, arguments)
+
+
+def test_a_finished_folder_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    printed(capsys, f"study run small.yaml --out out {QUIET}")
+    before = files_of(tmp_path / "out")
+    assert "--resume" in refused(capsys, f"study run small.yaml --out out {QUIET}")
+    printed(capsys, f"study run small.yaml --out out {QUIET} --resume")
+    assert files_of(tmp_path / "out") == before
+
+
+def test_an_interrupt_leaves_a_folder_to_go_on_with(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = sweep.evaluate_point
+
+    def interrupted(task: sweep.PointTask) -> object:
+        if task.point.index == 2:
+            signal.raise_signal(signal.SIGINT)
+        return evaluate(task)
+
+    monkeypatch.setattr(sweep, "evaluate_point", interrupted)
+    assert main(f"study run small.yaml --out out {QUIET}".split()) == 3
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "--resume" in output.err
+    assert output.err.count("\n") == 1
+    assert "unfinished" in refused(capsys, "study diff out out")
+    monkeypatch.setattr(sweep, "evaluate_point", evaluate)
+    printed(capsys, f"study run small.yaml --out out {QUIET} --resume")
+    assert [attempt["points_taken_over"] for attempt in read_run("out").environment["attempts"]] == [0, 2]
+
+
+def test_diff_says_what_changed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    printed(capsys, f"study run small.yaml --out a {QUIET}")
+    assert "nothing changed" in printed(capsys, "study diff a a")
+    write_scenario(small_study(batch_sizes=[1, 2]), tmp_path / "other.yaml")
+    printed(capsys, f"study run other.yaml --out b {QUIET}")
+    assert main(["study", "diff", "a", "b"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("new: ") for line in lines) == sum(line.startswith("gone: ") for line in lines) == 10
+    assert main(["study", "diff", "a", "b", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["same"], len(found["new"]), found["beyond_noise"]) == (10, 10, True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed as POSIX does")
+def test_a_killed_run_of_two_processes_goes_on(tmp_path: Path) -> None:
+    """kill -9 of the command alone: its workers end by themselves, and the next attempt has the folder."""
+    write_scenario(small_study(("squeezenet", "inception_v3")), tmp_path / "more.yaml")
+    command = [sys.executable, "-m", "iossim", "study", "run", "more.yaml", "--no-report", "--workers", "2", "--out"]
+    subprocess.run([*command, "whole"], check=True, capture_output=True)
+    chance, journal = random.Random(5), Path("killed/journal.jsonl")
+    for _ in range(4):
+        process = subprocess.Popen(
+            [*command, "killed", "--resume"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        begin = journal.stat().st_size if journal.exists() else 0
+        most = begin + chance.randrange(1, 30_000)
+        while process.poll() is None and (not journal.exists() or journal.stat().st_size < most):
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+    subprocess.run([*command, "killed", "--resume"], check=True, capture_output=True)
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+    deadline_s = time.monotonic() + 20
+    while _workers_of_nobody() and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    assert not _workers_of_nobody()
+
+
+def _workers_of_nobody() -> list[int]:
+    """Worker processes of this folder whose parent has ended (Linux)."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_worker = b"LokyProcess" in (process / "cmdline").read_bytes()
+            is_here = os.readlink(process / "cwd") == os.getcwd()
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if is_worker and is_here and parent == 1:
+            found.append(int(process.name))
+    return found
