@@ -86,7 +86,7 @@ def test_an_interrupt_leaves_a_folder_to_go_on_with(
     evaluate = sweep.evaluate_point
 
     def interrupted(task: sweep.PointTask) -> object:
-        if task.point.index == 2:
+        if task.point.batch == 8:
             signal.raise_signal(signal.SIGINT)
         return evaluate(task)
 
