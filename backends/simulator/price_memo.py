@@ -27,6 +27,7 @@ class PriceMemo:
     """Prices by hash, in an open-addressing table whose size is a power of two; the hash 0 is none."""
 
     def __init__(self) -> None:
+        self._used = 0
         self._clear(_FIRST_SIZE)
 
     def prices(self, masks: Masks, predecessors: Masks, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
