@@ -16,7 +16,7 @@ _OWN = {
     "ios-both": ("#0072b2", "circle"),
 }
 #: For schedulers that others add, in the order of their names.
-_OTHERS = (("#8a6d00", "triangle-down"), ("#5b4bb5", "triangle-right"), ("#8f2d56", "triangle-left"))
+_OTHERS = (("#8a6d00", "triangle-down"), ("#7566c9", "triangle-right"), ("#2f8f9d", "triangle-left"))
 
 
 def scheduler_marks(schedulers: Sequence[str]) -> dict[str, tuple[str, str]]:

@@ -46,6 +46,8 @@ class Bars:
     interval: Callable[[Row], tuple[float, float] | None] = lambda row: None
     published: Callable[[Row], float | None] = lambda row: None
     digits: int = 3
+    #: What is asked of the values, drawn as a line.
+    limit: float | None = None
 
 
 def bar_figure(
@@ -84,7 +86,7 @@ def bar_figure(
         panels=panels,
         command=command,
         choices=dealt.choices,
-        legend=(*scheduler_legend(schedulers), *_extra_legend(records)),
+        legend=(*scheduler_legend(schedulers), *_extra_legend(records), *_limit_legend(bars)),
     )
 
 
@@ -157,6 +159,8 @@ def _specification(bars: Bars, schedulers: Sequence[str], groups: Sequence[Cell]
             ),
         ]
     layers.append(base.mark_text(align="left", baseline="middle", dx=5).encode(x=alt.X("right:Q"), text="text:N"))
+    if bars.limit is not None:
+        layers.append(layer().mark_rule(strokeDash=[5, 4], strokeWidth=1.3).encode(x=alt.datum(bars.limit)))
     # Nothing to be seen, where there is room for the text behind the longest bar.
     room = f"datum.longest * width / max(60, width - {_TEXT_PIXELS})"
     layers.append(base.transform_calculate(room=room).mark_point(opacity=0).encode(x=alt.X("room:Q")))
@@ -192,6 +196,12 @@ def _extra_legend(records: Sequence[Mapping[str, Cell]]) -> tuple[LegendEntry, .
     if any(record["published_ms"] is not None for record in records):
         extra.append(LegendEntry("published measurement", "currentColor", PUBLISHED))
     return tuple(extra)
+
+
+def _limit_legend(bars: Bars) -> tuple[LegendEntry, ...]:
+    if bars.limit is None:
+        return ()
+    return (LegendEntry(f"asked for: at most {bars.limit:g} ms", "currentColor", "dashes"),)
 
 
 def three_digits(value: float) -> str:

@@ -33,7 +33,7 @@ class ChosenPoint:
 
 @lru_cache(maxsize=1)
 def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
-    """Points priced by the simulator of a GPU whose schedules are there, in the scenario's order; at most ``MOST_POINTS``."""
+    """Points priced by the simulator of a GPU whose schedules are there; at most ``MOST_POINTS``."""
     members = points(run)
     axes = varying(run.results.rows)
     try:
@@ -74,5 +74,4 @@ def _numbers(run: StudyRun) -> list[int]:
     for model in values_of(rows, "model"):
         own = [number for number in numbers if members[number][0].model == model]
         wanted += [own[0], own[-1]] if own else []
-    chosen = [number for number in dict.fromkeys(wanted) if number in set(numbers)][:MOST_POINTS]
-    return sorted(chosen)
+    return [number for number in dict.fromkeys(wanted) if number in set(numbers)][:MOST_POINTS]

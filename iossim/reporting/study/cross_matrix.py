@@ -25,6 +25,8 @@ from iossim.study.study_run import CrossPrice, Row, StudyRun
 
 #: Of the scale of colours: below this many percent differences must not look large.
 _LEAST_SCALE_PERCENT = 5.0
+#: What rounding may make of two equal latencies.
+_FASTEST_PERCENT = 1e-4
 
 
 def has_cross(run: StudyRun, axis: Literal["device", "batch"]) -> bool:
@@ -34,7 +36,7 @@ def has_cross(run: StudyRun, axis: Literal["device", "batch"]) -> bool:
 
 def cross_matrix(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure | None:
     """The figure of one axis; None where the study has no such prices."""
-    prices = [price for price in run.results.cross if price.axis == axis]
+    prices = _with_own(run, axis)
     if not prices:
         return None
     first = {number: rows[0] for number, rows in points(run).items()}
@@ -83,6 +85,27 @@ def cross_matrix(run: StudyRun, axis: Literal["device", "batch"], name: str) -> 
     )
 
 
+def _with_own(run: StudyRun, axis: Literal["device", "batch"]) -> list[CrossPrice]:
+    """The prices of an axis, and those of the schedules where they were made, which the rows have."""
+    prices = [price for price in run.results.cross if price.axis == axis]
+    concerned = {(point, price.scheduler) for price in prices for point in (price.made_for, price.run_at)}
+    own = [
+        CrossPrice(
+            axis=axis,
+            scheduler=row.scheduler,
+            made_for=row.point,
+            run_at=row.point,
+            latency_ms=row.latency_ms,
+            reason=row.reason,
+        )
+        for row in run.results.rows
+        if (row.point, row.scheduler) in concerned
+    ]
+    found = {(price.scheduler, price.made_for, price.run_at): price for price in (*own, *prices)}
+    # As the points come, so that rows and columns of the matrix do.
+    return sorted(found.values(), key=lambda price: (price.run_at, price.made_for))
+
+
 def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Sequence[str]) -> list[dict[str, Cell]]:
     """A record for each cell; those of the scheduler that searched most come first."""
     best_ms: dict[tuple[str, int], float] = {}
@@ -125,9 +148,10 @@ def _finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> st
     scheduler = records[0]["scheduler"]
     priced = [r for r in records if r["scheduler"] == scheduler and r["slower_percent"] is not None]
     own = [record for record in priced if record["own"]]
-    best = sum(_number(record["slower_percent"]) < 0.05 for record in own)
+    rivals = [record for record in priced if record["note"] == "tie" and not record["slower_percent"]]
+    best = sum(_wins(record, rivals, others) for record in own)
     worst = max(priced, key=lambda record: _number(record["slower_percent"]), default=None)
-    said = f"In {best} of {len(own)} settings the {scheduler} schedule made for it is the fastest"
+    said = f"In {best} of {len(own)} settings the {scheduler} schedule made for it is the fastest, or ties with it"
     if worst is None or not _number(worst["slower_percent"]):
         return f"{said}, and every other is as fast."
     where = ", ".join(panel_title(axis, worst[axis]) for axis in others)
@@ -135,6 +159,14 @@ def _finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> st
         f"{said}; the worst mismatch costs {_number(worst['slower_percent']):.0f} % "
         f"({f'{where}: ' if where else ''}made for {worst['made_for']}, run at {worst['run_at']})."
     )
+
+
+def _wins(own: Mapping[str, Cell], rivals: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> bool:
+    """Whether a schedule is the fastest where it was made for, or another that is faster there ties with it."""
+    if _number(own["slower_percent"]) < _FASTEST_PERCENT:
+        return True
+    same = ("run_at", *others)
+    return any(all(rival[key] == own[key] for key in same) for rival in rivals)
 
 
 def _number(cell: Cell) -> float:

@@ -35,7 +35,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """What a colour or shape stands for; ``mark`` is bar, line, circle, diamond or whisker."""
+    """What a colour or shape stands for; ``mark`` is bar, line, dashes, whisker, published, or a shape of Vega."""
 
     label: str
     colour: str

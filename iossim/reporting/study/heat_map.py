@@ -10,8 +10,8 @@ from iossim.reporting.study.specifications import layer, need_altair, specificat
 
 #: From nothing to the most; and the texts on them, dark up to ``_TURN`` of the range, light above: contrast 4.5 on each.
 COLOURS = ("#eef4fa", "#0b4a8f")
-TEXTS = ("#10151a", "#ffffff")
-TURN = 0.66
+TEXTS = ("#000000", "#ffffff")
+TURN = 0.725
 _CELL_PIXELS = 34
 #: What a letter takes, and what the cells of a matrix have together on a phone.
 _LETTER_PIXELS, _LEAST_PIXELS = 7, 240
@@ -50,7 +50,7 @@ def heat_map(
         color=alt.Color(
             f"{colour}:Q",
             title=titles[colour],
-            scale=alt.Scale(domain=[least, most], range=list(COLOURS), clamp=True),
+            scale=alt.Scale(domain=[least, most], range=list(COLOURS), clamp=True, interpolate="rgb"),
         ),
         tooltip=tooltip,
     )

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from iossim.ir.network import Network, Unit
+from iossim.lowering.unit import unit_steps
 from iossim.reporting.figures import PALETTE, REST
 from iossim.study.study_run import StudyRun
 
 #: What stands between stages, among the kinds of ops.
 BOUNDARIES = "boundaries"
 _BETWEEN = "#6b7280"
+
+
+def op_kind(network: Network, unit: Unit) -> str:
+    """The kind of a unit's op that works most: that by which time is dealt to kinds."""
+    steps = unit_steps(network, unit)
+    most = max(steps, key=lambda step: (step.flops, step.activation_bytes + step.bytes_written), default=None)
+    return unit.kind if most is None else most.op.kind
 
 
 def kind_colours(run: StudyRun, kinds: Iterable[str] | None = None) -> dict[str, str]:

@@ -45,7 +45,7 @@ def page_data(run: StudyRun, figures: Sequence[Figure]) -> str:
         "themes": {"light": light(), "dark": dark()},
         "table": {
             **_table(row_columns(run, axes), row_records(run)),
-            "filters": [*axes, "scheduler"],
+            "filters": [*varying(run.results.rows), "scheduler"],
         },
         "figures": {figure.name: _figure(figure) for figure in figures},
     }

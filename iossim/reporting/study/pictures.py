@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -21,7 +22,7 @@ _WIDTHS_PIXELS = {1: 640, 2: 330, 3: 230}
 MOST_SLICES = 12
 _LETTER_PIXELS, _ENTRY_PIXELS, _LINE_PIXELS = 5.9, 34, 18
 _PNG_SCALE = 2.0
-_VEGA_SHAPES = {"bar": "square", "line": "stroke", "whisker": "stroke", "published": "diamond"}
+_VEGA_SHAPES = {"bar": "square", "line": "stroke", "whisker": "stroke", "dashes": "stroke", "published": "diamond"}
 
 
 def picture_files(figures: Sequence[Figure], kind: PictureFormat) -> dict[str, Callable[[Path], None]]:
@@ -44,7 +45,7 @@ def picture(figure: Figure, chosen: Mapping[str, Cell], kind: PictureFormat) -> 
     spec = whole_specification(figure, chosen)
     if kind == "svg":
         text: str = vl_convert.vegalite_to_svg(spec, vl_version=vega_lite_version())
-        return text.encode()
+        return _numbered(text).encode()
     image: bytes = vl_convert.vegalite_to_png(spec, vl_version=vega_lite_version(), scale=_PNG_SCALE)
     return image
 
@@ -123,6 +124,16 @@ def _mark(entry: LegendEntry) -> dict[str, Any]:
 
 def _writer(figure: Figure, chosen: Mapping[str, Cell], kind: PictureFormat) -> Callable[[Path], None]:
     return lambda path: write_atomically(path, picture(figure, chosen, kind))
+
+
+def _numbered(svg: str) -> str:
+    """The ids of clips and gradients counted from 0 in each picture, not over all that this process drew."""
+    found: dict[str, str] = {}
+
+    def renamed(match: re.Match[str]) -> str:
+        return found.setdefault(match[0], f"{match[1]}{len(found)}")
+
+    return re.sub(r"\b(clip|gradient_)\d+\b", renamed, svg)
 
 
 def _slug(value: Cell) -> str:

@@ -21,6 +21,7 @@ _PATHS = {
     "triangle-right": '<path d="M12.5 7l-11 6V1z" fill="{c}"/>',
     "triangle-left": '<path d="M1.5 7l11 6V1z" fill="{c}"/>',
     "whisker": '<path d="M1 7h12" stroke="{c}" stroke-width="1.4"/>',
+    "dashes": '<path d="M0 7h14" stroke="{c}" stroke-width="1.6" stroke-dasharray="4 3"/>',
     "published": '<path d="M7 1l5 6-5 6-5-6z" fill="none" stroke="{c}" stroke-width="1.4"/>',
 }
 

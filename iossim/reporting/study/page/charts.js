@@ -77,31 +77,43 @@ class FigureView {
   async embed(place) {
     this.seen = true;
     const host = this.panels[place].querySelector(".chart");
-    const isDark = currentTheme() === "dark";
-    const config = structuredClone(this.data.themes[isDark ? "dark" : "light"]);
+    const theme = currentTheme();
+    const config = structuredClone(this.data.themes[theme]);
+    // The legend of all panels stands above them.
     config.legend = { ...config.legend, disable: true };
+    const result = await this.embedIn(host, place, config, theme);
+    host.dataset.drawn = "yes";
+    return result;
+  }
+
+  embedIn(host, place, config, theme) {
     if (host.clientWidth < NARROW) config.axis.labelLimit = 96;
     const spec = structuredClone(this.figure.panels[place].spec);
     if (host.clientWidth < NARROW) limitLabels(spec, 96);
     spec.data = { name: "rows", values: objectsOf(this.figure, this.rowsOf(place)) };
     host.replaceChildren();
-    const result = await vegaEmbed(host, spec, {
+    return vegaEmbed(host, spec, {
       mode: "vega-lite",
       renderer: "svg",
       actions: false,
-      // Vega-Lite warns of every picture whose height goes by its bars, which is what is meant.
-      logLevel: vega.Error,
       config,
-      tooltip: { theme: isDark ? "dark" : "light" },
+      tooltip: { theme },
     });
-    host.dataset.drawn = "yes";
-    return result;
   }
 
   async save(place, format) {
-    const result = await this.draw(place);
+    // A picture for itself: on white, with its legend.
+    const width = this.panels[place].querySelector(".chart").clientWidth;
+    const host = element("div", { class: "aside", style: `width: ${width}px` });
+    document.body.append(host);
+    const config = structuredClone(this.data.themes.light);
+    config.background = "white";
+    config.legend = { ...config.legend, orient: "top", columns: Math.max(1, Math.floor(width / 150)), title: null };
+    const result = await this.embedIn(host, place, config, "light");
     const url = await result.view.toImageURL(format, format === "png" ? 2 : 1);
     element("a", { href: url, download: `${this.root.id}-${place + 1}.${format}` }).click();
+    result.finalize();
+    host.remove();
   }
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from iossim.reporting.study.axes import best_of, point_label, points, values_of, varying
 from iossim.reporting.study.bars import Bars, bar_figure, three_digits
 from iossim.reporting.study.commands import figure_command
@@ -27,6 +29,7 @@ def draw(run: StudyRun) -> Figure | None:
             lambda value: f"{three_digits(value)} ms",
             _interval,
             lambda row: row.published_ms,
+            limit=_limit_ms(run),
         ),
         name=PLOT.name,
         title="Latency",
@@ -38,6 +41,12 @@ def draw(run: StudyRun) -> Figure | None:
         alt="Bars of the latency of each scheduler's schedule, with whiskers of the expected interval.",
         command=figure_command(run, PLOT.name),
     )
+
+
+def _limit_ms(run: StudyRun) -> float | None:
+    """The latency that the scenario's constraints ask for, where one is of latency alone."""
+    found = [re.fullmatch(r"latency_ms\s*<=?\s*([0-9.]+)", text.strip()) for text in run.results.scenario.constraints]
+    return min((float(match[1]) for match in found if match), default=None)
 
 
 def _interval(row: Row) -> tuple[float, float] | None:

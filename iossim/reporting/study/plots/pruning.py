@@ -16,7 +16,7 @@ from iossim.study.study_run import Row, StudyRun
 
 _HEIGHT_PIXELS = 240
 _NO_LIMIT = "none"
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c2629a", "#8a6d00", "#5b4bb5")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c2629a", "#8a6d00", "#7566c9")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 
 
@@ -31,7 +31,7 @@ def draw(run: StudyRun) -> Figure | None:
         for row in run.results.rows
         if row.latency_ms is not None and row.search in searches and row.scheduler.startswith("ios")
     ]
-    if not rows:
+    if len(values_of(rows, "search")) < 2:
         return None
     axes = [axis for axis in varying(run.results.rows) if axis != "search"]
     records = tuple(_record(row, searches[row.search], run, axes) for row in rows)

@@ -11,7 +11,7 @@ from iossim.reporting.console import Cell, Column
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
 from iossim.reporting.study.commands import figure_command
 from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.kind_colours import kind_colours
+from iossim.reporting.study.kind_colours import kind_colours, op_kind
 from iossim.reporting.study.specifications import layer, log_ticks, need_altair, specification
 from iossim.study.study_run import StudyRun
 
@@ -41,7 +41,7 @@ def draw(run: StudyRun) -> Figure | None:
             "side helps. Above them may be Winograd convolutions, which need less arithmetic than is counted, and ops whose data "
             "stays in the L2 cache."
             + (
-                f" {len(units) - len(drawn)} units without arithmetic are in the data alone."
+                f" Not drawn, and in the data alone: {len(units) - len(drawn)} without arithmetic."
                 if len(drawn) < len(units)
                 else ""
             )
@@ -104,7 +104,7 @@ def _units(point: ChosenPoint) -> list[dict[str, Cell]]:
                 "what": "unit",
                 "point": point.label,
                 "unit": unit.name,
-                "kind": unit.kind,
+                "kind": op_kind(network, unit),
                 "intensity": intensity,
                 "gflops": gflops,
                 "time_us": time_us,
@@ -136,7 +136,7 @@ def _roofs(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> list[dict
             "kind": None,
             "intensity": place,
             "gflops": min(peak, place * bandwidth),
-            "text": said if place == corner else None,
+            "text": said if place == places[-1] else None,
         }
         for place in places
     ]
@@ -175,7 +175,7 @@ def _specification(colours: Mapping[str, str], records: Sequence[Mapping[str, Ce
             ],
         ),
         roofs.transform_filter("isValid(datum.text)")
-        .mark_text(align="right", dx=-8, dy=-9)
+        .mark_text(align="right", dx=-4, dy=-9)
         .encode(x=x, y=y, text="text:N"),
         height=_HEIGHT_PIXELS,
     )

@@ -15,7 +15,7 @@ from iossim.reporting.stage_extent import stage_extents
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
 from iossim.reporting.study.commands import figure_command, in_folder
 from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.kind_colours import kind_colours
+from iossim.reporting.study.kind_colours import kind_colours, op_kind
 from iossim.reporting.study.specifications import layer, need_altair, specification
 from iossim.schedule.schedule import Schedule
 from iossim.study.study_run import StudyRun
@@ -133,6 +133,7 @@ def _stages(schedule: Schedule, execution: Execution) -> list[dict[str, Cell]]:
 
 def _kernels(network: Network, schedule: Schedule, execution: Execution) -> list[dict[str, Cell]]:
     stages = schedule.stages
+    kinds = {unit.name: op_kind(network, unit) for unit in network.units}
     records: list[dict[str, Cell]] = []
     for span in execution.spans:
         merged = stages[span.stage].strategy == "merge"
@@ -144,7 +145,7 @@ def _kernels(network: Network, schedule: Schedule, execution: Execution) -> list
                 "stream": span.stream,
                 "unit": " + ".join(stages[span.stage].units) if merged else span.unit,
                 "kernel": span.name,
-                "kind": network.units[network.unit_index[unit]].kind,
+                "kind": kinds[unit],
                 "start_ms": span.start_us / 1e3,
                 "end_ms": span.end_us / 1e3,
                 "time_ms": (span.end_us - span.start_us) / 1e3,
@@ -229,7 +230,7 @@ def _strip() -> dict[str, Any]:
         alt.Tooltip("active_warps_percent:Q", title="active warps, %", format=".0f"),
     ]
     return specification(
-        layer().mark_rect(color=_BUSY, strokeWidth=0).encode(
+        layer().mark_rect(color=_BUSY, stroke=_BUSY, strokeWidth=0.6).encode(
             x=x, x2="end_ms:Q", y=alt.Y("busy_sms_percent:Q", title="% of all", scale=scale, axis=axis),
             y2=alt.datum(0), tooltip=tooltip,
         ),

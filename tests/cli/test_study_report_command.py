@@ -1,0 +1,59 @@
+"""``iossim study report``: the page again, pictures and tables of a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import printed, refused
+from small_studies import small_study
+
+from iossim.study.scenario import Device
+from iossim.study.sweep import run_study
+
+pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    scenario = small_study(("ios_sample",), devices=[Device(device="v100-sxm2")], batch_sizes=[1])
+    return run_study(scenario, tmp_path_factory.mktemp("reported") / "run", workers=1, report=False).folder
+
+
+def test_the_page_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iossim.reporting.study.report.libraries", lambda: "")
+    assert not printed(capsys, ["study", "report", str(folder)])
+    assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_pictures_are_written_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, ["study", "report", str(folder), "--figures", "svg", "--plot", "speedup", "--plot", "kinds"])
+    assert sorted(path.name for path in (folder / "figures").iterdir()) == ["kinds.svg", "speedup.svg"]
+
+
+def test_tables_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, ["study", "report", str(folder), "--table", "--plot", "latency"])
+    assert text.startswith("Latency\n")
+    assert "ios-both" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--figures", "pdf"], "--figures 'pdf' is not known; known: png, svg"),
+        (["--plot", "speedup"], "--plot needs --figures or --table"),
+        (["--table", "--plot", "spedup"], "plot 'spedup' is not known; did you mean 'speedup'?"),
+        (["--table", "--plot", "pruning"], "holds no data for pruning"),
+    ],
+)
+def test_mistakes_are_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert said in refused(capsys, ["study", "report", str(folder), *arguments])
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "iossim study run" in refused(capsys, ["study", "report", str(tmp_path)])
