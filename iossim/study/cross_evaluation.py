@@ -67,19 +67,32 @@ def evaluate_cross(task: CrossTask) -> CrossDone:
         reason = one_line(error)
         prices = [_price(task, other, reason=reason) for other in task.others]
     else:
-        prices = [_priced(task, other, setting, own.get(other.scheduler)) for other in task.others]
+        known: dict[tuple[str, str], CrossPrice] = {}
+        prices = [_priced(task, other, setting, own.get(other.scheduler), known) for other in task.others]
     return CrossDone(axis=task.axis, run_at=task.point.index, prices=prices)
 
 
-def _priced(task: CrossTask, other: MadeElsewhere, setting: Setting, own: Schedule | None) -> CrossPrice:
+def _priced(
+    task: CrossTask,
+    other: MadeElsewhere,
+    setting: Setting,
+    own: Schedule | None,
+    known: dict[tuple[str, str], CrossPrice],
+) -> CrossPrice:
+    """The price of a schedule; ``known`` are those of the same stages, by scheduler: many are made for several points."""
     if other.text is None:
         return _price(task, other, reason=other.reason)
     try:
-        found = reprice(Schedule.model_validate_json(other.text), setting.network, setting.prices)
+        made = Schedule.model_validate_json(other.text)
+        key = other.scheduler, json.dumps([(stage.strategy, stage.groups) for stage in made.stages])
+        if key in known:
+            return known[key].model_copy(update={"made_for": other.made_for})
+        found = reprice(made, setting.network, setting.prices)
         tie = own is not None and setting.errors is not None and setting.errors.is_tie(found, own)
     except Exception as error:
         return _price(task, other, reason=one_line(error))
-    return _price(task, other, latency_ms=found.latency_us / 1e3, tie=tie)
+    known[key] = _price(task, other, latency_ms=found.latency_us / 1e3, tie=tie)
+    return known[key]
 
 
 def _price(

@@ -1,0 +1,88 @@
+"""Stages that ask the same are priced once, and cost what they would cost one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import iossim
+from iossim import api
+from iossim.backends.simulator import price_memo
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.parallel_pricing import price_concurrent
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import Masks, ScheduleProblem
+
+
+@pytest.fixture(params=["nasnet_a", "randwire"])
+def problem(request: pytest.FixtureRequest) -> ScheduleProblem:
+    network = iossim.load(request.param)
+    return ScheduleProblem.of_block(network, network.blocks[4])
+
+
+def simulator() -> SimulatorCostModel:
+    found = api.cost_model("simulator", "v100-sxm2")
+    assert isinstance(found, SimulatorCostModel)
+    return found
+
+
+def random_masks(problem: ScheduleProblem, count: int, seed: int) -> Masks:
+    """Sets of up to six units; the stage model prices any."""
+    chance = np.random.default_rng(seed)
+    units = (chance.choice(len(problem), chance.integers(1, 7), replace=False) for _ in range(count))
+    return np.array([sum(1 << int(unit) for unit in several) for several in units], dtype=np.uint64)
+
+
+@pytest.mark.parametrize("most", [price_memo.MOST, 300])
+def test_prices_are_those_of_each_stage_alone(
+    problem: ScheduleProblem, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(price_memo, "MOST", most)
+    model = simulator()
+    prepared = model.prepare(problem)
+    for seed in range(8):
+        masks = random_masks(problem, 400, seed)
+        plain = price_concurrent(masks, problem.predecessors, prepared.kernels, model.profile.parameters.crowding)
+        assert np.array_equal(model.price_stages(StageBatch.concurrent(problem, masks)), plain)
+
+
+def test_equal_stages_of_equal_cells_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cells of NasNet in the middle of the network are the same: the second asks for nothing."""
+    network = iossim.load("nasnet_a")
+    cells: dict[str, list[ScheduleProblem]] = {}
+    for block in network.blocks:
+        problem = ScheduleProblem.of_block(network, block)
+        cells.setdefault(problem.key, []).append(problem)
+    cell, same = max(cells.values(), key=len)[:2]
+    model, asked = simulator(), []
+    priced = price_concurrent
+
+    def counted(masks: Masks, *given: object) -> object:
+        asked.append(len(masks))
+        return priced(masks, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("iossim.backends.simulator.cost_model.price_concurrent", counted)
+    masks = random_masks(cell, 500, 0)
+    first = model.price_stages(StageBatch.concurrent(cell, masks))
+    assert len(asked) == 1
+    assert asked[0] < 500
+    assert np.array_equal(model.price_stages(StageBatch.concurrent(same, masks)), first)
+    assert np.array_equal(model.price_stages(StageBatch.concurrent(cell, masks[::-1])), first[::-1])
+    assert len(asked) == 1
+
+
+def test_an_interrupt_while_pricing_leaves_no_stage_without_a_price(
+    problem: ScheduleProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = simulator()
+    masks = random_masks(problem, 50, 3)
+    expected = simulator().price_stages(StageBatch.concurrent(problem, masks))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("iossim.backends.simulator.cost_model.price_concurrent", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.price_stages(StageBatch.concurrent(problem, masks))
+    assert np.array_equal(model.price_stages(StageBatch.concurrent(problem, masks)), expected)
