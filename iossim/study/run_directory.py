@@ -61,8 +61,11 @@ class RunDirectory:
         except BaseException:
             self._journal.close()
             raise
-        write_scenario(scenario, folder / SCENARIO)
         (folder / SCHEDULES).mkdir(exist_ok=True)
+        for place in (folder, folder / SCHEDULES, folder / TRACES):
+            for unfinished in place.glob(".*.json.*"):  # a process was killed while it wrote
+                unfinished.unlink()
+        write_scenario(scenario, folder / SCENARIO)
 
     def _claim(self, begin: Begin, resume: bool) -> None:
         found = self._journal.entries[0] if self._journal.entries else None

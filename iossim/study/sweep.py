@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from iossim.errors import IossimError, first_line
+from iossim.cost.create import measures
+from iossim.errors import IossimError, OptionError, first_line
 from iossim.plugins import warn_once
 from iossim.scheduling.scheduler import Progress, ignore
 from iossim.study.cross_evaluation import CrossTask, MadeElsewhere, evaluate_cross, families
@@ -49,9 +50,11 @@ def run_study(
     for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its own.
     """
     points = points_of(scenario)
+    if any(map(measures, scenario.cost_models)):
+        workers = _alone(workers, executor)
     with (
-        RunDirectory(Path(folder), scenario, points, resume) as directory,
         open_workers(workers, executor, address) as crew,
+        RunDirectory(Path(folder), scenario, points, resume) as directory,
     ):
         done = directory.done(traces)
         attempt = Attempt(command, executor, crew.count, sum(point.key in done for point in points))
@@ -70,6 +73,13 @@ def run_study(
     if report:
         _write_report(run)
     return run
+
+
+def _alone(workers: int | None, executor: str) -> int:
+    """One worker: measurements that are made side by side disturb each other."""
+    if workers not in (None, 1) or executor != "processes":
+        raise OptionError("a cost model of this study measures, which one worker must do alone; give --workers 1")
+    return 1
 
 
 def _write_report(run: StudyRun) -> None:

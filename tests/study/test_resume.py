@@ -136,6 +136,7 @@ def test_a_point_whose_files_are_damaged_is_done_again(
     rows = [row for row in undisturbed.results.rows if row.scheduler == "greedy"]
     (tmp_path / "run" / str(rows[2].schedule)).unlink()
     (tmp_path / "run" / str(rows[4].schedule)).write_text("{")
+    (tmp_path / "run" / "schedules" / ".0000-half.json.x1y2").write_text("{")  # what a killed process leaves
     resume(tmp_path / "run")
     assert sorted(evaluated) == [rows[2].point, rows[4].point]
     assert files_of(tmp_path / "run") == files_of(undisturbed.folder)

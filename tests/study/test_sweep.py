@@ -240,6 +240,14 @@ def test_random_prices_go_by_the_seed_and_predict_nothing(tmp_path: Path) -> Non
 def test_impossible_workers_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         run_study(small_study(), tmp_path / "run", report=False, **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_measurements_are_made_by_one_worker(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    scenario = small_study(cost_models=["onnxruntime_cpu:threads=1"])
+    with pytest.raises(OptionError, match="--workers 1"):
+        run_study(scenario, tmp_path / "run", workers=2, report=False)
 
 
 def test_an_unfinished_or_foreign_folder_is_no_run(run: StudyRun, tmp_path: Path) -> None:
