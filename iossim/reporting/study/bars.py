@@ -66,7 +66,7 @@ def bar_figure(
     kept = dealt.panel
     places: list[Cell] = values_of(rows, kept) if kept else [None]
     _share_scales(records, [choice.key for choice in dealt.choices], kept)
-    spec = _specification(bars, schedulers, groups)
+    spec = _specification(bars, schedulers, groups, records)
     panels = tuple(Panel(panel_title(kept, place), spec, {kept: place} if kept else {}) for place in places)
     return Figure(
         name=name,
@@ -124,7 +124,9 @@ def _record(row: Row, bars: Bars, dealt: Layout, axes: Sequence[str], is_tie: bo
     }
 
 
-def _specification(bars: Bars, schedulers: Sequence[str], groups: Sequence[Cell]) -> Mapping[str, Any]:
+def _specification(
+    bars: Bars, schedulers: Sequence[str], groups: Sequence[Cell], records: Sequence[Mapping[str, Cell]]
+) -> Mapping[str, Any]:
     alt = need_altair()
     key = bars.key
     y = alt.Y(
@@ -137,27 +139,24 @@ def _specification(bars: Bars, schedulers: Sequence[str], groups: Sequence[Cell]
         alt.Tooltip("group:N", title="point"),
         alt.Tooltip("scheduler:N", title="scheduler"),
         alt.Tooltip("text:N", title=bars.title),
-        alt.Tooltip("low_ms:Q", title="expected from, ms", format=".3~f"),
-        alt.Tooltip("high_ms:Q", title="expected to, ms", format=".3~f"),
-        alt.Tooltip("published_ms:Q", title="published, ms", format=".3~f"),
     ]
-    has_whiskers = bars.key == "latency_ms"
+    parts = {"low_ms": "expected from", "high_ms": "expected to", "published_ms": "published"}
+    parts = {part: words for part, words in parts.items() if any(record[part] is not None for record in records)}
+    tooltip += [alt.Tooltip(f"{part}:Q", title=f"{words}, ms", format=".3~f") for part, words in parts.items()]
     colour = alt.Color(
         "scheduler:N", scale=alt.Scale(**scheduler_scale(schedulers)), title="scheduler", sort=list(schedulers)
     )
     base = layer().encode(y=y, yOffset=offset)
-    layers = [
-        base.mark_bar(cornerRadiusEnd=1).encode(x=x, color=colour, tooltip=tooltip if has_whiskers else tooltip[:3])
-    ]
-    if has_whiskers:
+    layers = [base.mark_bar(cornerRadiusEnd=1).encode(x=x, color=colour, tooltip=tooltip)]
+    if "low_ms" in parts:
         layers += [
             base.mark_rule(strokeWidth=1.1).encode(x=alt.X("low_ms:Q"), x2="high_ms:Q"),
             base.mark_tick(size=6, thickness=1.1).encode(x=alt.X("low_ms:Q")),
             base.mark_tick(size=6, thickness=1.1).encode(x=alt.X("high_ms:Q")),
-            base.mark_point(style=PUBLISHED, size=46, strokeWidth=1).encode(
-                x=alt.X("published_ms:Q"), tooltip=tooltip
-            ),
         ]
+    if "published_ms" in parts:
+        marker = base.mark_point(style=PUBLISHED, size=46, strokeWidth=1)
+        layers.append(marker.encode(x=alt.X("published_ms:Q"), tooltip=tooltip))
     layers.append(base.mark_text(align="left", baseline="middle", dx=5).encode(x=alt.X("right:Q"), text="text:N"))
     if bars.limit is not None:
         layers.append(layer().mark_rule(strokeDash=[5, 4], strokeWidth=1.3).encode(x=alt.datum(bars.limit)))

@@ -39,7 +39,7 @@ def heat_map(
     turn = least + TURN * (most - least)
     horizontal = alt.X(
         f"{x}:N", sort=list(x_values), title=titles[x],
-        axis=alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=130, labelOverlap=False), scale=alt.Scale(padding=0),
+        axis=alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=110, labelOverlap=False), scale=alt.Scale(padding=0),
     )  # fmt: skip
     vertical = alt.Y(
         f"{y}:N", sort=list(y_values), title=titles[y], axis=alt.Axis(labelLimit=150), scale=alt.Scale(padding=0)
@@ -66,6 +66,6 @@ def heat_map(
 
 
 def _angle(values: Sequence[Cell]) -> int:
-    """Names that have room beside each other level, others aslant."""
+    """Names that have room beside each other level, others on end: aslant they would leave the picture."""
     longest = max((len(str(value)) for value in values), default=0)
-    return 0 if longest * len(values) * _LETTER_PIXELS < _LEAST_PIXELS else -35
+    return 0 if longest * len(values) * _LETTER_PIXELS < _LEAST_PIXELS else -90

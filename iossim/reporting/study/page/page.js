@@ -12,7 +12,7 @@ function currentTheme() {
   const views = [...document.querySelectorAll("figure[data-figure]")].map(
     (root) => new FigureView(root, data.figures[root.dataset.figure], data),
   );
-  const table = new DataTable(document.getElementById("table"), data.table, { name: "All rows", filters: data.table.filters });
+  const table = new DataTable(document.getElementById("table"), data.table, { name: "Table of all rows", filters: data.table.filters });
 
   const showTheme = () => toggle.setAttribute("aria-pressed", String(currentTheme() === "dark"));
   const redraw = () => {

@@ -51,16 +51,15 @@ def draw(run: StudyRun) -> Figure | None:
     axes = varying(run.results.rows)
     sizes = sorted({row.batch for row in rows})
     records = tuple(_record(row, axes, sizes, schedulers) for row in rows)
-    throughput = _specification("throughput", "throughput (samples/s)", schedulers, sizes)
-    latency = _specification(
-        "latency_ms", "latency (ms), log scale", schedulers, sizes, log_ticks(row.latency_ms or 0.0 for row in rows)
-    )
+    published = any(row.published_ms is not None for row in rows)
+    ticks = log_ticks(row.latency_ms or 0.0 for row in rows)
+    throughput = _specification("throughput", "throughput (samples/s)", schedulers, sizes, published)
+    latency = _specification("latency_ms", "latency (ms), log scale", schedulers, sizes, published, ticks)
     panels: list[Panel] = []
     for place in values_of(rows, panel) if panel else [None]:
         where = {panel: place} if panel else {}
         before = f"{panel_title(panel, place)}: " if panel else ""
         panels += [Panel(f"{before}throughput", throughput, where), Panel(f"{before}latency", latency, where)]
-    published = any(row.published_ms is not None for row in rows)
     whiskers = any(row.low_ms is not None for row in rows)
     return Figure(
         name=PLOT.name,
@@ -118,7 +117,12 @@ def _per_s(batch: int, latency_ms: float | None) -> float | None:
 
 
 def _specification(
-    key: str, title: str, schedulers: Sequence[str], sizes: Sequence[int], ticks: Sequence[float] = ()
+    key: str,
+    title: str,
+    schedulers: Sequence[str],
+    sizes: Sequence[int],
+    has_published: bool,
+    ticks: Sequence[float] = (),
 ) -> Mapping[str, Any]:
     alt = need_altair()
     unit = "ms" if key == "latency_ms" else "throughput"
@@ -141,7 +145,7 @@ def _specification(
     lines = base.mark_line().encode(y=y)
     markers = base.mark_point(size=44).encode(y=y, shape=shape, tooltip=tooltip)
     published = layer().mark_point(style=PUBLISHED).encode(x=x, y=alt.Y(f"published_{unit}:Q"), tooltip=tooltip)
-    return specification(lines, whiskers, published, markers, height=_HEIGHT_PIXELS)
+    return specification(lines, whiskers, *([published] if has_published else []), markers, height=_HEIGHT_PIXELS)
 
 
 def _finding(run: StudyRun, axes: Sequence[str]) -> str:
