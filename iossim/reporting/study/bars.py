@@ -9,7 +9,6 @@ from typing import Any
 
 from iossim.reporting.console import Cell, Column
 from iossim.reporting.study.axes import (
-    AXES,
     POINT,
     Layout,
     axis_columns,
@@ -24,6 +23,7 @@ from iossim.reporting.study.axes import (
 from iossim.reporting.study.figure import Figure, LegendEntry, Panel
 from iossim.reporting.study.specifications import layer, need_altair, scheduler_legend, scheduler_scale, specification
 from iossim.reporting.study.theme import PUBLISHED
+from iossim.study.scenario import AXES
 from iossim.study.study_run import Row, StudyRun
 
 _BAR_PIXELS = 15

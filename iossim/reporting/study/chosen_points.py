@@ -54,12 +54,12 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
             profile = device_of(known[number].device)
             if profile.is_processor:
                 continue
-            schedules = [Schedule.read(run.folder / file) for file in (sequential.schedule, best.schedule)]
+            first, second = (Schedule.read(run.folder / file) for file in (sequential.schedule, best.schedule))
             network = network_of(known[number])
         except IossimError:
             continue
         label = point_label(best, axes)
-        found.append(ChosenPoint(label, network, profile, *schedules, sequential.schedule, best.schedule))
+        found.append(ChosenPoint(label, network, profile, first, second, sequential.schedule, best.schedule))
     return tuple(found)
 
 

@@ -23,8 +23,8 @@ from iossim.reporting.study.figure import Figure, Panel
 from iossim.reporting.study.heat_map import heat_map
 from iossim.study.study_run import CrossPrice, Row, StudyRun
 
-#: Of the scale of colours: below this many percent differences must not look large.
-_LEAST_SCALE_PERCENT = 5.0
+#: The darkest colour stands for this or more: a few percent must not look large.
+_LEAST_SCALE_PERCENT = 20.0
 #: What rounding may make of two equal latencies.
 _FASTEST_PERCENT = 1e-4
 
@@ -65,8 +65,8 @@ def cross_matrix(run: StudyRun, axis: Literal["device", "batch"], name: str) -> 
         finding=_finding(records, others),
         caption=(
             "The schedule that was made for the row's setting, run at the column's: its latency in ms, and as colour how much "
-            "slower it is than the fastest schedule of that column, in percent. Framed are schedules run where they were made "
-            "for; ≈ marks ties with that one: the difference is inside the noise."
+            "slower it is than the fastest schedule of that column, in percent. Framed and bold are schedules run where they were "
+            "made for; ≈ marks ties with that one: the difference is inside the noise."
         ),
         alt=f"Matrix of latencies: schedules by the {title_of(axis)} that they were made for, against the one they run at.",
         columns=(

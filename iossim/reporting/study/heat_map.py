@@ -54,14 +54,17 @@ def heat_map(
         ),
         tooltip=tooltip,
     )
-    writing = base.mark_text(fontSize=11).encode(
-        text=f"{text}:N",
-        color=alt.condition(f"datum.{colour} > {turn}", alt.value(TEXTS[1]), alt.value(TEXTS[0])),
-    )
-    layers = [cells, writing]
-    if outlined is not None:
-        frame = base.transform_filter(f"datum.{outlined}").mark_rect(fillOpacity=0, stroke="#10151a", strokeWidth=1.6)
-        layers.insert(1, frame)
+    light_or_dark = alt.condition(f"datum.{colour} > {turn}", alt.value(TEXTS[1]), alt.value(TEXTS[0]))
+    if outlined is None:
+        layers = [cells, base.mark_text(fontSize=11).encode(text=f"{text}:N", color=light_or_dark)]
+    else:
+        inside, outside = (base.transform_filter(rule) for rule in (f"datum.{outlined}", f"!datum.{outlined}"))
+        layers = [
+            cells,
+            inside.mark_rect(fillOpacity=0, stroke="#10151a", strokeWidth=1.6),
+            outside.mark_text(fontSize=11).encode(text=f"{text}:N", color=light_or_dark),
+            inside.mark_text(fontSize=11, fontWeight="bold").encode(text=f"{text}:N", color=light_or_dark),
+        ]
     return specification(*layers, height={"step": _CELL_PIXELS})
 
 

@@ -22,7 +22,7 @@ from iossim.study.scenario import AXES
 from iossim.study.study_run import Answer, StudyRun
 from iossim.user_files import write_atomically
 
-_FOLDER = "iossim.reporting.study"
+_FOLDER = "iossim.reporting.study.page"
 _SCRIPTS = ("columns.js", "table.js", "charts.js", "page.js")
 #: Lines of a list that nobody reads to its end.
 _MOST_FAILURES = 12
@@ -76,7 +76,7 @@ def report(run: StudyRun) -> str:
 
 
 def _file(name: str) -> str:
-    return (resources.files(_FOLDER) / "page" / name).read_text(encoding="utf-8")
+    return (resources.files(_FOLDER) / name).read_text(encoding="utf-8")
 
 
 def _facts(run: StudyRun) -> list[dict[str, str]]:

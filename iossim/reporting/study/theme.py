@@ -65,7 +65,7 @@ def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, ba
         },
         "line": {"strokeWidth": 2},
         "point": {"size": 46, "filled": True, "opacity": 1},
-        "title": {"color": ink, "fontSize": 12, "fontWeight": 600, "anchor": "start", "offset": 8},
+        "title": {"color": ink, "fontSize": 12, "fontWeight": 600, "anchor": "start", "frame": "group", "offset": 8},
         "header": {"labelColor": ink, "titleColor": ink},
         "legend": {
             "labelColor": soft,

@@ -41,7 +41,11 @@ def _finding(run: StudyRun) -> str:
     ratios = []
     for rows in points(run).values():
         base = next((row.active_warps for row in rows if row.scheduler == "sequential" and row.active_warps), None)
-        ratios += [(row.active_warps / base, row) for row in rows if base and row.active_warps]
+        ratios += [
+            (row.active_warps / base, row)
+            for row in rows
+            if base and row.active_warps and row.scheduler != "sequential"
+        ]
     if not ratios:
         return "There is no sequential schedule to compare with."
     ratio, row = max(ratios, key=lambda found: found[0])

@@ -191,7 +191,7 @@ def _finding(records: Sequence[Mapping[str, Cell]], axes: Sequence[str]) -> str:
     ]
     best = min(shown, key=lambda record: float(record["latency_ms"] or 0.0))
     worst = max(shown, key=lambda record: float(record["latency_ms"] or 0.0))
-    where = ", ".join(str(first[axis]) for axis in axes)
+    where = ", ".join(panel_title(axis, first[axis]) for axis in axes)
     gain = float(worst["latency_ms"] or 0.0) / float(best["latency_ms"] or 1.0)
     times = [float(record["search_s"]) for record in (best, worst) if isinstance(record["search_s"], float)]
     cost = f" for {times[0]:.3g} s of search instead of {times[1]:.3g} s" if len(times) == 2 else ""

@@ -51,11 +51,11 @@ def draw(run: StudyRun) -> Figure | None:
             *((Column("point"),) if len(chosen) > 1 else ()),
             Column("unit"),
             Column("kind"),
-            Column("intensity", "flop per byte", digits=2),
-            Column("gflops", "GFLOP/s", digits=1),
+            Column("intensity", "flop per byte", digits=1),
+            Column("gflops", "GFLOP/s", digits=0),
             Column("time_us", digits=2),
             Column("share_percent", "share", digits=2),
-            Column("of_roof_percent", "of the roof", digits=1),
+            Column("of_roof_percent", "of the roof", digits=0),
         ),
         records=records,
         printed=tuple(sorted(units, key=lambda unit: -_number(unit["share_percent"]))),
@@ -127,16 +127,16 @@ def _roofs(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> list[dict
     peak, bandwidth = peak_gflops(point.profile, point.network), point.profile.dram_bandwidth_gbps
     corner = peak / bandwidth
     places = (min(*own, corner) / 2, corner, max(*own, corner) * 2)
-    said = f"{bandwidth:,.0f} GB/s, {peak / 1e3:,.1f} TFLOP/s"
+    said = f"{bandwidth:,.0f} GB/s and {peak / 1e3:,.1f} TFLOP/s of {point.profile.name}"
     return [
         {
             "what": "roof",
             "point": point.label,
-            "unit": f"roof of {point.profile.name}: {said}",
+            "unit": f"roof: {said}",
             "kind": None,
             "intensity": place,
             "gflops": min(peak, place * bandwidth),
-            "text": said if place == places[-1] else None,
+            "text": f"roof: {said}" if place == places[-1] else None,
         }
         for place in places
     ]
@@ -174,9 +174,10 @@ def _specification(colours: Mapping[str, str], records: Sequence[Mapping[str, Ce
                 alt.Tooltip("of_roof_percent:Q", title="of the roof, %", format=".0f"),
             ],
         ),
+        # Above the picture, where no mark is.
         roofs.transform_filter("isValid(datum.text)")
-        .mark_text(align="right", dx=-4, dy=-9)
-        .encode(x=x, y=y, text="text:N"),
+        .mark_text(align="left", baseline="bottom")
+        .encode(x=alt.value(0), y=alt.value(-5), text="text:N"),
         height=_HEIGHT_PIXELS,
     )
 

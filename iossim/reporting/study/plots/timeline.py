@@ -26,7 +26,7 @@ _STEPS = 240
 #: A stage that is narrower has no room for its number.
 _NUMBER_PIXELS = 15
 _LABELS_PIXELS = 62
-_BUSY, _WARPS = "#a79bd0", "#5a4a9c"
+_BUSY, _WARPS = "#a79bd0", "#d55e00"
 
 
 def fits(run: StudyRun) -> bool:
