@@ -31,7 +31,11 @@ def importer() -> Iterator[Runner]:
         yield runner
 
 
-@pytest.mark.parametrize("name", CASES)
+#: Files of megabytes, which are slow to write.
+LARGE = ("small nodes", "small numbers", "more operators than can be read")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in CASES])
 def test_hostile_file(name: str, importer: Runner) -> None:
     case = CASES[name]
     outcome = importer.run(case.data)
@@ -59,7 +63,7 @@ def test_mutants(importer: Runner, seed: str, steps: list[tuple[str, int]]) -> N
     assert outcome.is_fine, outcome
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(
     st.deferred(lambda: st.sampled_from(sorted(quick_models()))),
     STEPS,

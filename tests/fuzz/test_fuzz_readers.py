@@ -86,7 +86,7 @@ def test_files_as_they_are(kind: str, readers: dict[str, Reader], command: Runne
         assert outcome.verdict == ("refused" if words.startswith("calibrate") else "imported"), outcome
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(KINDS), STEPS, st.integers(0, 1))
 def test_mutants(
     readers: dict[str, Reader], command: Runner, kind: str, steps: list[tuple[str, int]], which: int
