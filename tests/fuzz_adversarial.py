@@ -17,12 +17,14 @@ from fuzz_hostile_models import (
     field,
     floats,
     ints,
+    least_and_most,
     looped_list,
     made_huge,
     model,
     nested,
     no_outputs,
     node,
+    of_graphs,
     sequence_of,
     set_ir,
     too_deep,
@@ -30,7 +32,7 @@ from fuzz_hostile_models import (
     weight,
     wrong_attribute,
 )
-from onnx import GraphProto, TensorProto, numpy_helper
+from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,28 @@ CASES: dict[str, Hostile] = {
         "",
     ),
     "list of terabytes in a loop": Hostile(looped_list(2**37), ""),
+    "least of terabytes": Hostile(least_and_most(2**36), ""),
+    "shape of two thousand million": Hostile(
+        model(
+            [node("Expand", ["one", "s"], ["y"], "n")],
+            {"one": floats(1)},
+            change=lambda made: made.graph.input.append(
+                helper.make_tensor_value_info("s", TensorProto.INT64, [2**31])
+            ),
+        ),
+        "its shape ('s') is computed at run time",
+    ),
+    "size of a sequence's parts": Hostile(
+        model(
+            [
+                node("ConstantOfShape", ["s"], ["f"], value=numpy_helper.from_array(ints(1))),
+                node("SplitToSequence", ["x", "f"], ["parts"], "n", axis=0),
+                node("ConcatFromSequence", ["parts"], ["y"], axis=0),
+            ],
+            {"s": ints(2**30)},
+        ),
+        "SplitToSequence 'n': 'f' should say a shape",
+    ),
     # What doubles, or does not end
     "functions that double": Hostile(calling(40, 2), "functions that stand for 2,199,023,255,550 nodes"),
     "function that calls itself": Hostile(calling(1, 1, "f0"), "function 'f0' calls itself"),
@@ -248,6 +272,13 @@ CASES: dict[str, Hostile] = {
     "weight made again": Hostile(
         model([node("Relu", ["x"], ["w"], "r"), node("Add", ["x", "w"], ["y"])], {"w": floats(1)}),
         "makes the value 'w', which something else makes too",
+    ),
+    "input made again by a constant": Hostile(
+        model([node("Shape", ["x"], ["x"], "n"), node("Relu", ["x"], ["y"])]), "the value 'x' is made twice"
+    ),
+    "constant of another type": Hostile(
+        model([node("Constant", [], ["c"], "n", value_float=1.0), node("Add", ["x", "c"], ["y"])], change=of_graphs),
+        "Constant 'n' has a value_float of another type",
     ),
     "weight given twice": Hostile(
         model([node("Add", ["x", "w"], ["y"])], {"w": floats(1)}, change=twice_initialised),

@@ -120,6 +120,19 @@ def looped_list(size: int) -> bytes:
     return model([loop], {"n": np.array(3), "one": floats(1), "s": ints(size)}, opset=13)
 
 
+def least_and_most(size: int) -> bytes:
+    """Two numbers that are known, if somebody makes a huge tensor to know them, in a chain of element-wise ops."""
+    nodes = [
+        node("Expand", ["one", "s"], ["large"]),
+        node("ReduceMax", ["large"], ["most"], keepdims=0),
+        node("ReduceMin", ["large"], ["least"], keepdims=0),
+        node("Add", ["x", "most"], ["p"]),
+        node("Add", ["x", "least"], ["q"]),
+        node("Mul", ["p", "q"], ["y"]),
+    ]
+    return model(nodes, {"s": ints(size), "one": floats(1)}, opset=13)
+
+
 def circling() -> bytes:
     """A loop whose body hands on a condition that is made of itself."""
     values = [
@@ -166,6 +179,11 @@ def twice_initialised(made: ModelProto) -> None:
 
 def no_outputs(made: ModelProto) -> None:
     del made.graph.output[:]
+
+
+def of_graphs(made: ModelProto) -> None:
+    made.graph.node[0].attribute[0].ClearField("f")
+    made.graph.node[0].attribute[0].type = 10  # a list of graphs, of which there are none
 
 
 def wrong_attribute(made: ModelProto) -> None:

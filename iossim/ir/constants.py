@@ -18,6 +18,11 @@ class Constant(ABC):
 
     type: TensorType
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether loading only reads what is there. What is computed may take any time and memory, and may fail."""
+        return True
+
     @abstractmethod
     def load(self) -> Array:
         """The array, of ``type``'s shape and element type."""
@@ -68,6 +73,10 @@ class AbsentConstant(Constant):
     """Weights that were not saved with the graph: enough to schedule and price, not to execute."""
 
     type: TensorType
+
+    @property
+    def is_at_hand(self) -> bool:
+        return False
 
     def load(self) -> Array:
         raise GraphError("this graph was read without its weights; load the model itself to execute it")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from iossim.errors import ModelError
+from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
@@ -96,9 +96,9 @@ LARGEST_PARAMETER = 1 << 16
 
 
 def parameter(constant: Constant, name: str) -> Array:
-    """The array of a constant that an operator is told its shape by; raises ModelError where it is too large for one."""
+    """The array of a constant that an operator is told its shape by; raises GraphError where it is too large for one."""
     if constant.type.elements > LARGEST_PARAMETER:
-        raise ModelError(f"{name!r} should say a shape, axes or counts, and is {constant.type}; the file is damaged")
+        raise GraphError(f"{name!r} should say a shape, axes or counts, and is {constant.type}; the file is damaged")
     return constant.load()
 
 

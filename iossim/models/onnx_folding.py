@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, helper
+from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import ArrayConstant, Constant
@@ -42,6 +42,15 @@ _STAY_SMALL = {
     "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tanh", "TopK", "Transpose", "Trilu", "Unique",
     "Unsqueeze", "Xor",
 }  # fmt: skip
+
+#: How a constant is given.
+_SPELLINGS = {
+    "value": AttributeProto.TENSOR,
+    "value_float": AttributeProto.FLOAT,
+    "value_floats": AttributeProto.FLOATS,
+    "value_int": AttributeProto.INT,
+    "value_ints": AttributeProto.INTS,
+}
 
 #: Equal inputs need not give equal outputs.
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -114,7 +123,7 @@ class Folder:
 def can_fold(node: NodeProto) -> bool:
     """Whether the node is a standard operator whose outputs follow from its inputs alone."""
     standard = is_standard(node.domain) and onnx.defs.has(node.op_type)
-    return standard and node.op_type not in RANDOM and not runs_graphs(node)
+    return standard and node.op_type not in RANDOM and (node.op_type == "Constant" or not runs_graphs(node))
 
 
 def _shape(node: NodeProto, value: TensorType) -> Array:
@@ -142,6 +151,8 @@ def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
     if len(node.attribute) != 1:
         raise ModelError(f"{where} holds no value; the file is damaged")
     attribute = node.attribute[0]
+    if attribute.type != _SPELLINGS.get(attribute.name, attribute.type):
+        raise ModelError(f"{where} has a {attribute.name} of another type; the file is damaged")
     if attribute.name == "value":
         return tensor_constant(attribute.t, folder, where)
     if attribute.name in ("value_float", "value_floats"):

@@ -202,6 +202,8 @@ class _Importer:
         try:
             instead = without_empty(node, name, self._types, self._constants)
             known = None if instead else self._folder.known_outputs(node, where, self._types, self._constants)
+        except GraphError as error:
+            raise ModelError(f"{where}: {error}") from None
         except _NONSENSE as error:
             raise ModelError(_not_valid(where, error)) from None
         if instead:
@@ -247,6 +249,8 @@ class _Importer:
         return kept
 
     def _add_constant(self, name: str, constant: Constant) -> None:
+        if name in self._types:
+            raise ModelError(f"{self._path}: the value {name!r} is made twice; the file is damaged")
         self._constants[name] = constant
         self._types[name] = constant.type
 
@@ -284,7 +288,7 @@ class _Importer:
             if uncovered is not None:
                 raise ModelError(f"{self._path}: {uncovered}") from None
             raise error
-        except ModelError as error:
+        except (ModelError, GraphError) as error:
             raise ModelError(f"{where} is not valid: {error}") from None
         except _NONSENSE as error:
             raise ModelError(_not_valid(where, error)) from None

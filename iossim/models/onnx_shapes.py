@@ -10,7 +10,7 @@ from onnx import NodeProto, TypeProto, helper, numpy_helper
 from iossim.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import captured_values
-from iossim.ir.types import TensorType
+from iossim.ir.types import DType, TensorType
 from iossim.models.onnx_branches import runs_graphs
 from iossim.models.onnx_constants import onnx_code
 from iossim.models.onnx_dimensions import dimension_size
@@ -50,18 +50,22 @@ def inferred_types(
         for name in inputs
         if name in constants and types[name].elements <= LARGEST_KNOWN
     ]
+    # A single operator is told its shape behind its data; in a body anything may become a shape.
+    is_single = len(nodes) == 1 and not runs_graphs(nodes[0])
+    told = {
+        name: _told(types[name], not is_single or (place > 0 and types[name].dtype is DType.INT64))
+        for place, name in enumerate(inputs)
+    }
+    # Values are followed number by number, of lists that are not known too.
+    follows = is_single and all(
+        len(types[name].shape) != 1 or types[name].elements <= LARGEST_KNOWN for name in inputs
+    )
     graph = helper.make_graph(
         nodes,
         "nodes",
-        [helper.make_tensor_value_info(name, onnx_code(types[name].dtype), types[name].shape) for name in inputs],
+        [helper.make_tensor_value_info(name, onnx_code(types[name].dtype), told[name]) for name in inputs],
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         values,
-    )
-    # Values are followed by a number each of their elements, of which there may be any number in a list that is not known.
-    follows = (
-        len(nodes) == 1
-        and not runs_graphs(nodes[0])
-        and all(len(types[name].shape) != 1 or types[name].elements <= LARGEST_KNOWN for name in inputs)
     )
     imports = [helper.make_opsetid(name, version) for name, version in versions.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=max(ir_version, 4))
@@ -70,6 +74,15 @@ def inferred_types(
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
         raise ModelError(_reason(error)) from None
     return {value.name: value.type for value in found.graph.output}
+
+
+def _told(value: TensorType, is_open: bool) -> list[int | None]:
+    """The shape of an input as inference is told it: where it ``is_open`` whether it says a shape, not how long a long list is.
+
+    ONNX writes down a dimension for each of its numbers.
+    """
+    is_long = len(value.shape) == 1 and value.elements > LARGEST_KNOWN
+    return [None] if is_long and is_open else list(value.shape)
 
 
 def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = None) -> tuple[int, ...] | None:

@@ -51,6 +51,10 @@ class ScaledConstant(Constant):
     weight: Constant
     affine: ChannelAffine
 
+    @property
+    def is_at_hand(self) -> bool:
+        return False
+
     def load(self) -> Array:
         multiplier, _ = self.affine.load()
         weight = as_float32(self.weight.load())
@@ -65,6 +69,10 @@ class ShiftedConstant(Constant):
     type: TensorType
     bias: Constant | None
     affine: ChannelAffine
+
+    @property
+    def is_at_hand(self) -> bool:
+        return False
 
     def load(self) -> Array:
         multiplier, shift = self.affine.load()

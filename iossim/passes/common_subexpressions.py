@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from iossim.ir.graph import Graph, Node
 from iossim.passes.graph_pass import GraphPass, with_nodes
 
-#: Constants of up to so many elements are the same if they hold the same; larger ones only if they are one.
+#: Constants of up to so many elements are the same if they hold the same; larger ones, and computed ones, only if they are one.
 _SMALL = 65_536
 
 
@@ -64,6 +64,6 @@ class _Contents:
     def _digest(self, name: str) -> str:
         if name not in self._digests:
             constant = self._constants[name]
-            small = constant.type.elements <= _SMALL
+            small = constant.type.elements <= _SMALL and constant.is_at_hand
             self._digests[name] = hashlib.sha256(constant.load().tobytes()).hexdigest() if small else name
         return self._digests[name]

@@ -20,14 +20,19 @@ class FoldedConstant(Constant):
     inputs: tuple[Constant, ...]
     position: int = 0
 
+    @property
+    def is_at_hand(self) -> bool:
+        return False
+
     def load(self) -> Array:
         return self.op.evaluate([constant.load() for constant in self.inputs])[self.position]
 
     @property
     def origin(self) -> Constant:
         """What was turned or reshaped, as a table of embeddings that is the last layer's weight too."""
-        first = self.inputs[0]
-        return first.origin if first.type.elements == self.type.elements and len(self.inputs) == 1 else self
+        if len(self.inputs) != 1 or self.inputs[0].type.elements != self.type.elements:
+            return self
+        return self.inputs[0].origin
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,10 @@ class RetypedConstant(Constant):
     type: TensorType
     source: Constant
 
+    @property
+    def is_at_hand(self) -> bool:
+        return self.source.is_at_hand
+
     def load(self) -> Array:
         if not self.type.dtype.is_floating:
             raise GraphError(

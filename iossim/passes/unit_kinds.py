@@ -117,7 +117,7 @@ def _evaluate(graph: Graph, nodes: Sequence[Node]) -> Array | None:
     passed_on = [value for node in nodes[:-1] for value in node.outputs]
     if (
         len(free) != 1
-        or any(graph.types[value].elements != 1 for value in scalars)
+        or any(graph.types[value].elements != 1 or not graph.constants[value].is_at_hand for value in scalars)
         or not all(is_elementwise(node.op) for node in nodes)
         or any(graph.types[value].dtype is not DType.FLOAT32 for value in (*free, *made, *scalars))
         or any(value in graph.outputs for value in passed_on)
