@@ -78,7 +78,7 @@ def _holds(claim: Holds, rows: Sequence[Row]) -> Found:
             continue
         true = all(compare(left, each.operator, right) for left, right, each in sides)  # type: ignore[arg-type]
         name = place(group[0], [axis for axis in axes if axis in varied])
-        told = [_told(left, right, each) for left, right, each in sides]
+        told = list(dict.fromkeys(_told(left, right, each) for left, right, each in sides))
         lead = sides[0][0] if isinstance(sides[0][0], float | int) else None
         cases.append((true, f"{name} ({', '.join(told)})" if name else ", ".join(told), lead))
         behind += group

@@ -90,7 +90,9 @@ def _facts(run: StudyRun) -> list[dict[str, str]]:
     for axis in (*varying(rows), "scheduler"):
         values = list(dict.fromkeys(str(getattr(row, axis)) for row in rows))
         said = ", ".join(values) if len(", ".join(values)) <= 48 else f"{values[0]} … {values[-1]} ({len(values)})"
-        facts.append((f"{title_of(axis)}s" if len(values) > 1 else title_of(axis), said))
+        title = title_of(axis)
+        plural = f"{title}es" if title.endswith("ch") else f"{title}s"
+        facts.append((plural if len(values) > 1 else title, said))
     return [{"name": name, "value": value} for name, value in facts]
 
 
