@@ -19,7 +19,8 @@ _SMALL = 65_536
 class CommonSubexpressionElimination(GraphPass):
     """Drops every op that another one of the same kind, attributes and inputs stands for.
 
-    An op that makes an output of the graph stays. A weight is loaded only to tell apart ops that are equal otherwise. (No op
+    An op that makes an output of the graph stays. Products are the same only if their weights are one: in a model whose weights
+    were replaced by fills, to make it small, those of different layers hold the same. A constant is loaded only to tell apart ops that are equal otherwise. (No op
     draws random numbers: import refuses those that do.)
 
     Invariant: the outputs are unchanged to the last bit.
@@ -33,7 +34,9 @@ class CommonSubexpressionElimination(GraphPass):
         outputs = set(graph.outputs)
         for node in graph.nodes:
             inputs = tuple(stands_for.get(name, name) for name in node.inputs)
-            key = (node.op.signature, *(contents.type_of(name) or name for name in inputs))
+            multiplies = node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) > 0
+            read = inputs if multiplies else tuple(contents.type_of(name) or name for name in inputs)
+            key = (node.op.signature, *read)
             earlier = alike.setdefault(key, [])
             first = next((other for other in earlier if contents.equal(other.inputs, inputs)), None)
             if first is None or not outputs.isdisjoint(node.outputs):

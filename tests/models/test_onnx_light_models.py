@@ -39,6 +39,15 @@ def test_light_model_is_read_op_for_op(name):
     assert (convolutions, len(graph.nodes)) == OPS[name]
 
 
+@pytest.mark.parametrize("name", OPS)
+def test_layers_whose_weights_are_the_same_fill_stay_apart(name):
+    graph = canonicalise(import_onnx(LIGHT_MODELS / f"{name}.onnx"))
+    kinds = [node.op.kind for node in graph.nodes]
+    assert kinds.count("conv") == OPS[name][0]
+    norms = 62 if name == "light_densenet121" else 0  # those that stand before their convolution
+    assert kinds.count("batch_norm") == norms
+
+
 @pytest.mark.parametrize(
     "name",
     [

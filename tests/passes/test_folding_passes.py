@@ -263,35 +263,37 @@ def test_a_transpose_of_axes_of_one_element_moves_nothing():
 def test_what_is_computed_twice_is_computed_once():
     constants = {
         **CONV,
-        "same": ArrayConstant(CONV["b"].load()),
-        "other": constant("other", 4),
+        "filled": ArrayConstant(CONV["w"].load()),
+        "scalar": positive("scalar", 1),
+        "same": ArrayConstant(positive("scalar", 1).load()),
+        "other": constant("other", 1),
         "large": Untouchable(TensorType((4, 4, 300, 300))),
         "larger": Untouchable(TensorType((4, 4, 300, 300))),
         "alone": Untouchable(TensorType((2, 4, 5, 5))),
     }
     nodes = [
         ("n0", PADDED, "x w b"),
-        ("n1", PADDED, "x w same"),
-        ("n2", PADDED, "x w other"),
-        ("n3", Relu(), "n0"),
-        ("n4", Relu(), "n1"),
-        ("n5", Add(), "n3 n4"),
+        ("n1", PADDED, "x w b"),
+        ("n2", PADDED, "x filled b"),  # weights of layers that hold the same, as fills do
+        ("n3", Mul(), "n0 scalar"),
+        ("n4", Mul(), "n1 same"),
+        ("n5", Mul(), "n0 other"),
         ("n6", Add(), "x alone"),
         ("e", Identity(), "large"),
         ("f", Identity(), "larger"),
-        ("y", Add(), "n5 n2 n6"),
-        ("z", Relu(), "n0"),
+        ("y", Add(), "n3 n4 n5 n2 n6"),
+        ("z", Mul(), "n0 scalar"),
     ]
     graph = graph_of(nodes, constants, "y z e f")
     after = CommonSubexpressionElimination().apply(graph)
     assert [(node.name, node.inputs) for node in after.nodes if node.op.kind != "identity"] == [
         ("n0", ("x", "w", "b")),
-        ("n2", ("x", "w", "other")),
-        ("n3", ("n0",)),
-        ("n5", ("n3", "n3")),
+        ("n2", ("x", "filled", "b")),
+        ("n3", ("n0", "scalar")),
+        ("n5", ("n0", "other")),
         ("n6", ("x", "alone")),
-        ("y", ("n5", "n2", "n6")),
-        ("z", ("n0",)),  # an output keeps its name
+        ("y", ("n3", "n3", "n5", "n2", "n6")),
+        ("z", ("n0", "scalar")),  # an output keeps its name
     ]
 
 
