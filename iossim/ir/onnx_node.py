@@ -65,9 +65,12 @@ def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
 
 
 def captured_values(node: NodeProto) -> list[str]:
-    """The values from outside that the graphs in a node read or return, in the order in which they do, each once."""
+    """The values from outside that the graphs in a node read or return, in the order in which they do, each once.
+
+    Graphs follow one another by the names of their attributes: files have them in any order, :func:`canonical` nodes in this.
+    """
     found: dict[str, None] = {}
-    for attribute in node.attribute:
+    for attribute in sorted(node.attribute, key=lambda each: each.name):
         for graph in graphs_of(attribute):
             defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
             defined.update(name for inner in graph.node for name in inner.output)

@@ -54,6 +54,16 @@ NESTED = graph(
     {},
     ["t2"],
 )
+
+
+def then_first(if_node: NodeProto) -> NodeProto:
+    """The same condition as PyTorch writes it; ``make_node`` sorts attributes, and files need not."""
+    attributes = sorted(if_node.attribute, key=lambda each: each.name, reverse=True)
+    del if_node.attribute[:]
+    if_node.attribute.extend(attributes)
+    return if_node
+
+
 MODELS: dict[str, list[NodeProto]] = {
     "a state": [LOOP, node("Relu", ["last"], ["y"], "relu")],
     "what each run makes": [LOOP, node("ReduceMax", ["each"], ["y"], "max", axes=[0], keepdims=0)],
@@ -67,6 +77,11 @@ MODELS: dict[str, list[NodeProto]] = {
             num_scan_inputs=1, scan_input_axes=[1], scan_output_axes=[1], scan_input_directions=[1]),
     ],
     "a condition": [*POSITIVE, node("If", ["c"], ["t"], "if", then_branch=DOUBLE, else_branch=ADDED), node("Relu", ["t"], ["y"])],
+    "a condition that is written then first": [
+        *POSITIVE, node("Exp", ["x"], ["exp"]), then_first(node(
+            "If", ["c"], ["y"], "if", then_branch=graph([node("Neg", ["x"], ["t"])], {}, ["t"]),
+            else_branch=graph([node("Neg", ["exp"], ["t"])], {}, ["t"]))),
+    ],
     "a condition in one": [*POSITIVE, node("If", ["c"], ["y"], "if", then_branch=NESTED, else_branch=ADDED)],
 }  # fmt: skip
 
