@@ -40,7 +40,8 @@ from iossim.study.study_run import CrossPrice, Row
 
 _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": fmean,
-    "geomean": geometric_mean,
+    # Python before 3.13 refuses a 0.
+    "geomean": lambda values: geometric_mean(values) if all(values) else 0.0,
     "min": min,
     "max": max,
 }
@@ -147,17 +148,21 @@ def _is_best(claim: IsBest, rows: Sequence[Row]) -> Found:
         mine, theirs = quotient_value(claim.quotient, own), quotient_value(claim.quotient, rival)
         assert mine is not None
         assert theirs is not None
-        lead = theirs / mine if claim.is_low else mine / theirs
-        ahead.append(lead)
+        over, under = (theirs, mine) if claim.is_low else (mine, theirs)
+        by = ""
+        if over and under:  # nothing is a multiple of 0
+            ahead.append(over / under)
+            by = f" by {under / over:.3g}x"
         if is_tie(own, rival, claim.quotient):
             ties += 1
-        elif not compare(lead, ">=", 1.0):
+        elif compare(over, "<", under):
             where = place(own, [axis for axis in axes if axis in varied])
-            failing.append(f"{where} ({axis_value(rival, claim.axis)} is ahead by {1 / lead:.3g}x)".strip())
+            failing.append(f"{where} ({axis_value(rival, claim.axis)} is ahead{by})".strip())
     if not cases:
         return Found("No row is there to tell", [], None)
     words = _counted(cases, failing)
-    words += f"; {span(Quotient('speedup'), ahead)} of the next best"
+    if ahead:
+        words += f"; {span(Quotient('speedup'), ahead)} of the next best"
     if ties:
         words += f", {ties} within the noise"
     return Found(words, behind, not failing)
@@ -207,7 +212,7 @@ def _diagonal(claim: DiagonalIsBest, rows: Sequence[Row], known: Sequence[Row], 
             at_point.setdefault((price.run_at, price.scheduler), []).append(price)
     for key, prices in at_point.items():
         row = own.get(key)
-        if row is None or row.latency_ms is None:
+        if row is None or not row.latency_ms:
             continue
         cases += 1
         behind.append(row)
@@ -220,9 +225,11 @@ def _diagonal(claim: DiagonalIsBest, rows: Sequence[Row], known: Sequence[Row], 
             if not price.tie and price.latency_ms is not None and compare(price.latency_ms, "<", row.latency_ms)
         ]
         if beaten:
-            made_for = of_point.get(beaten[0].made_for)
+            first = min(beaten, key=lambda price: price.latency_ms or 0.0)
+            made_for = of_point.get(first.made_for)
             maker = f"the one made for {axis_value(made_for, claim.axis)}" if made_for else "another"
-            failing.append(f"{place(row, varied)} ({maker} is {row.latency_ms / rival.latency_ms:.3g}x as fast)")
+            by = f"{row.latency_ms / first.latency_ms:.3g}x as fast" if first.latency_ms else "faster"
+            failing.append(f"{place(row, varied)} ({maker} is {by})")
         elif rival.tie:
             ties += 1
     if not cases:

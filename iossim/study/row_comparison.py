@@ -114,7 +114,7 @@ def is_tie(one: Row, other: Row, quotient: Quotient) -> bool:
         return False
     if compare(left, "=", right):
         return True
-    if quotient.column not in _OF_LATENCY:
+    if quotient.column not in _OF_LATENCY or not left or not right:
         return False
     if one.point == other.point:
         return other.scheduler in one.ties or one.scheduler in other.ties
@@ -123,7 +123,7 @@ def is_tie(one: Row, other: Row, quotient: Quotient) -> bool:
         return is_prediction and abs(log(left / right)) <= REPEAT_NOISE
     spans = []
     for row, value in ((one, left), (other, right)):
-        if row.latency_ms is None or row.low_ms is None or row.high_ms is None:
+        if not row.latency_ms or row.low_ms is None or row.high_ms is None:
             return False
         ends = (row.low_ms / row.latency_ms, row.high_ms / row.latency_ms)
         if quotient.column != "latency_ms":

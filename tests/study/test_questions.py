@@ -169,6 +169,26 @@ def test_diagonals_are_held_against_the_schedules_made_beside_them() -> None:
     assert asked(f"{text} where scheduler = sequential", scenario, cross(0.9)).holds is None
 
 
+def test_figures_of_nothing_are_compared_and_no_ratio_is_told() -> None:
+    scenario = study(devices=["t4"], batch_sizes=[1], schedulers=["sequential", "ios-both"])
+    merged = {"sequential": 0, "ios-both": 3}
+    rows = [
+        row.model_copy(update={"merged_stages": merged[row.scheduler]}) for row in rows_of(scenario, latency_ms=1.0)
+    ]
+
+    def said(text: str) -> tuple[str, bool | None]:
+        (found,) = answer(scenario.model_copy(update={"questions": [text]}), rows)
+        return found.answer, found.holds
+
+    assert said("sequential is lowest merged_stages") == ("Holds.", True)
+    assert said("ios-both is highest merged_stages") == ("Holds.", True)
+    assert said("ios-both is lowest merged_stages") == (
+        "Holds in 0 of 1 cases, not (sequential is ahead).",
+        False,
+    )
+    assert said("geomean merged_stages < 1")[1] is True
+
+
 def test_constraints_mark_rows_and_count_them() -> None:
     scenario = study(constraints=["latency_ms <= 5", "speedup >= 1.2 where scheduler = ios-both"])
     rows = rows_of(scenario)
