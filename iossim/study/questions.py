@@ -91,14 +91,15 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
 
 
 def _answer(asked: Question, known: Sequence[Row], labels: Labels) -> Found:
-    """A question for each group on its own: of those it names, or else of models, which answer nothing for each other."""
+    """A question for each group on its own: of those that it names, and of models, which answer nothing for each other."""
     rows = [row for row in known if holds(asked.where, row)]
     if not rows:
         return Found("No row is there to answer it")
     varied = varied_axes(rows)
     axes = asked.for_each
-    if not axes and "model" in varied and not (isinstance(asked, BestOf) and asked.axis == "model"):
-        axes = ("model",)
+    asks_for_models = "model" in axes or asked.axis == "model"
+    if "model" in varied and not asks_for_models:
+        axes = ("model", *axes)
     parts: list[Found] = []
     for values, group in grouped(rows, axes).items():
         told = set(axes)

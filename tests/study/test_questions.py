@@ -106,6 +106,10 @@ def test_models_are_answered_one_by_one_unless_they_are_asked_for() -> None:
     assert asked("smallest device under 5 ms", two).answer.startswith("squeezenet: t4 (8.1 TFLOP/s, 70 W), 3.95 ms")
     assert "; resnet18: v100-sxm2 (15.7 TFLOP/s, 300 W), 4.08 ms" in asked("smallest device under 5 ms", two).answer
     assert asked("fastest model where device = t4", two).answer.startswith("squeezenet, 3.95 ms")
+    each = asked("lowest latency for each device where scheduler = ios-both", two).answer
+    assert [part.split(":")[0] for part in each.split("; ")] == [
+        f"{model}, {device}" for model in ("squeezenet", "resnet18") for device in DEVICES
+    ]
 
 
 CLAIMS = {
