@@ -120,7 +120,8 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: 
         return mapping
     try:
         return loader.construct_object(node)
-    except (ValueError, OverflowError):  # a date with 13 months, an integer of a million digits
+    except (ValueError, OverflowError, LookupError, AttributeError):
+        # A date with 13 months, an integer of a million digits; what is tagged as a truth, a number or a date and is none.
         raise LocatedYamlError(
             node.start_mark.line + 1, location, f"{node.value[:40]!r} cannot be read; put text into quotes"
         ) from None

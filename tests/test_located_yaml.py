@@ -1,0 +1,22 @@
+"""Whatever a file of YAML says, it is plain values, or one error with its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from iossim.located_yaml import LocatedYamlError, read_located
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2020-13-01", "9" * 5000, "!!int ''", "!!int x", "!!float ''", "!!bool x", "!!timestamp x", "!own x", "=", "*a", "&a 1"],
+)  # fmt: skip
+def test_a_value_that_cannot_be_read_names_its_line(value: str) -> None:
+    with pytest.raises(LocatedYamlError) as caught:
+        read_located(f"first: 1\nsecond:\n  third: {value}\n")
+    assert caught.value.line == 3
+    assert "\n" not in str(caught.value)
+
+
+def test_tags_make_nothing_but_plain_values() -> None:
+    assert read_located("a: !!python/object/apply:os.getcwd []\nb: !!set {c}").values == {"a": [], "b": {"c": None}}
