@@ -65,9 +65,8 @@ def write_template(name: str, path: Path, folder: Path) -> None:
     text = _TEMPLATE.format(name=name, file=path, folder=folder, capabilities=", ".join(LIMITS))
     try:
         if path.absolute().parent == folder.absolute():
-            folder.mkdir(
-                parents=True, exist_ok=True
-            )  # named in the template, and not there before the first profile is
+            # Named in the template, and not there before the first profile is.
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DeviceError(f"cannot make the folder {folder}: {error.strerror}; choose another file") from None
     check_writable(path)

@@ -153,9 +153,8 @@ def _numbers(tensor: TensorProto) -> tuple[object, ...]:
 def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Path, what: str) -> Constant:
     """A tensor in another file, which must lie in the model's folder or below it, symbolic links resolved."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    if not all(
-        isinstance(text, str) for text in (*entries, *entries.values())
-    ):  # protobuf gives bytes for what is no text
+    # Protobuf gives bytes for what is no text.
+    if not all(isinstance(text, str) for text in (*entries, *entries.values())):
         raise ModelError(f"{what} is stored in a file whose name is no text; the file is damaged")
     location = entries.get("location", "")
     root = folder.resolve()
