@@ -7,7 +7,8 @@ before; values may well be carried past it: a residual, or the mask that every l
 
 Two kinds of units need not be in order with v, and stand in the way of no cut:
 
-- a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads;
+- a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads, also
+  by way of preparations;
 - a *preparation* goes to the block of the first unit that reads it: one without multiply-adds, that depends on such units
   alone, and that not everything with multiply-adds depends on (a mask that is cast and expanded for a layer, a lookup
   of positions). It could have run earlier, if there was room; it is small.
@@ -98,8 +99,8 @@ def _between_cuts(network: Network) -> list[Block]:
     block_of = {unit: cuts_before[position[unit]] for unit in order}
     for unit, predecessors in enumerate(network.predecessors):
         if not readers[unit]:
-            read = [cuts_before[position[before] + 1] for before in predecessors if before in position]
-            block_of[unit] = max(read, default=0)
+            found = [position[other] if other in position else last_read[other] for other in predecessors]
+            block_of[unit] = cuts_before[max(found, default=-1) + 1]
     for unit in sorted(preparations, reverse=True):
         block_of[unit] = min(block_of[reader] for reader in readers[unit])
     members: dict[int, list[int]] = {}

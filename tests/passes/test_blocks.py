@@ -70,7 +70,7 @@ def blocks_by_definition(network: Network) -> list[set[int]]:
     place = {unit: sum(unit in descendants[v] for v in cuts) for unit in in_order}
     for unit in dead_ends:
         place[unit] = max((sum(v == other or v in ancestors[other] for v in cuts)
-                           for other in predecessors[unit] - preparations), default=0)  # fmt: skip
+                           for other in ancestors[unit] & in_order), default=0)  # fmt: skip
     for unit in sorted(preparations, reverse=True):
         place[unit] = min(place[reader] for reader in units if unit in predecessors[reader])
     found = [{unit for unit in units if place[unit] == index} for index in range(len(cuts) + 1)]
@@ -146,6 +146,12 @@ def test_a_mask_and_positions_stand_in_the_way_of_no_cut() -> None:
     assert [block.units for block in cut_blocks(small).blocks] == [(2,), (0, 1, 3), (4, 5), (6,), (7,)]
     large = network_of(predecessors)
     assert [block.units for block in cut_blocks(large).blocks] == [(0, 1, 2, 3, 4, 5), (6,), (7,)]
+
+
+def test_an_output_by_way_of_a_preparation_is_behind_what_that_reads() -> None:
+    # Unit 4 prepares output 5 from unit 1, which the convolutions 2 and 3 depend on as well.
+    network = network_of([set(), {0}, {1}, {2}, {1}, {4}], small=frozenset({0, 1, 4}))
+    assert [block.units for block in cut_blocks(network).blocks] == [(0,), (1,), (2, 4, 5), (3,)]
 
 
 def test_what_all_depends_on_is_no_preparation() -> None:
