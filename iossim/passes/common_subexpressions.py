@@ -9,6 +9,7 @@ import hashlib
 from dataclasses import dataclass, replace
 
 from iossim.ir.graph import Graph, Node
+from iossim.ir.types import TensorType
 from iossim.passes.graph_pass import GraphPass, with_nodes
 
 #: Constants of up to so many elements are the same if they hold the same; larger ones, and computed ones, only if they are one.
@@ -29,7 +30,7 @@ class CommonSubexpressionElimination(GraphPass):
     def apply(self, graph: Graph) -> Graph:
         contents = _Contents(graph)
         stands_for: dict[str, str] = {}
-        alike: dict[tuple[str, ...], list[Node]] = {}
+        alike: dict[tuple[str | TensorType, ...], list[Node]] = {}
         kept: list[Node] = []
         outputs = set(graph.outputs)
         for node in graph.nodes:
@@ -55,9 +56,9 @@ class _Contents:
         self._constants = graph.constants
         self._digests: dict[str, str] = {}
 
-    def type_of(self, name: str) -> str:
-        """The type of a constant, empty for any other value."""
-        return str(self._constants[name].type) if name in self._constants else ""
+    def type_of(self, name: str) -> TensorType | None:
+        """The type of a constant, None for any other value."""
+        return self._constants[name].type if name in self._constants else None
 
     def equal(self, some: tuple[str, ...], others: tuple[str, ...]) -> bool:
         """Whether values that are the same but for constants of the same types are the same altogether."""

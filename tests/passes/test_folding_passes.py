@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.errors import GraphError
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant, Constant, SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
@@ -295,6 +296,14 @@ def test_what_is_computed_twice_is_computed_once():
         ("y", ("n3", "n3", "n5", "n2", "n6")),
         ("z", ("n0", "scalar")),  # an output keeps its name
     ]
+
+
+def test_an_input_may_be_called_what_the_type_of_a_constant_is():
+    b = GraphBuilder("g")
+    x, constant, other = b.input("x", (1, 4)), b.constant("c", (1, 4)), b.input("fp32[1x4]", (1, 4))
+    assert other == str(b.types[constant])
+    graph = b.graph([b.add(Add(), b.add(Add(), x, constant), b.add(Add(), x, other))])
+    assert CommonSubexpressionElimination().apply(graph) is graph
 
 
 def test_dead_ops_go():
