@@ -129,7 +129,7 @@ def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: 
         weights_mib=setting.weights_mib,
         peak_memory_mib=_peak_memory_mib(setting, one) if "peak_memory" in measures else None,
         active_warps=_active_warps(setting, one) if "active_warps" in measures else None,
-        board_power_w=setting.profile.board_power_w,
+        board_power_w=setting.board_power_w,
         peak_tflops=setting.peak_tflops,
         published_ms=setting.published_ms(one.scheduler),
         blocks=blocks,

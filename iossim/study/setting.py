@@ -41,6 +41,12 @@ class Setting:
         return sum(constant.type.bytes for constant in self.network.graph.constants.values()) / _MIB
 
     @property
+    def board_power_w(self) -> float | None:
+        """The device's; None where its profile knows none, as that of a processor."""
+        fact = self.profile.datasheet.board_power_w
+        return fact.value if fact else None
+
+    @property
     def peak_tflops(self) -> float:
         """The device's peak in the precision of the network: that of its fp32 lanes where it has nothing faster."""
         return self.profile.reduced_precision_tflops(self.network.precision) or self.profile.fp32_tflops

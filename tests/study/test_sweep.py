@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processors import processor
 from small_studies import files_of, small_study
 
 import iossim
@@ -192,6 +193,18 @@ def test_what_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
         row for row in rows if row.model == "ios_sample" and row.cost_model != "simulator" and row.status == "ok"
     ]
     assert all(row.low_ms is None and row.published_ms is None and not row.time_by_kind_us for row in table)
+
+
+def test_a_processor_has_rows_without_power_or_warps(tmp_path: Path) -> None:
+    profile = tmp_path / "cpu.yaml"
+    profile.write_text(processor().model_dump_json())
+    scenario = small_study(
+        devices=[Device(device=str(profile))], batch_sizes=[1], measures=["active_warps", "peak_memory"]
+    )
+    rows = run_study(scenario, tmp_path / "run", workers=1, report=False).results.rows
+    assert {row.status for row in rows} == {"ok"}, rows[0].reason
+    assert {(row.board_power_w, row.active_warps) for row in rows} == {(None, None)}
+    assert all(row.latency_ms and row.peak_memory_mib for row in rows)
 
 
 def test_points_that_are_the_same_are_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
