@@ -28,6 +28,9 @@ from iossim.validation import Value
 
 T = TypeVar("T")
 
+#: What a fact may be, in its unit; with others prices overflow.
+_SMALLEST, _LARGEST = 1e-9, 1e18
+
 
 class Fact(Value, Generic[T]):
     """A datasheet fact; ``source`` is a key of the profile's ``sources``."""
@@ -68,8 +71,8 @@ class Datasheet(Value):
         if fact is None or isinstance(fact.value, str):
             return fact
         values = fact.value.values() if isinstance(fact.value, dict) else (fact.value,)
-        if any(not 0 < value < float("inf") for value in values):
-            raise ValueError("a fact must be a positive finite number")
+        if any(not _SMALLEST <= value <= _LARGEST for value in values):
+            raise ValueError(f"a fact must be a positive number, from {_SMALLEST:g} to {_LARGEST:g}")
         return fact
 
     @field_validator("compute_capability")
@@ -112,7 +115,7 @@ def _transferred(data: dict[str, Any]) -> dict[str, Any]:
             return {}
         facts = BoardFacts(sheet["compute_capability"], peak_gflops / watts, sheet["fp32_lanes_per_sm"])
         return transferred_defaults(str(data.get("name")), facts) or {}
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ArithmeticError):
         # A fact is missing or wrong: its own validation says so.
         return {}
 
