@@ -14,11 +14,15 @@ from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.schedule.schedule import Schedule
+from iossim.scheduling.ios import STRATEGIES
 from iossim.study.kept import Kept
 from iossim.study.points import Point, device_of, network_of
 from iossim.study.published import published_latency_us
+from iossim.study.scenario import Search
 
 _MIB = 1 << 20
+#: The pruning r and s of the searches whose latencies are published.
+_PUBLISHED_GROUP_SIZE, _PUBLISHED_GROUPS = 3, 8
 
 # Points come so that those of one network follow each other. Networks hold their weights only once these are asked for.
 _NETWORKS: Kept[Network] = Kept(2)
@@ -58,6 +62,8 @@ class Setting:
         is_predicted = self.errors is not None and point.engine == Engine.PAPER
         if not is_whole or not is_predicted or self.network.precision is not Precision.FP32:
             return None
+        if scheduler in STRATEGIES and _is_narrower(point.search):
+            return None
         found_us = published_latency_us(point.model.model, self.profile.name, point.batch, scheduler)
         return None if found_us is None else found_us / 1e3
 
@@ -77,6 +83,12 @@ def with_intervals(schedules: Sequence[Schedule], errors: ScheduleErrors | None)
         ties = [other.scheduler for other in schedules if other is not one and errors.is_tie(one, other)]
         judged.append(one.model_copy(update={"interval_us": [interval.low_us, interval.high_us], "ties": ties}))
     return judged
+
+
+def _is_narrower(search: Search) -> bool:
+    """Whether a search was pruned more than those that are published."""
+    size, groups = search.max_group_size, search.max_groups
+    return (size is not None and size < _PUBLISHED_GROUP_SIZE) or (groups is not None and groups < _PUBLISHED_GROUPS)
 
 
 def one_line(error: Exception) -> str:

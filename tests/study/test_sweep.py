@@ -195,6 +195,19 @@ def test_what_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     assert all(row.low_ms is None and row.published_ms is None and not row.time_by_kind_us for row in table)
 
 
+def test_what_is_published_stands_beside_searches_as_wide_as_its_own(tmp_path: Path) -> None:
+    scenario = small_study(
+        devices=[Device(device="v100-sxm2")],
+        batch_sizes=[1],
+        searches=[Search(), Search(max_group_size=3, max_groups=8), Search(max_group_size=1, max_groups=8)],
+        schedulers=["sequential", "ios-both"],
+    )
+    rows = run_study(scenario, tmp_path / "run", workers=1, report=False).results.rows
+    found = {(row.search, row.scheduler): row.published_ms for row in rows}
+    assert {found[row.search, "sequential"] for row in rows} == {0.486}
+    assert [found[label, "ios-both"] for label in ("exact", "r=3 s=8", "r=1 s=8")] == [0.333, 0.333, None]
+
+
 def test_a_processor_has_rows_without_power_or_warps(tmp_path: Path) -> None:
     profile = tmp_path / "cpu.yaml"
     profile.write_text(processor().model_dump_json())
