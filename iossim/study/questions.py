@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
+from iossim.scheduling.scheduler import scheduler_names
 from iossim.study.answer_words import Found, amount, figure, listed, number, place, quotient_amount, sentence
 from iossim.study.claims import judge
 from iossim.study.points import labels_of
@@ -64,7 +65,10 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
     """
     labels = labels_of(scenario)
     places = {id(row): index for index, row in enumerate(rows)}
+    # Of equals the last is named: whatever order a scenario lists schedulers in, the one that searched most.
+    ranks = {name: rank for rank, name in enumerate(scheduler_names())}
     known = [row for row in rows if row.status == "ok"]
+    known.sort(key=lambda row: (row.point, ranks.get(row.scheduler, -1)))
     failed = len(rows) - len(known)
     answers: list[Answer] = []
 

@@ -174,6 +174,15 @@ def test_diagonals_are_held_against_the_schedules_made_beside_them() -> None:
     assert asked(f"{text} where scheduler = sequential", scenario, cross(0.9)).holds is None
 
 
+@pytest.mark.parametrize("question", ["fastest scheduler", "lowest latency"])
+def test_of_equals_the_scheduler_that_searched_most_is_named(question: str) -> None:
+    schedulers = ["ios-both", "sequential", "ios-parallel"]
+    scenario = study(devices=["t4"], batch_sizes=[1], schedulers=schedulers, questions=[question])
+    (found,) = answer(scenario, rows_of(scenario, latency_ms=1.0))
+    assert "ios-both" in found.answer.partition("a tie")[0]
+    assert found.rows[0] == 0
+
+
 def test_figures_of_nothing_are_compared_and_no_ratio_is_told() -> None:
     scenario = study(devices=["t4"], batch_sizes=[1], schedulers=["sequential", "ios-both"])
     merged = {"sequential": 0, "ios-both": 3}
