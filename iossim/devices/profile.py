@@ -164,6 +164,14 @@ class DeviceProfile(Value):
                 raise ValueError(f"datasheet.{name}: source {fact.source!r} is not among the profile's sources")
         return self
 
+    @model_validator(mode="after")
+    def _of_this_world(self) -> Self:
+        for name in ("parameters", "engine"):
+            for key, value in getattr(self, name):
+                if isinstance(value, float | int) and value > _LARGEST:
+                    raise ValueError(f"{name}.{key} is {value:g}; it must be at most {_LARGEST:g}")
+        return self
+
     @property
     def fingerprint(self) -> str:
         """Hash of all that prices depend on: a price from another fingerprint is another device's."""

@@ -111,6 +111,7 @@ def test_an_unknown_shipped_names_the_nearest() -> None:
         ({"datasheet": {"sm_count": {"value": 10**400, "source": "web"}}}, "datasheet.sm_count"),
         ({"datasheet": {"dram_bandwidth_gbps": {"value": 1e-300, "source": "web"}}}, "datasheet.dram_bandwidth_gbps"),
         ({"datasheet": {"sm_count": {"value": 30}}}, "datasheet.sm_count.source"),
+        ({"parameters": {"kernel_gap_us": 1e308}}, "parameters.kernel_gap_us"),
         ({"datasheet": {"sm_count": {"value": 30, "source": "nowhere"}}}, "sm_count: source 'nowhere'"),
         ({"datasheet": {"boost_clock_ghz": {"value": float("nan"), "source": "web"}}}, "datasheet.boost_clock_ghz"),
         (
