@@ -159,7 +159,7 @@ class _Fusion:
 
     def _readers(self, node: Node) -> list[Node]:
         """The nodes that read a node's one output; none where something outside the unit reads it."""
-        if len(node.outputs) != 1 or node.outputs[0] in self.graph.outputs:
+        if len(node.outputs) != 1 or node.outputs[0] in self.graph.returned:
             return []
         readers = self.graph.consumers[node.outputs[0]]
         return list(readers) if all(reader.name in self.position for reader in readers) else []
@@ -186,7 +186,15 @@ class _Fusion:
         _, read = self._computed(chain, last.outputs)
         before = {value for other in self.nodes[: self.position[node.name] + 1] for value in other.outputs}
         inside = {value for other in self.nodes for value in other.outputs}
-        return chain if before.issuperset(inside.intersection(read)) else None
+        return chain if before.issuperset(inside.intersection(map(self._viewed, read))) else None
+
+    def _viewed(self, value: str) -> str:
+        """What a value is a view of in the unit: it is there as soon as that is."""
+        producer = self.graph.producer.get(value)
+        while producer is not None and producer.name in self.position and _role(producer) is Role.VIEW:
+            value = producer.inputs[0]
+            producer = self.graph.producer.get(value)
+        return value
 
     def _operands(self, values: Iterable[str]) -> list[Operand]:
         return [Operand(self.graph.types[value], value in self.graph.constants) for value in values]

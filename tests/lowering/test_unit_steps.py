@@ -21,6 +21,7 @@ from iossim.ir.ops.mul import Mul
 from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.pool import GlobalAveragePool, MaxPool
 from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.transpose import Transpose
@@ -243,3 +244,13 @@ def test_a_merged_convolution_has_all_filters_and_the_larger_kernel() -> None:
     _, kernel = by_name["implicit_gemm_128x32"].kernels
     assert kernel.blocks == 4  # 400 pixels by 32 filters
     assert kernel.weight_bytes == 32 * 64 * 9 * 4
+
+
+def test_an_epilogue_adds_a_view_of_what_is_there_before_the_product() -> None:
+    def build(b: GraphBuilder, x: str) -> str:
+        product = b.conv(x, 16)
+        return b.add(Add(), b.add(Reshape((2, 16, 8, 8)), x), product)  # the view comes after the product
+
+    (step,) = steps_of(build)
+    assert step.op.kind == "conv"
+    assert len(step.fused_reads) == 1
