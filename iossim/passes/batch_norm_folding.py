@@ -133,7 +133,7 @@ def _per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
 
 def _can_absorb(host: Node, constants: dict[str, Constant], graph: Graph, output: str) -> bool:
     weights_known = all(name in constants for name in host.inputs[1:])
-    return isinstance(host.op, Conv | BatchNorm) and weights_known and output not in graph.outputs
+    return isinstance(host.op, Conv | BatchNorm) and weights_known and output not in graph.returned
 
 
 def _absorb(

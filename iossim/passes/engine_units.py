@@ -44,7 +44,6 @@ class _Growth:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.position = {node.name: index for index, node in enumerate(graph.nodes)}
-        self.outputs = set(graph.outputs)
         self.taken: set[str] = set()
         self.depth: dict[str, int] = {}
         for node in graph.nodes:
@@ -144,12 +143,14 @@ class _Growth:
 
     def _behind(self, chain: Mapping[str, Node], products: Iterable[Node], kept: Node | None) -> set[str]:
         """The ops of a chain that depend on one of the products, but not on the one that is kept."""
-        sources: dict[str, set[str]] = {node.name: {node.name} for node in products}
+        dependent = {node.name for node in products}
+        on_kept = {kept.name} if kept else set()
         for node in sorted(chain.values(), key=lambda node: self.position[node.name]):
-            before = (self.graph.producer.get(value) for value in node.inputs)
-            found = [sources.get(one.name, set()) for one in before if one is not None]
-            sources[node.name] = set().union(*found)
-        return {name for name in chain if sources[name] and (kept is None or kept.name not in sources[name])}
+            before = {self.graph.producer[value].name for value in node.inputs if value in self.graph.producer}
+            for names in (dependent, on_kept):
+                if not names.isdisjoint(before):
+                    names.add(node.name)
+        return (dependent - on_kept) & chain.keys()
 
     def _private(self, members: Container[str], values: Iterable[str]) -> list[Node]:
         """The nodes that make ``values`` as their one output, read by members alone, and that are free; each once."""
@@ -161,7 +162,7 @@ class _Growth:
                 and node.name not in members
                 and node.name not in self.taken
                 and len(node.outputs) == 1
-                and value not in self.outputs
+                and value not in self.graph.returned
                 and all(reader.name in members for reader in self.graph.consumers[value])
             ):
                 found[node.name] = node

@@ -41,9 +41,9 @@ class IdentityElimination(GraphPass):
                 kept.append(replace(node, inputs=inputs))
                 continue
             (value,), (output,) = inputs, node.outputs
-            if output not in graph.outputs:
+            if output not in graph.returned:
                 source[output] = value
-            elif value in graph.producer and value not in graph.outputs and value not in renamed:
+            elif value in graph.producer and value not in graph.returned and value not in renamed:
                 renamed[value] = output
                 source[output] = value
             else:

@@ -30,7 +30,7 @@ def single_block(network: Network, block: str | int) -> Network:
         value
         for node in nodes
         for value in node.outputs
-        if value in network.graph.outputs
+        if value in network.graph.returned
         or any(reader.name not in members for reader in network.graph.consumers[value])
     ]
     graph = Graph.create(

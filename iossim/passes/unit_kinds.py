@@ -120,7 +120,7 @@ def _evaluate(graph: Graph, nodes: Sequence[Node]) -> Array | None:
         or any(graph.types[value].elements != 1 or not graph.constants[value].is_at_hand for value in scalars)
         or not all(is_elementwise(node.op) for node in nodes)
         or any(graph.types[value].dtype is not DType.FLOAT32 for value in (*free, *made, *scalars))
-        or any(value in graph.outputs for value in passed_on)
+        or any(value in graph.returned for value in passed_on)
         or any(reader.name not in names for value in passed_on for reader in graph.consumers[value])
     ):
         return None

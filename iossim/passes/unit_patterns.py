@@ -118,6 +118,6 @@ def _is_plain_sum(graph: Graph, node: Node) -> bool:
 def private_producer(graph: Graph, value: str) -> Node | None:
     """The node that makes ``value``, if that is its one output and one node alone reads it."""
     producer = graph.producer.get(value)
-    if producer is None or len(producer.outputs) != 1 or value in graph.outputs:
+    if producer is None or len(producer.outputs) != 1 or value in graph.returned:
         return None
     return producer if len(graph.consumers[value]) == 1 else None
