@@ -69,13 +69,18 @@ def origin(name: str) -> str:
 
 def device(name_or_path: str) -> DeviceProfile:
     """The profile of a device that ships, of the user's folder, of a plugin, of this machine's processor (``cpu``), or of
-    a YAML file.
+    a YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it the same device with that replaced (:mod:`iossim.devices.altered`).
 
     Raises DeviceError naming the file and the field at fault.
     """
     if not isinstance(name_or_path, str | Path):
         raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, device_names())}")
     path = Path(name_or_path)
+    if "=" in str(path).partition("+")[2] and not path.exists():
+        from iossim.devices.altered import altered, changes_of
+
+        base, changes = changes_of(str(path))
+        return altered(device(base), changes)
     is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
     if is_path:
         return _read(path)

@@ -130,7 +130,7 @@ def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: 
         peak_memory_mib=_peak_memory_mib(setting, one) if "peak_memory" in measures else None,
         active_warps=_active_warps(setting, one) if "active_warps" in measures else None,
         board_power_w=setting.board_power_w,
-        peak_tflops=setting.peak_tflops,
+        peak_tflops=setting.profile.fp32_tflops,
         published_ms=setting.published_ms(one.scheduler),
         blocks=blocks,
         time_by_kind_us=setting.errors.time_by_kind_us(own) if setting.errors else {},

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from iossim._version import __version__
+from iossim.devices.altered import altered
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import ModelError, ScenarioError
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.study.altered_device import altered
 from iossim.study.scenario import AXES, Axis, Device, Model, PointValues, Scenario, Search
 
 #: A study of more points is a mistake.

@@ -50,11 +50,6 @@ class Setting:
         fact = self.profile.datasheet.board_power_w
         return fact.value if fact else None
 
-    @property
-    def peak_tflops(self) -> float:
-        """The device's peak in the precision of the network: that of its fp32 lanes where it has nothing faster."""
-        return self.profile.reduced_precision_tflops(self.network.precision) or self.profile.fp32_tflops
-
     def published_ms(self, scheduler: str) -> float | None:
         """The measured latency that is published for this point, where one is known."""
         point = self.point

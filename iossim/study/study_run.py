@@ -69,7 +69,7 @@ class Row(Value):
     peak_memory_mib: float | None = None
     #: Average over the run and all SMs (measure ``active_warps``).
     active_warps: float | None = None
-    #: Of the device: what ``smallest device`` and ``per watt`` go by.
+    #: Of the device: what ``per watt`` goes by, and what ``smallest device`` does, its fp32 peak in any precision.
     board_power_w: float | None = None
     peak_tflops: float | None = None
     #: Measured by the authors of the publication, where it is known.

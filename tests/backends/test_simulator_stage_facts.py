@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.stage_facts import Limit, StageFacts, stage_facts
+from iossim.devices.altered import altered
 from iossim.devices.load import device, device_names
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
@@ -15,7 +16,6 @@ from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.seeded_network import seeded_network
 from iossim.scheduling.scheduler import schedule
-from iossim.study.altered_device import altered
 
 
 def facts_of(network: Network, name: str, scheduler: str = "ios-both", **changes: float) -> list[StageFacts]:

@@ -1,8 +1,12 @@
-"""A device with some of its facts, costs or parameters replaced: twice the SMs, half the bandwidth, launches for free."""
+"""A device with some of its facts, costs or parameters replaced: twice the SMs, half the bandwidth, launches for free.
+
+Its name tells what was replaced (``v100-sxm2+sm_count=160``), and is enough to make it again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any
 
 from pydantic import ValidationError
@@ -52,7 +56,7 @@ def altered(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfi
     device with twice the SMs has SMs as good as the original's, and its power limit. Intervals stay those of the
     original's parameters; they say nothing of whether such a device can be built.
 
-    The name tells every change, so that nothing that is kept or published for the original is taken for it. Without
+    The name tells every change (:func:`changes_of` reads it), so that nothing that is kept or published for the original is taken for it. Without
     changes the profile itself is returned. Raises DeviceError naming the change at fault.
     """
     if not changes:
@@ -75,7 +79,7 @@ def altered(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfi
                 "title": f"{profile.title}, with {told}",
                 "sources": {
                     **profile.sources,
-                    _SOURCE: f"replaced by a study, or following from what it replaced: {told}",
+                    _SOURCE: f"replaced, or following from what it replaced: {told}",
                 },
                 "datasheet": sheet,
                 **whole,
@@ -84,6 +88,25 @@ def altered(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfi
         )
     except ValidationError as error:
         raise DeviceError(f"{profile.name} with {told} cannot be: {first_problem(error)}; change the value") from None
+
+
+def changes_of(name: str) -> tuple[str, dict[str, float]]:
+    """The device that ``BASE+NAME=VALUE,NAME=VALUE`` begins with, and the changes; raises DeviceError for another text."""
+    base, _, told = name.partition("+")
+    changes: dict[str, float] = {}
+    for change in told.split(","):
+        key, _, text = change.partition("=")
+        try:
+            changes[key.strip()] = float(text)
+        except ValueError:
+            raise DeviceError(
+                f"device {name!r}: {change!r} is not NAME=NUMBER; give changes as in {base}+sms=160,dram_gbps=450"
+            ) from None
+        if not isfinite(changes[key.strip()]):
+            raise DeviceError(
+                f"device {name!r}: {text.strip()} is no value that {key.strip()!r} can have; give a number"
+            )
+    return base, changes
 
 
 def _by_full_name(profile: DeviceProfile, changes: Mapping[str, float]) -> dict[str, float]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 import iossim
+from iossim.devices.altered import alterable_names, altered
 from iossim.devices.load import device, parse
 from iossim.devices.plausibility import implausible
 from iossim.devices.write import profile_yaml
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
-from iossim.study.altered_device import alterable_names, altered
 from iossim.study.points import device_of
 from iossim.study.scenario import Device
 
@@ -131,3 +134,37 @@ def test_every_name_that_is_offered_can_be_altered() -> None:
         if name in sheet and sheet[name] is None:
             continue
         altered(V100, {name: values.get(name, 64)})
+
+
+@pytest.mark.parametrize(
+    "changes", [{"sms": 160}, {"clock_ghz": 1.1, "dram_gib": 0.3}, {"kernel_gap_us": 0.125, "l2_mib": 7}]
+)
+def test_a_name_tells_enough_to_make_the_device_again(changes: dict[str, float]) -> None:
+    made = altered(V100, changes)
+    assert device(made.name) == made
+
+
+def test_changes_are_given_behind_a_name_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(profile_yaml(V100.model_copy(update={"name": "mine"})))
+    assert device(f"{tmp_path}/mine.yaml+sms=40,dram_gbps=450").name == "mine+sm_count=40,dram_bandwidth_gbps=450"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("v100-sxm2+sms=many", "'sms=many' is not NAME=NUMBER; give changes as in v100-sxm2+sms=160"),
+        ("v100-sxm2+sms=4,", "'' is not NAME=NUMBER"),
+        ("v100-sxm2+sms=1e999", "1e999 is no value"),
+        ("v100-sxm2+sm=3", "'sm' is nothing that a device has; did you mean 'sm_count'"),
+        ("v100+sms=3", "unknown device 'v100'"),
+    ],
+)
+def test_changes_that_cannot_be_read(name: str, error: str) -> None:
+    with pytest.raises(DeviceError, match=re.escape(error)):
+        device(name)
+
+
+def test_a_schedule_for_an_altered_device_is_priced_again(tmp_path: Path) -> None:
+    made = iossim.optimize("squeezenet", "v100-sxm2+sms=160")
+    made.save(tmp_path / "schedule.json")
+    assert iossim.simulate(tmp_path / "schedule.json").latency_us == made.latency_us
