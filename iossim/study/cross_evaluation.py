@@ -63,7 +63,7 @@ def evaluate_cross(task: CrossTask) -> CrossDone:
     try:
         setting = setting_of(task.point)
         own = {name: Schedule.model_validate_json(text) for name, text in task.own.items()}
-    except Exception as error:
+    except Exception as error:  # whatever a point dies of is the reason of its prices, and the others go on
         reason = one_line(error)
         prices = [_price(task, other, reason=reason) for other in task.others]
     else:
@@ -89,7 +89,7 @@ def _priced(
             return known[key].model_copy(update={"made_for": other.made_for})
         found = reprice(made, setting.network, setting.prices)
         tie = own is not None and setting.errors is not None and setting.errors.is_tie(found, own)
-    except Exception as error:
+    except Exception as error:  # as above, of one schedule
         return _price(task, other, reason=one_line(error))
     known[key] = _price(task, other, latency_ms=found.latency_us / 1e3, tie=tie)
     return known[key]

@@ -57,7 +57,7 @@ def evaluate_point(task: PointTask) -> PointResult:
     _load_compiled_code()
     try:
         setting = setting_of(task.point)
-    except Exception as error:
+    except Exception as error:  # whatever a point dies of is the reason of its rows, and the others go on
         reason = one_line(error)
         return PointResult(task.point, tuple(_failed(task.point, n, reason) for n in task.schedulers), {}, {}, {})
     found: dict[str, Schedule] = {}
@@ -68,7 +68,7 @@ def evaluate_point(task: PointTask) -> PointResult:
     for name in task.schedulers:
         try:
             found[name] = schedule(setting.network, setting.prices, name, options)
-        except Exception as error:
+        except Exception as error:  # as above, of one scheduler
             reasons[name] = one_line(error)
         else:
             if not found[name].complete:
@@ -84,7 +84,7 @@ def evaluate_point(task: PointTask) -> PointResult:
             if task.traces and (trace := _trace(setting, one)):
                 traces[one.scheduler] = trace
             schedules[one.scheduler] = one.model_dump_json(indent=1) + "\n"
-        except Exception as error:
+        except Exception as error:  # as above, of one row
             reasons[one.scheduler] = one_line(error)
     return PointResult(
         task.point,
