@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,22 @@ collect_ignore = ["plugin_project", "user_project"]
 # No test asserts seconds: the first example of a test may compile for a while. In CI every run draws the same examples.
 settings.register_profile("iossim", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("iossim")
+
+
+@cache
+def cuda_devices() -> int:
+    """How many GPUs the CUDA driver finds; 0 without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    found = ctypes.c_int(0)
+    return found.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(found)) == 0 else 0
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None and not cuda_devices():
+        pytest.skip("no CUDA device")
 
 
 @pytest.fixture(scope="session", autouse=True)
