@@ -147,4 +147,3 @@ class _Runtime:
             # What the legacy stream holds has run before; what other streams hold need not have.
             self._device._alive()
             ctypes.memmove(target, self._device.bytes(source, size_bytes).ctypes.data, size_bytes)
-
