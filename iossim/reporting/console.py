@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +18,8 @@ Cell = str | int | float | bool | None
 
 #: A dash stands for what is not known.
 ABSENT = "-"
+#: No table is wider as text.
+_PLAIN_LETTERS = 200
 #: Behind a scheduler whose schedule differs from the best by less than the noise.
 TIE = "≈"
 #: The last part of a column's name, where it is a unit, goes to the second line of the header.
@@ -90,6 +94,13 @@ def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Seque
             *(Text(spelled(row[column.key], column.digits) if column.key in row else "") for column in kept)
         )
     return table
+
+
+def plain_text(table: Table) -> str:
+    """A table as text without colour, as wide as it needs to be."""
+    written = StringIO()
+    Console(file=written, width=_PLAIN_LETTERS, no_color=True).print(table)
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 
 def spelled(value: Cell, digits: int = 2) -> str:
