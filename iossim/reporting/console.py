@@ -116,6 +116,16 @@ def spelled(value: Cell, digits: int = 2) -> str:
     return value
 
 
+def cases_table(cases: Sequence[Mapping[str, str]]) -> Table:
+    """An answer case by case; cells that do not fit go on in the next line."""
+    keys = dict.fromkeys(key for case in cases for key in case)
+    return records_table(
+        "",
+        [{key: case.get(key, "") for key in keys} for case in cases],
+        [Column(key, key, wraps=True) for key in keys],
+    )
+
+
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
     """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known."""
     best = best_row(rows)

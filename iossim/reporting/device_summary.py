@@ -24,7 +24,10 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
     parts += [Text(""), *_origin(provenance)]
     columns = [Column("parameter"), Column("value"), Column("spread"), Column("remark", wraps=True)]
     for title, values in (("Parameters", profile.parameters), ("Costs of the engine", profile.engine)):
-        parts += [Text(""), records_table(title, [_parameter(name, value, provenance) for name, value in values], columns)]
+        parts += [
+            Text(""),
+            records_table(title, [_parameter(name, value, provenance) for name, value in values], columns),
+        ]
     if provenance.spread:
         parts.append(Text("spread: standard deviation over fits to resampled data"))
     if provenance.unidentified:
