@@ -172,7 +172,7 @@ class DataTable {
         return element("td", {}, element("a", { href: encodeURI(value), text: "JSON" }));
       }
       const text = written(column, value);
-      return element("td", { class: isNumeric(column) ? "figures" : text.length > 40 ? "wraps" : null, text });
+      return element("td", { class: isNumeric(column) ? "figures" : text.length > 16 ? "wraps" : null, text });
     }));
   }
 }
