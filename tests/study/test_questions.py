@@ -109,7 +109,9 @@ def test_answers_are_sentences_with_figures(text: str) -> None:
 
 def test_models_are_answered_one_by_one_unless_they_are_asked_for() -> None:
     two = study(models=["squeezenet", "resnet18"], batch_sizes=[1], cross_evaluate=[])
-    assert asked("smallest device under 5 ms", two).answer.startswith("squeezenet: t4 (by board power, 70 W), 3.95 ms")
+    assert asked("smallest device under 5 ms", two).answer.startswith(
+        "squeezenet: t4 (by board power, 70 W), 3.95 ms"
+    )
     assert "; resnet18: v100-sxm2 (by board power, 300 W), 4.08 ms" in asked("smallest device under 5 ms", two).answer
     assert asked("fastest model where device = t4", two).answer.startswith("squeezenet, 3.95 ms")
     each = asked("lowest latency for each device where scheduler = ios-both", two).answer
@@ -202,8 +204,16 @@ def test_cases_are_lines_of_a_table() -> None:
         "next": "sequential, 7.41 ms (1.25x)",
     }
     largest = asked("largest batch under 25 ms for each device")
-    assert [(case["device"], case["batch"]) for case in largest.cases] == [("p4", "1"), ("t4", "8"), ("v100-sxm2", "8")]
-    assert [case["next larger"] for case in largest.cases] == ["batch 8, 31.3 ms", "batch 32, 63.2 ms", "batch 32, 32.6 ms"]
+    assert [(case["device"], case["batch"]) for case in largest.cases] == [
+        ("p4", "1"),
+        ("t4", "8"),
+        ("v100-sxm2", "8"),
+    ]
+    assert [case["next larger"] for case in largest.cases] == [
+        "batch 8, 31.3 ms",
+        "batch 32, 63.2 ms",
+        "batch 32, 32.6 ms",
+    ]
     missing = asked("fastest scheduler with latency_ms < 10 for each batch")
     assert len(missing.cases) == 3
     assert missing.cases[2] == {"batch": "32", "answer": "none"}

@@ -49,7 +49,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     real = run_study(
         small_study(
-            ("squeezenet",), devices=[Device(device="v100-sxm2"), Device(device="t4")], cross_evaluate=["device"]
+            ("squeezenet",),
+            devices=[Device(device="v100-sxm2"), Device(device="t4")],
+            cross_evaluate=["device"],
+            questions=["smallest device under 5 ms", "fastest scheduler for each device and batch"],
         ),
         folder / "real",
         workers=1,
@@ -242,7 +245,10 @@ def test_answers_of_several_cases_are_tables(opened: Open) -> None:
     answers = page.locator(".answer")
     tables = [answer.locator("table.cases tbody tr").count() for answer in answers.all()]
     assert any(count > 1 for count in tables)
-    assert all(answer.locator("p").count() == (0 if count else 1) for answer, count in zip(answers.all(), tables, strict=True))
+    assert all(
+        answer.locator("p").count() == (0 if count else 1)
+        for answer, count in zip(answers.all(), tables, strict=True)
+    )
 
 
 def test_sorting_by_mouse_and_keyboard(opened: Open) -> None:
