@@ -106,9 +106,10 @@ def _is_noise(comparison: Comparison, group: Sequence[Row]) -> bool:
     """Whether measuring might turn an order around: of two rows that tie, or of a latency and a bound in its interval."""
     if comparison.operator in ("=", "!="):
         return False
-    left, right = comparison.left, comparison.right
-    if isinstance(left, Ratio) and right == 1.0:
-        left, right = left.over, left.under
+    ratio, right = comparison.left, comparison.right
+    left: Side = ratio
+    if isinstance(ratio, Ratio) and right == 1.0:
+        left, right = ratio.over, ratio.under
     if isinstance(left, Quantity) and isinstance(right, Quantity):
         one, other = _row(left, group), _row(right, group)
         return (

@@ -215,7 +215,8 @@ def test_a_print_has_every_figure_and_whole_tables(opened: Open, theme: str) -> 
     seen.page.wait_for_function(ALL_DRAWN)
     assert seen.page.evaluate("scrollY") == 0
     assert seen.page.locator(".panel:not([hidden]) .chart svg").count() > 3
-    seen.page.set_viewport_size({"width": 700, "height": 1000})
+    # A page of 8.5 inches without its margins.
+    seen.page.set_viewport_size({"width": 736, "height": 1000})
     seen.page.emulate_media(media="print", color_scheme=theme)
     cut = seen.page.evaluate(
         """[...document.querySelectorAll('.scroll, .chart')].filter((each) => {
