@@ -25,6 +25,7 @@ from iossim.execution.execution import Execution
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.load import load, load_source
+from iossim.reporting.comparison import ComparisonRow
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
@@ -54,6 +55,24 @@ class Comparison:
     schedules: tuple[Schedule, ...]
     complete: bool = True
 
+    def __repr__(self) -> str:
+        best = f"best {self.best.scheduler}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
+        return f"<Comparison {self.title}: {best} of {len(self.schedules)} schedulers>"
+
+    def __str__(self) -> str:
+        """The table of the command line, without colour."""
+        from iossim.reporting.console import TIE, comparison_table, plain_text
+
+        lines = [self.title]
+        if self.schedules:
+            lines.append(plain_text(comparison_table("", self.rows)))
+            lines += [f"{TIE} a tie with the best: the difference is inside the noise"] * bool(self.best.ties)
+        return "\n".join(lines)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What a notebook shows."""
+        printer.text(str(self))
+
     def __getitem__(self, scheduler: str) -> Schedule:
         for found in self.schedules:
             if found.scheduler == scheduler:
@@ -63,6 +82,22 @@ class Comparison:
     @property
     def batch(self) -> int:
         return self.network.source.batch
+
+    @property
+    def title(self) -> str:
+        """What was compared: network, device, and all that latencies depend on besides."""
+        return (
+            f"{self.network.name} on {self.device}, batch {self.batch}, {self.network.precision}, {self.engine} engine, "
+            f"priced by {self.cost_model['name']}"
+        )
+
+    @property
+    def rows(self) -> list[ComparisonRow]:
+        """The schedules with their speed-ups and published latencies, as tables and pictures show them."""
+        return [
+            ComparisonRow.of_schedule(found, self.baseline_us, self.published_us(found.scheduler))
+            for found in self.schedules
+        ]
 
     @property
     def baseline(self) -> Schedule:

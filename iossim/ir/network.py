@@ -76,6 +76,12 @@ class Network:
         if len(set(names)) != len(names):
             raise GraphError(f"network {self.name!r}: two units have the same name")
 
+    def __repr__(self) -> str:
+        return (
+            f"<Network {self.name}: batch {self.source.batch}, {self.precision}, {len(self.graph.nodes)} ops, "
+            f"{len(self.units)} units in {len(self.blocks)} blocks>"
+        )
+
     @cached_property
     def unit_of_value(self) -> dict[str, int]:
         """The unit that makes each value."""

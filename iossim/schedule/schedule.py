@@ -82,6 +82,14 @@ class Schedule(Value):
     remarks: list[str] = Field(default_factory=list)
     blocks: list[BlockSchedule]
 
+    def __repr__(self) -> str:
+        return (
+            f"<Schedule {self.scheduler} of {self.network} on {self.device}, batch {self.source.batch}, {self.precision}: "
+            f"{self.latency_us / 1e3:.3f} ms in {len(self.stages)} stages, {self.streams} side by side at most>"
+        )
+
+    __str__ = __repr__
+
     @property
     def stages(self) -> list[Stage]:
         return [stage for block in self.blocks for stage in block.stages]
