@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
 from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.cumsum import CumSum
 from iossim.ir.ops.expand import Tile
 from iossim.ir.ops.foreign import Foreign
-from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.gather import Gather, GatherElements, GatherND
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.order import ArgExtreme, TopK
 from iossim.ir.ops.recurrent import Recurrent
@@ -70,10 +71,12 @@ def _mixes_images(op: Op, first_varies: bool) -> bool:
     match op:
         case Foreign():
             return True
-        case Concat() | Split() | SoftmaxLike() | LayerNorm() | RmsNorm() | ArgExtreme() | TopK():
+        case Concat() | Split() | SoftmaxLike() | LayerNorm() | RmsNorm() | ArgExtreme() | TopK() | CumSum():
             return op.axis == 0
         case Gather() | GatherElements():
             return op.axis == 0 and first_varies  # picked from a table of weights, each image has its own
+        case GatherND():
+            return op.batch_dims == 0 and first_varies
         case Recurrent():
             return not op.batch_first  # time is in front
         case Tile():
