@@ -41,16 +41,13 @@ class Folds:
         return canonicalise(import_onnx(path, dimensions=dimensions))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_whichever_fold_fails_the_network_is_the_same(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, dimensions = NETWORKS[name]
+def test_whichever_fold_fails_the_network_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, dimensions = NETWORKS["bert_encoder"]
     path = tmp_path / "model.onnx"
     path.write_bytes(model().SerializeToString())
     folds = Folds(monkeypatch)
     expected = folds.graph(path, dimensions, failing=-1)
-    assert folds.count
+    assert folds.count > 10
     for failing in range(folds.count):
         graph = folds.graph(path, dimensions, failing)
         assert graph.nodes == expected.nodes
