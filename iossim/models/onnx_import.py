@@ -137,7 +137,16 @@ class _Importer:
             if self._readers[tensor.values.name]:
                 raise ModelError(f"{self._path}: weight {tensor.values.name!r} is sparse; store it as a dense tensor")
         for index, node in enumerate(self._proto.node):
-            self._read(node, node.name or f"{node.op_type}_{index}")
+            name = node.name or f"{node.op_type}_{index}"
+            try:
+                self._read(node, name)
+                if self._rebatching:
+                    self._refuse_unknown()
+            except ModelError:
+                if self._rebatching is None:
+                    raise
+                # As declared the model was read: whatever is wrong now, the other batch has made it so.
+                raise self._rebatching.refusal(f"{self._path}: {node.op_type} {name!r}") from None
         self._refuse_unknown()
         for output in self._outputs:
             if output in self._sequences:
@@ -322,10 +331,7 @@ class _Importer:
             if any(size < 1 for size in value_type.shape):
                 raise ModelError(f"{where} would make an empty tensor {value_type}; its input is too small for it")
             if rebatching and not rebatching.keeps_batch(op, value, value_type, data[0] in self._varying):
-                raise ModelError(
-                    f"{where} does not keep the batch in front, so that batch {rebatching.before} of the file "
-                    f"cannot become {rebatching.after}; export the model for the batch that you want"
-                )
+                raise rebatching.refusal(where)
             self._types[value] = value_type
         self._varying.update(outputs if varying else ())
         self._nodes.append(Node(name, op, data, outputs))

@@ -178,6 +178,24 @@ def test_another_batch_leaves_reshaped_weights_alone(tmp_path):
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_another_batch_scales_what_stands_in_front_with_the_batch(tmp_path):
+    """Tokens and windows of all images in front, as exporters write a product, and back."""
+    nodes = [
+        node("Reshape", ["x", "tokens"], ["rows"]),
+        node("Gemm", ["rows", "w"], ["products"]),
+        node("Reshape", ["products", "windows"], ["z"]),
+        node("MatMul", ["z", "z"], ["zz"]),
+        node("Reshape", ["zz", "images"], ["y"]),
+    ]
+    weights = {"w": noise(4, 4), "tokens": ints(8, 4), "windows": ints(2, 4, 4), "images": ints(1, 8, 4)}
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 8, 4]}, weights)
+    graph = import_onnx(path, batch=3)
+    x = noise(3, 8, 4)
+    (made,) = evaluate_graph(graph, {"x": x}).values()
+    expected = np.concatenate([run_onnxruntime(str(path), {"x": x[index : index + 1]})[0] for index in range(3)])
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_external_weights_are_read_when_loaded(tmp_path):
     weights = {"w": noise(4, 3, 1, 1), "b": noise(4)}
     path = write_onnx(tmp_path / "m.onnx", [node("Conv", ["x", "w", "b"], ["y"])], {"x": [1, 3, 8, 8]}, weights)
