@@ -29,6 +29,7 @@ from iossim.models.onnx_file import is_standard, read_model, standard_opset
 from iossim.models.onnx_folding import Folder, can_fold
 from iossim.models.onnx_foreign import ForeignReader, data_inputs, declared_types, listed
 from iossim.models.onnx_inputs import as_declared, bind_inputs, declared_inputs
+from iossim.models.onnx_loops import runs_to_write_out, written_out
 from iossim.models.onnx_rebatching import Rebatching
 from iossim.models.onnx_sequences import Sequences
 from iossim.models.onnx_view import NONSENSE, node_view
@@ -190,6 +191,9 @@ class _Importer:
             return
         try:
             instead = without_empty(node, name, self._types, self._constants)
+            runs = 0 if instead else runs_to_write_out(node, self._types, self._constants)
+            if runs:
+                instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
             known = None if instead else self._folder.known_outputs(node, where, self._types, self._constants)
         except GraphError as error:
             raise ModelError(f"{where}: {error}") from None

@@ -156,10 +156,19 @@ def test_a_dimension_bound_once_is_bound_everywhere(tmp_path):
         import_onnx(path, shapes={"a": (2, 5), "b": (3, 5)})
 
 
-def test_a_shape_may_replace_sizes_that_the_file_fixes(tmp_path):
+@pytest.mark.parametrize(
+    ("shape", "remedy"),
+    [((1, 3, 20, 8), "export it with these dimensions open"), ((4, 3, 8, 8), "give that with --batch")],
+)
+def test_a_shape_replaces_no_sizes_that_the_file_fixes(tmp_path, shape, remedy):
+    """The file may say them elsewhere too, as in a reshape to ``[1, -1]``."""
     nodes = [node("GlobalAveragePool", ["x"], ["y"])]
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, 8]})
-    assert import_onnx(path, shapes={"x": (1, 3, 20, 20)}).types["y"].shape == (1, 3, 1, 1)
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, "W"]})
+    with pytest.raises(OptionError) as caught:
+        import_onnx(path, shapes={"x": shape})
+    spelled = "x".join(map(str, shape))
+    assert str(caught.value) == f"shape {spelled} of input 'x' is not that of {path}, 1x3x8xW; {remedy}"
+    assert import_onnx(path, shapes={"x": (1, 3, 8, 9)}).types["y"].shape == (1, 3, 1, 1)
 
 
 def test_another_batch_leaves_reshaped_weights_alone(tmp_path):
