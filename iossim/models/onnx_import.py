@@ -32,7 +32,7 @@ from iossim.models.onnx_inputs import as_declared, bind_inputs, declared_inputs
 from iossim.models.onnx_loops import runs_to_write_out, written_out
 from iossim.models.onnx_rebatching import Rebatching
 from iossim.models.onnx_sequences import Sequences
-from iossim.models.onnx_view import NONSENSE, node_view
+from iossim.models.onnx_view import NONSENSE, node_view, op_name
 
 
 def import_onnx(
@@ -338,7 +338,7 @@ class _Importer:
                 raise rebatching.refusal(where)
             self._types[value] = value_type
         self._varying.update(outputs if varying else ())
-        self._nodes.append(Node(name, op, data, outputs))
+        self._nodes.append(Node(op_name(node, name), op, data, outputs))
 
     def _add_empty(
         self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str
@@ -380,7 +380,7 @@ def _not_valid(where: str, error: Exception) -> str:
 
 
 def _named_apart(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes, each with a name of its own: ONNX lets names repeat."""
+    """The nodes, each with a name of its own: ONNX lets names repeat, and modules have several ops of a kind."""
     taken: set[str] = set()
     result = []
     for node in nodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from iossim.ir.op import Array, OnnxNode
 from iossim.ir.types import TensorType
 from iossim.models.onnx_constants import parameter
 
+_MODULES = "pkg.torch.onnx.name_scopes"
 #: What reading a node raises whose inputs or attributes have ranks, counts or values that the operator does not take.
 NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
 
@@ -47,6 +49,16 @@ def node_view(
         _Arrays(constants),
         opset,
     )
+
+
+def op_name(node: NodeProto, name: str) -> str:
+    """What an op is called: where PyTorch's exporter noted its module, that and the operator, else ``name``, the node's own.
+
+    ``encoder.layer.0.output.dense.MatMul`` says more than ``node_MatMul_95``.
+    """
+    noted = next((each.value for each in node.metadata_props if each.key == _MODULES), "")
+    modules = re.findall(r"'([^']*)'", noted)  # from the model to the op itself, as a list of Python
+    return f"{modules[-2]}.{node.op_type}" if len(modules) > 1 and modules[-2] else name
 
 
 def _value(attribute: AttributeProto) -> Any:

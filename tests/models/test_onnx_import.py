@@ -63,6 +63,16 @@ def test_ops_without_names_or_with_the_same_get_names_of_their_own(tmp_path):
     assert [each.name for each in graph.nodes] == ["r", "r_2", "Relu_2"]
 
 
+def test_ops_are_called_as_the_modules_that_pytorch_noted(tmp_path):
+    nodes = [node("Relu", ["x"], ["a"], "node_relu"), node("Relu", ["a"], ["b"], "node_relu_1"), node("Relu", ["b"], ["c"], "r"), node("Relu", ["c"], ["y"], "end")]  # fmt: skip
+    for each, modules in zip(
+        nodes, ["['', 'layer.0', 'relu']", "['', 'layer.0', 'relu_1']", "['', 'relu_2']"], strict=False
+    ):
+        each.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=modules)
+    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
+    assert [each.name for each in graph.nodes] == ["layer.0.Relu", "layer.0.Relu_2", "r", "end"]
+
+
 def test_shape_arithmetic_of_classic_exporters_folds(tmp_path):
     """Flatten as PyTorch spelt it: x.view(x.size(0), -1), through operators that iossim does not know."""
     nodes = [

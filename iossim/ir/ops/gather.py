@@ -123,9 +123,9 @@ class GatherND(Op):
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         data, indices = inputs
-        batch = np.indices(indices.shape[: self.batch_dims], sparse=True)
+        places: list[Array] = list(np.ix_(*map(range, indices.shape[: self.batch_dims])))
         behind = (1,) * (indices.ndim - 1 - self.batch_dims)
-        places = [each.reshape(each.shape + behind) for each in batch] + list(np.moveaxis(indices, -1, 0))
+        places = [place.reshape(place.shape + behind) for place in places] + list(np.moveaxis(indices, -1, 0))
         try:
             return (np.asarray(data[tuple(places)]),)
         except IndexError as error:
