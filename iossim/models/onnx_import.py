@@ -119,6 +119,8 @@ class _Importer:
         self._sequences = Sequences(self._opset)
         #: Branches of conditions taken so far, which number their names.
         self._branches = 0
+        #: Nodes that stand for loops so far.
+        self._written_out = 0
         #: Values of unknown type, since they come from an operator that iossim cannot take.
         self._unknown_values: set[str] = set()
         #: Operators that iossim cannot take: type, then the names of their nodes, and why.
@@ -191,9 +193,10 @@ class _Importer:
             return
         try:
             instead = without_empty(node, name, self._types, self._constants)
-            runs = 0 if instead else runs_to_write_out(node, self._types, self._constants)
+            runs = 0 if instead else runs_to_write_out(node, self._types, self._constants, self._written_out)
             if runs:
                 instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
+                self._written_out += len(instead)
             known = None if instead else self._folder.known_outputs(node, where, self._types, self._constants)
         except GraphError as error:
             raise ModelError(f"{where}: {error}") from None

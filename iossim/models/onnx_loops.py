@@ -20,20 +20,28 @@ from iossim.ir.op import is_product
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx_branches import unrolled
 from iossim.models.onnx_constants import dtype_of_onnx, parameter
+from iossim.models.onnx_file import is_standard
 from iossim.models.onnx_shapes import inferred_types, static_shape
 
-#: Nodes, and bytes, up to which all runs of a body are written out.
+#: Nodes up to which the loops of a model are written out, and bytes of one with all its runs.
 _MOST_NODES, _MOST_BYTES = 4096, 1 << 26
 
 
-def runs_to_write_out(node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant]) -> int:
-    """How often a ``Loop`` runs whose body multiplies matrices; 0 where that is not known, or too often, and for any other node."""
+def runs_to_write_out(
+    node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant], written: int
+) -> int:
+    """How often a ``Loop`` runs whose body multiplies matrices; 0 where that is not known, or too often, and for any other node.
+
+    ``written`` are the nodes that stand for loops so far: those in loops are written out too.
+    """
     body = next((each.g for each in node.attribute if each.name == "body"), None)
-    if node.op_type != "Loop" or body is None or not any(map(is_product, operators_inside(node))):
+    if node.op_type != "Loop" or not is_standard(node.domain) or body is None:
+        return 0
+    if not any(map(is_product, operators_inside(node))):
         return 0
     runs, _ = _loop(node, body, types, constants)
     size = sum(1 for _ in operators_inside(node))
-    if runs is None or runs * size > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
+    if runs is None or written + runs * size > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
         return 0
     return runs
 
