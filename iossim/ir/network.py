@@ -140,14 +140,17 @@ class Network:
         if not self.foreign:
             return self.reading
         listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in self.foreign.items())
-        remark = f"Priced as memory traffic, since iossim does not know what they compute: {listed}."
+        remarks = [
+            *self.reading,
+            f"Priced as memory traffic, since iossim does not know what they compute: {listed}.",
+        ]
         products = {
             node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign) and node.op.is_product
         }
         if products:
             names = ", ".join(sorted(products))
-            remark += f" Of that, what runs matrix products or convolutions takes far longer than its price: {names}."
-        return *self.reading, remark
+            remarks.append(f"These run matrix products or convolutions, and take far longer than priced: {names}.")
+        return tuple(remarks)
 
     def statistics(self) -> dict[str, Any]:
         """Counts that describe the network: units, blocks, multiply-adds, parameters."""

@@ -83,8 +83,8 @@ def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: P
     network = load(path)
     assert network.foreign == {"Det": 1, "Einsum": 1}
     assert network.remarks == (
-        "Priced as memory traffic, since iossim does not know what they compute: Det, Einsum. "
-        "Of that, what runs matrix products or convolutions takes far longer than its price: Einsum.",
+        "Priced as memory traffic, since iossim does not know what they compute: Det, Einsum.",
+        "These run matrix products or convolutions, and take far longer than priced: Einsum.",
     )
     assert [unit.kind for unit in network.units] == ["Einsum", "Det"]
     ((first, *_),) = lower_unit(network, network.units[0])
