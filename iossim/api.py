@@ -146,6 +146,7 @@ class Comparison:
                     "lower_bound_us": found.lower_bound_us,
                     "published_us": self.published_us(found.scheduler),
                     "complete": found.complete,
+                    "proven": found.proven,
                     "notes": found.notes,
                     "remarks": found.remarks,
                 }
@@ -431,7 +432,7 @@ def optimality(found: Schedule) -> str | None:
         return None
     if "measurements" in found.options and not found.options["everything_measured"]:
         return None
-    if found.notes:
+    if not found.proven:
         return "not proven optimal: not all was searched, as noted"
     space = search_options(*(found.options[name] for name in ("stages", "max_group_size", "max_groups"))).space
     stages = describe(space) if found.options["concurrent"] else "single units and merged ones"

@@ -117,6 +117,11 @@ def test_what_is_proven() -> None:
     limited = iossim.optimize("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
     assert any("split into runs" in note for note in limited.notes)
     assert api.optimality(limited) == "not proven optimal: not all was searched, as noted"
+    assert (whole.proven, merging.proven, pruned.proven, limited.proven) == (True, True, True, False)
+    assert limited.complete
+    comparison = iossim.compare("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
+    assert not any(found["proven"] for found in comparison.to_json()["schedules"])
+    assert all(found["complete"] for found in comparison.to_json()["schedules"])
     assert limited.latency_us >= whole.latency_us * (1 - 1e-9)
     assert api.optimality(iossim.optimize("squeezenet", "t4", scheduler="greedy")) is None
 

@@ -44,9 +44,9 @@ def compare(
     from iossim import api
 
     search = api.search_options(stages, max_group_size, max_groups)
-    prices = api.cost_model(cost_model, device, reading.dtype, engine, store)
-    check_outputs(out, trace, plot, prices)
     network = reading.network(model)
+    prices = api.cost_model(cost_model, device, network.precision, engine, store)
+    check_outputs(out, trace, plot, prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
     if as_json:

@@ -77,6 +77,8 @@ class Schedule(Value):
     search_s: float = Field(default=0.0, ge=0)
     #: False if the search was interrupted: the best schedule so far.
     complete: bool = True
+    #: Whether a search proves that no schedule of the space it was given costs less at these prices: nothing of it left out.
+    proven: bool = False
     notes: list[str] = Field(default_factory=list)
     #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`).
     remarks: list[str] = Field(default_factory=list)

@@ -14,9 +14,10 @@ from iossim.ir.op import Array, Op
 from iossim.ir.ops import nary, reduce, unary
 from iossim.ir.ops.cast import Cast
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.cumsum import CumSum
 from iossim.ir.ops.depth_space import DepthToSpace, SpaceToDepth
 from iossim.ir.ops.expand import Expand, Tile
-from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.gather import Gather, GatherElements, GatherND
 from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.order import ArgExtreme, TopK
@@ -192,6 +193,23 @@ def test_gather_elements(axis: int, seed: int) -> None:
     shape = [2, 3, 4]
     shape[axis] = 6
     check(GatherElements(axis), [noise(seed, 3, 4, 5), whole(seed, -3, 3, np.int64, *shape)], 13)
+
+
+@SETTINGS
+@given(st.integers(0, 2), st.integers(1, 3), st.lists(st.integers(1, 3), max_size=2), SEEDS)
+def test_gather_nd(batch_dims: int, depth: int, shape: list[int], seed: int) -> None:
+    data = noise(seed, 3, 4, 3)
+    depth = min(depth, data.ndim - batch_dims)
+    # Every axis that an index may say a place on has three elements at least.
+    indices = whole(seed, -3, 3, np.int64, *data.shape[:batch_dims], *shape, depth)
+    check(GatherND(batch_dims), [data, indices], 13)
+
+
+@SETTINGS
+@given(st.integers(0, 2), st.booleans(), st.booleans(), st.sampled_from([np.float32, np.int32, np.int64]), SEEDS)
+def test_cumsum(axis: int, exclusive: bool, reverse: bool, dtype: type, seed: int) -> None:
+    x = (10 * noise(seed, 2, 3, 4)).astype(dtype)
+    check(CumSum(axis, exclusive, reverse), [x], 14)
 
 
 @pytest.mark.parametrize(
