@@ -41,7 +41,10 @@ from iossim.scheduling.relaxation import (
 RELATIVE_TOLERANCE = 1e-9
 #: How many states of a level the beam keeps, pass by pass; each pass starts from the bound of the one before.
 BEAM_WIDTHS = (1, 4)
-
+#: What compiled code does at one go takes a tenth of a second or so: only in between an interrupt is heard.
+_PRICED_AT_A_TIME = 1 << 16
+_MOVED_AT_A_TIME = 1 << 21
+_MERGES_AT_A_TIME = 20_000_000
 
 #: The bit of what comes before the first stage of a network: no stage at all.
 START = 2
@@ -129,9 +132,13 @@ class _Prices:
         self._move_to(_empty_table(len(self.table.keys)))
 
     def _move_to(self, table: PriceTable) -> None:
-        priced = (self.table.keys != 0) & ~np.isnan(self.table.prices)
-        enter_prices(self.table.keys[priced], self.table.prices[priced], table)
-        self.table, self.used = table, int(priced.sum())
+        used = 0
+        for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
+            keys, prices = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
+            priced = (keys != 0) & ~np.isnan(prices)
+            enter_prices(keys[priced], prices[priced], table)
+            used += int(priced.sum())
+        self.table, self.used = table, used
 
 
 def _empty_table(size: int) -> PriceTable:
@@ -205,10 +212,10 @@ class _Search:
                 yield states
 
     def _relax_concurrent(self, states: Integers) -> None:
-        position = 0
+        position = filled = 0
         boundary = self._boundary_behind(states)
         while position < len(states):
-            reached, filled = propose(
+            position, filled, full = propose(
                 states,
                 position,
                 self.lattice.addable,
@@ -225,13 +232,14 @@ class _Search:
                 self.space.single_root,
                 self.concurrent,
                 self.proposals,
+                filled,
             )
-            if reached == position and not filled:
+            if full and not filled:
                 self.proposals = np.empty(2 * len(self.proposals), dtype=PROPOSAL)
-                continue
-            position = reached
-            self._price(filled)
-            relax(self.proposals, filled, self.known.table, self.labels)
+            elif full or position == len(states):
+                self._price(filled)
+                relax(self.proposals, filled, self.known.table, self.labels)
+                filled = 0
 
     def _boundary_behind(self, states: Integers) -> Floats:
         """Boundaries behind the states of a level; nothing stands before the first stage of a network."""
@@ -241,23 +249,25 @@ class _Search:
         self.known.reserve(filled)
         unpriced = np.empty(filled, dtype=np.uint64)
         found = find_unpriced(self.proposals, filled, self.known.table, unpriced)
-        if found:
-            masks = unpriced[:found]
+        for begin in range(0, found, _PRICED_AT_A_TIME):
+            masks = unpriced[begin : min(begin + _PRICED_AT_A_TIME, found)]
             prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
             enter_prices(masks, prices, self.known.table)
-            self.known.used += found
+            self.known.used += len(masks)
 
     def _relax_merges(self, states: Integers) -> None:
         boundary = self._boundary_behind(states)
-        relax_merges(
-            states,
-            self.lattice.addable,
-            self.lattice.child,
-            self.merges.masks,
-            self.merges.prices_us,
-            boundary,
-            self.labels,
-        )
+        at_a_time = max(1, _MERGES_AT_A_TIME // len(self.merges.masks))
+        for begin in range(0, len(states), at_a_time):
+            relax_merges(
+                states[begin : begin + at_a_time],
+                self.lattice.addable,
+                self.lattice.child,
+                self.merges.masks,
+                self.merges.prices_us,
+                boundary,
+                self.labels,
+            )
 
     def _ahead(self) -> Floats:
         """Lower bounds of what follows each label, ``[states, 2]``.

@@ -22,6 +22,8 @@ from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
 
 #: No block of so few states has too many transitions to be enumerated: they are not counted first.
 FEW_STATES = 20_000
+#: Compiled code counts about so many transitions at a time, a tenth of a second; only in between an interrupt is heard.
+_AT_A_TIME = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +55,7 @@ def count_search_space(
         )
     limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
     limbs[-1, 0] = 1
-    transitions, distinct = _count(
-        lattice.addable,
-        lattice.child,
-        problem.predecessors,
-        *space.limits(len(problem)),
-        space.single_root,
-        stage_walk(len(problem)),
-        2**62,
-        limbs,
-    )
+    transitions, distinct = _count(problem, lattice, space, 2**62, limbs)
     schedules = sum(int(limb) << (64 * index) for index, limb in enumerate(limbs[0]))
     return SearchSpace(problem.name, len(problem), width(problem), len(lattice) - 1, transitions, schedules, distinct)
 
@@ -80,22 +73,43 @@ def width(problem: ScheduleProblem) -> int:
 
 def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
     """Whether the block has more than ``limit`` transitions; stops counting there."""
-    nowhere = np.zeros((0, 4), dtype=np.uint64)
-    transitions, _ = _count(
-        lattice.addable,
-        lattice.child,
-        problem.predecessors,
-        *space.limits(len(problem)),
-        space.single_root,
-        stage_walk(len(problem)),
-        limit,
-        nowhere,
-    )
-    return bool(transitions > limit)
+    transitions, _ = _count(problem, lattice, space, limit, np.zeros((0, 4), dtype=np.uint64))
+    return transitions > limit
+
+
+def _count(
+    problem: ScheduleProblem, lattice: Lattice, space: StageSpace, limit: int, limbs: NDArray[np.uint64]
+) -> tuple[int, int]:
+    """Transitions and distinct stages; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
+
+    Without limbs only transitions are counted, until there are more than ``limit``.
+    """
+    table = np.zeros(1 << 12, dtype=np.uint64)
+    walk = stage_walk(len(problem))
+    state, depth, transitions, distinct = len(lattice) - 2, 0, 0, 0
+    while state >= 0 and transitions <= limit:
+        state, depth, found, new, table = _count_some(
+            state,
+            depth,
+            lattice.addable,
+            lattice.child,
+            problem.predecessors,
+            *space.limits(len(problem)),
+            space.single_root,
+            walk,
+            min(_AT_A_TIME, limit - transitions),
+            limbs,
+            table,
+            distinct,
+        )
+        transitions, distinct = transitions + found, distinct + new
+    return transitions, distinct
 
 
 @jit
-def _count(
+def _count_some(
+    state: int,
+    depth: int,
     addable: Masks,
     child: NDArray[np.int32],
     predecessors: Masks,
@@ -103,34 +117,37 @@ def _count(
     max_groups: int,
     single_root: bool,
     walk: StageWalk,
-    limit: int,
+    most: int,
     limbs: NDArray[np.uint64],
-) -> tuple[int, int]:
-    """Transitions and distinct stages; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
+    table: Masks,
+    known: int,
+) -> tuple[int, int, int, int, Masks]:
+    """Go on from a state and the depth that its walk has reached until more than ``most`` transitions are found.
 
-    Without limbs only transitions are counted, until there are more than ``limit``.
+    ``table`` holds the ``known`` distinct stages. Returns state and depth to go on from (state -1 at the end), the
+    transitions and the new stages that were found, and the table, which may have grown.
     """
-    table = np.zeros(1 << 12, dtype=np.uint64)
-    distinct = 0
     transitions = 0
-    for state in range(len(addable) - 2, -1, -1):
-        depth = 0
+    distinct = known
+    while state >= 0:
         while depth >= 0:
             found, depth = find_stages(
                 state, depth, addable, child, predecessors, max_group_size, max_groups, single_root, walk
             )
             transitions += found
-            if transitions > limit:
-                return transitions, distinct
-            if len(limbs) == 0:
-                continue
-            for index in range(found):
+            for index in range(found if len(limbs) else 0):
                 _add(limbs[state], limbs[walk.targets[index]])
                 if 2 * distinct > len(table):
                     table = _grown(table)
                 if _insert(table, walk.stages[index]):
                     distinct += 1
-    return transitions, distinct
+            if transitions > most and depth > 0:
+                return state, depth, transitions, distinct - known, table
+        state -= 1
+        depth = 0
+        if transitions > most:
+            break
+    return state, depth, transitions, distinct - known, table
 
 
 @jit

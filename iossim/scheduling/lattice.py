@@ -55,7 +55,12 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
         level = np.unique(successors)
     masks, addable = np.concatenate(levels), np.concatenate(addables)
     level_begin = np.concatenate([[0], np.cumsum([len(level) for level in levels])]).astype(np.int64)
-    return Lattice(masks, addable, _children(masks, addable, level_begin, count), level_begin)
+    child = np.full((total, count), -1, dtype=np.int32)
+    for number in range(count):
+        # Level by level: of a wide block all take seconds, and an interrupt is not heard within compiled code.
+        begin, end, after = level_begin[number : number + 3]
+        _enter_children(masks, addable, begin, end, after, child)
+    return Lattice(masks, addable, child, level_begin)
 
 
 @jit
@@ -83,22 +88,20 @@ def _grow(level: Masks, predecessors: Masks) -> tuple[Masks, Masks]:
 
 
 @jit
-def _children(masks: Masks, addable: Masks, level_begin: NDArray[np.int64], count: int) -> NDArray[np.int32]:
-    """The transition table; a level's masks are sorted, so a child is found by bisection."""
-    child = np.full((len(masks), count), -1, dtype=np.int32)
-    for level in range(count):
-        begin, end = level_begin[level + 1], level_begin[level + 2]
-        for i in range(level_begin[level], level_begin[level + 1]):
-            for unit in range(count):
-                bit = np.uint64(1) << np.uint64(unit)
-                if addable[i] & bit:
-                    low, high = begin, end
-                    target = masks[i] | bit
-                    while high - low > 1:
-                        middle = (low + high) // 2
-                        if masks[middle] <= target:
-                            low = middle
-                        else:
-                            high = middle
-                    child[i, unit] = low
-    return child
+def _enter_children(
+    masks: Masks, addable: Masks, begin: int, end: int, after: int, child: NDArray[np.int32]
+) -> None:
+    """The transitions of the level ``begin`` to ``end``; the next, up to ``after``, is sorted, so bisection finds a child."""
+    for i in range(begin, end):
+        for unit in range(child.shape[1]):
+            bit = np.uint64(1) << np.uint64(unit)
+            if addable[i] & bit:
+                low, high = end, after
+                target = masks[i] | bit
+                while high - low > 1:
+                    middle = (low + high) // 2
+                    if masks[middle] <= target:
+                        low = middle
+                    else:
+                        high = middle
+                child[i, unit] = low
