@@ -12,7 +12,7 @@ each distinct one once. With lower bounds from the cost model the search stays e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,27 +89,24 @@ def solve_block(
     concurrent: bool,
     entry: int,
     bounds: StageBounds | None,
-    hurry: bool = False,
+    progress: Callable[[int], None] = lambda units: None,
 ) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
     ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to search without.
-    ``hurry``: one beam pass and no more. A KeyboardInterrupt does the same: the best path found so far is returned,
-    marked as not complete.
+    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the search with the
+    best path found so far, marked as not complete; it goes on where there is none yet.
     """
     search = _Search(problem, lattice, cost_model, space, merges, concurrent, entry, bounds)
     try:
-        if bounds is not None or hurry:
-            for beam in BEAM_WIDTHS[:1] if hurry else BEAM_WIDTHS:
-                search.run(beam)
-        if not hurry:
-            search.run(None)
+        for beam in BEAM_WIDTHS if bounds is not None else ():
+            search.run(beam)
+        search.run(None, progress)
     except KeyboardInterrupt:
-        search.known.drop_unpriced()
         if not np.isfinite(search.labels.cost[-1]).any():
-            search.run(1)
-        hurry = True
-    return search.solution(complete=not hurry)
+            raise
+        return search.solution(complete=False)
+    return search.solution(complete=True)
 
 
 class _Prices:
@@ -127,18 +124,11 @@ class _Prices:
         if size > len(self.table.keys):
             self._move_to(_empty_table(size))
 
-    def drop_unpriced(self) -> None:
-        """Forget the stages that were entered, and whose pricing was then interrupted."""
-        self._move_to(_empty_table(len(self.table.keys)))
-
     def _move_to(self, table: PriceTable) -> None:
-        used = 0
         for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
             keys, prices = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
-            priced = (keys != 0) & ~np.isnan(prices)
-            enter_prices(keys[priced], prices[priced], table)
-            used += int(priced.sum())
-        self.table, self.used = table, used
+            enter_prices(keys[keys != 0], prices[keys != 0], table)
+        self.table = table
 
 
 def _empty_table(size: int) -> PriceTable:
@@ -181,9 +171,10 @@ class _Search:
         self.known = _Prices()
         self.proposals = np.empty(1 << 15, dtype=PROPOSAL)
 
-    def run(self, beam: int | None) -> None:
+    def run(self, beam: int | None, progress: Callable[[int], None] = lambda units: None) -> None:
         """Sweep the levels once, keeping the ``beam`` most promising states of each (None: all that may matter)."""
-        for states in self._levels(beam):
+        for level, states in self._levels(beam):
+            progress(level)
             if len(self.merges.masks):
                 self._relax_merges(states)
             self._relax_concurrent(states)
@@ -199,7 +190,7 @@ class _Search:
         spread = 0.0 if self.problem.one_sink or not self.concurrent else float(self.tolerance.max())
         return best * (1 - RELATIVE_TOLERANCE) + spread
 
-    def _levels(self, beam: int | None) -> Iterator[Integers]:
+    def _levels(self, beam: int | None) -> Iterator[tuple[int, Integers]]:
         begins = self.lattice.level_begin
         for level in range(len(self.problem)):
             states = np.arange(begins[level], begins[level + 1])
@@ -209,7 +200,7 @@ class _Search:
                 promise = promise[promise < self.upper_us]
                 states = np.sort(states[np.argsort(promise, kind="stable")[:beam]])
             if len(states):
-                yield states
+                yield level, states
 
     def _relax_concurrent(self, states: Integers) -> None:
         position = filled = 0

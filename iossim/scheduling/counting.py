@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.errors import OptionError
-from iossim.schedule.masks import scramble
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.scheduling.lattice import Lattice, build_lattice
+from iossim.scheduling.mask_set import empty_set, grown, insert
 from iossim.scheduling.options import StageSpace
 from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
 
 #: No block of so few states has too many transitions to be enumerated: they are not counted first.
 FEW_STATES = 20_000
 #: Compiled code counts about so many transitions at a time, a tenth of a second; only in between an interrupt is heard.
-_AT_A_TIME = 2_000_000
+_AT_A_TIME = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,43 @@ def width(problem: ScheduleProblem) -> int:
 
 def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
     """Whether the block has more than ``limit`` transitions; stops counting there."""
+    if not space.single_root and space.limits(len(problem)) == (len(problem), len(problem)):
+        return _unpruned_transitions(lattice) > limit
     transitions, _ = _count(problem, lattice, space, limit, np.zeros((0, 4), dtype=np.uint64))
     return transitions > limit
+
+
+def _unpruned_transitions(lattice: Lattice) -> float:
+    """All transitions where every set of units that may follow a state is a stage, in time linear in the lattice's edges.
+
+    The stages of a state that are grown in ascending order from unit ``u`` on, with ``c`` the state that it leads to, are
+    the set of ``u`` alone and those of ``c`` that begin behind ``u``; level by level, from the last.
+    """
+    total = 0.0
+    behind = np.zeros((1, lattice.child.shape[1]))
+    for level in range(len(lattice.level_begin) - 3, -1, -1):
+        begin, end = lattice.level_begin[level : level + 2]
+        behind, found = _count_level(lattice.addable, lattice.child, begin, end, behind)
+        total += found
+    return total
+
+
+@jit
+def _count_level(
+    addable: Masks, child: NDArray[np.int32], begin: int, end: int, next_behind: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """For each state of a level and each unit how many stages begin behind the unit; and all stages of the level."""
+    units = child.shape[1]
+    behind = np.zeros((end - begin, units))
+    total = 0.0
+    for state in range(begin, end):
+        stages = 0.0
+        for unit in range(units - 1, -1, -1):
+            behind[state - begin, unit] = stages
+            if addable[state] >> np.uint64(unit) & np.uint64(1):
+                stages += 1.0 + next_behind[child[state, unit] - end, unit]
+        total += stages
+    return behind, total
 
 
 def _count(
@@ -84,7 +119,7 @@ def _count(
 
     Without limbs only transitions are counted, until there are more than ``limit``.
     """
-    table = np.zeros(1 << 12, dtype=np.uint64)
+    table = empty_set()
     walk = stage_walk(len(problem))
     state, depth, transitions, distinct = len(lattice) - 2, 0, 0, 0
     while state >= 0 and transitions <= limit:
@@ -138,8 +173,8 @@ def _count_some(
             for index in range(found if len(limbs) else 0):
                 _add(limbs[state], limbs[walk.targets[index]])
                 if 2 * distinct > len(table):
-                    table = _grown(table)
-                if _insert(table, walk.stages[index]):
+                    table = grown(table)
+                if insert(table, walk.stages[index]):
                     distinct += 1
             if transitions > most and depth > 0:
                 return state, depth, transitions, distinct - known, table
@@ -159,25 +194,3 @@ def _add(total: NDArray[np.uint64], term: NDArray[np.uint64]) -> None:
         wrapped = partial < term[limb]
         total[limb] = partial + carry
         carry = np.uint64(1) if wrapped or total[limb] < partial else np.uint64(0)
-
-
-@jit
-def _insert(table: Masks, key: np.uint64) -> bool:
-    """Add a non-zero key to an open-addressing set whose size is a power of two; False if it was there."""
-    slots = np.uint64(len(table) - 1)
-    slot = scramble(key) & slots
-    while table[slot] != 0:
-        if table[slot] == key:
-            return False
-        slot = slot + np.uint64(1) & slots
-    table[slot] = key
-    return True
-
-
-@jit
-def _grown(table: Masks) -> Masks:
-    larger = np.zeros(4 * len(table), dtype=np.uint64)
-    for key in table:
-        if key:
-            _insert(larger, key)
-    return larger

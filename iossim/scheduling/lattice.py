@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.scheduling.mask_set import empty_set, grown, insert
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +50,10 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
         total += len(level)
         if total > max_states:
             return None
-        addable, successors = _grow(level, predecessors)
+        addable, successors = _grow(level, predecessors, empty_set(), max_states - total)
         levels.append(level)
         addables.append(addable)
-        level = np.unique(successors)
+        level = np.sort(successors)
     masks, addable = np.concatenate(levels), np.concatenate(addables)
     level_begin = np.concatenate([[0], np.cumsum([len(level) for level in levels])]).astype(np.int64)
     child = np.full((total, count), -1, dtype=np.int32)
@@ -64,8 +65,8 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
 
 
 @jit
-def _grow(level: Masks, predecessors: Masks) -> tuple[Masks, Masks]:
-    """For each ideal of a level the units that can be added, and all ideals that this makes (with repeats)."""
+def _grow(level: Masks, predecessors: Masks, table: Masks, most: int) -> tuple[Masks, Masks]:
+    """For each ideal of a level the units that can be added, and the ideals that this makes; stops behind ``most`` of those."""
     count = len(predecessors)
     addable = np.zeros(len(level), dtype=np.uint64)
     found = 0
@@ -75,22 +76,17 @@ def _grow(level: Masks, predecessors: Masks) -> tuple[Masks, Masks]:
             bit = np.uint64(1) << np.uint64(unit)
             if done & bit == 0 and predecessors[unit] & ~done == 0:
                 addable[i] |= bit
-                found += 1
-    successors = np.empty(found, dtype=np.uint64)
-    found = 0
-    for i in range(len(level)):
-        for unit in range(count):
-            bit = np.uint64(1) << np.uint64(unit)
-            if addable[i] & bit:
-                successors[found] = level[i] | bit
-                found += 1
-    return addable, successors
+                if 2 * found > len(table):
+                    table = grown(table)
+                if insert(table, done | bit):
+                    found += 1
+        if found > most:
+            break
+    return addable, table[table != 0]
 
 
 @jit
-def _enter_children(
-    masks: Masks, addable: Masks, begin: int, end: int, after: int, child: NDArray[np.int32]
-) -> None:
+def _enter_children(masks: Masks, addable: Masks, begin: int, end: int, after: int, child: NDArray[np.int32]) -> None:
     """The transitions of the level ``begin`` to ``end``; the next, up to ``after``, is sorted, so bisection finds a child."""
     for i in range(begin, end):
         for unit in range(child.shape[1]):

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,6 +23,9 @@ from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling import block_search, counting, ios
+from iossim.scheduling.options import SearchLimits, SearchOptions, StageSpace
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 
@@ -68,6 +72,52 @@ def test_interrupted_search_gives_a_whole_schedule(model: str) -> None:
         repriced = api.simulate(found, network=network, cost_model=RandomCostModel())
         assert repriced.latency_us == pytest.approx(found.latency_us, rel=1e-12)
         assert "interrupted" in api.summary(found)
+
+
+@pytest.mark.parametrize("scheduler", ["ios-both", "ios-merge"])
+@pytest.mark.parametrize("part", ["propose", "relax_merges", "build_lattice", "_count_some"])
+def test_interrupted_inside_a_block(part: str, scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever compiled code hands back, it ends the search: nothing is searched, counted or enumerated after it."""
+    limits = SearchLimits(max_states=300, max_transitions=5_000)
+    network = iossim.load("inception_v3")
+    monkeypatch.setattr(ios, "FEW_STATES", 20)
+    called: list[str] = []
+    interrupt_at = 0
+
+    def watch(module: ModuleType, name: str) -> None:
+        inner = getattr(module, name)
+
+        def watched(*given: Any) -> Any:
+            called.append(name)
+            if interrupt_at == len(called):
+                raise KeyboardInterrupt
+            return inner(*given)
+
+        monkeypatch.setattr(module, name, watched)
+
+    watch(block_search, "propose")
+    watch(block_search, "relax_merges")
+    watch(counting, "_count_some")
+    watch(ios, "build_lattice")
+
+    def search() -> Schedule:
+        called.clear()
+        return iossim.optimize(
+            network,
+            None,
+            scheduler=scheduler,
+            cost_model=RandomCostModel(),
+            options=SearchOptions(StageSpace(max_group_size=4), limits),
+        )
+
+    assert search().complete
+    places = [number for number, name in enumerate(called, 1) if name == part]
+    for interrupt_at in places[:: max(1, len(places) // 6)]:
+        found = search()
+        assert len(called) == interrupt_at
+        assert not found.complete
+        fit(found, network)
+    assert places or scheduler == "ios-merge"
 
 
 def test_interrupted_comparison_keeps_what_was_found() -> None:
