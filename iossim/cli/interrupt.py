@@ -14,9 +14,39 @@ class StopNow(BaseException):
     """The second interrupt. No KeyboardInterrupt, which a search takes as a wish to come to an end."""
 
 
+#: Was there an interrupt before there was anything to keep?
+_heard = False
+
+
+@contextmanager
+def hears_interrupts() -> Iterator[None]:
+    """While a command runs, SIGINT raises KeyboardInterrupt; libraries that swallow it as they are imported do not undo it."""
+    global _heard  # noqa: PLW0603
+    _heard = False
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        global _heard  # noqa: PLW0603
+        _heard = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first SIGINT raises KeyboardInterrupt in the work, and says so; the second raises :class:`StopNow`."""
+    """The first SIGINT raises KeyboardInterrupt in the work, and says so; the second raises :class:`StopNow`.
+
+    Raises KeyboardInterrupt where there was one before, which did not end the command.
+    """
+    if _heard:
+        raise KeyboardInterrupt
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
