@@ -72,7 +72,7 @@ def _do_without(cache: Any) -> None:
         try:
             save(signature, data)
         except OSError as error:
-            _warn(f"{cache.cache_path}: {error.strerror}")
+            _warn(f"{cache_folder()}: {error.strerror}")
 
     cache.load_overload, cache.save_overload = load_if_possible, save_if_possible
 

@@ -14,6 +14,10 @@ class StopNow(BaseException):
     """The second interrupt. No KeyboardInterrupt, which a search takes as a wish to come to an end."""
 
 
+#: What numba calls back while it hands values over: an exception that is raised there is lost, or a SystemError.
+_HANDING_OVER = "_numba_unpickle"
+_SOON_S = 0.01
+
 #: Was there an interrupt before there was anything to keep?
 _heard = False
 
@@ -29,6 +33,8 @@ def hears_interrupts() -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         global _heard  # noqa: PLW0603
+        if _postponed(frame):
+            return
         _heard = True
         raise KeyboardInterrupt
 
@@ -54,6 +60,8 @@ def interruptible() -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupts
+        if _postponed(frame):
+            return
         interrupts += 1
         if interrupts > 1:
             raise StopNow
@@ -65,3 +73,15 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _postponed(frame: FrameType | None) -> bool:
+    """Whether the interrupt comes where none can be raised; then it comes again in a moment."""
+    while frame is not None and frame.f_code.co_name != _HANDING_OVER:
+        frame = frame.f_back
+    if frame is None:
+        return False
+    again = threading.Timer(_SOON_S, signal.raise_signal, (signal.SIGINT,))
+    again.daemon = True
+    again.start()
+    return True

@@ -89,27 +89,30 @@ def _unpruned_transitions(lattice: Lattice) -> float:
     behind = np.zeros((1, lattice.child.shape[1]))
     for level in range(len(lattice.level_begin) - 3, -1, -1):
         begin, end = lattice.level_begin[level : level + 2]
-        behind, found = _count_level(lattice.addable, lattice.child, begin, end, behind)
-        total += found
+        next_behind, behind = behind, np.zeros((end - begin, lattice.child.shape[1]))
+        total += _count_level(lattice.addable, lattice.child, begin, end, next_behind, behind)
     return total
 
 
 @jit
 def _count_level(
-    addable: Masks, child: NDArray[np.int32], begin: int, end: int, next_behind: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], float]:
-    """For each state of a level and each unit how many stages begin behind the unit; and all stages of the level."""
-    units = child.shape[1]
-    behind = np.zeros((end - begin, units))
+    addable: Masks,
+    child: NDArray[np.int32],
+    begin: int,
+    end: int,
+    next_behind: NDArray[np.float64],
+    behind: NDArray[np.float64],
+) -> float:
+    """All stages of a level; fills in, for each of its states and each unit, how many begin behind the unit."""
     total = 0.0
     for state in range(begin, end):
         stages = 0.0
-        for unit in range(units - 1, -1, -1):
+        for unit in range(child.shape[1] - 1, -1, -1):
             behind[state - begin, unit] = stages
             if addable[state] >> np.uint64(unit) & np.uint64(1):
                 stages += 1.0 + next_behind[child[state, unit] - end, unit]
         total += stages
-    return behind, total
+    return total
 
 
 def _count(
@@ -123,7 +126,9 @@ def _count(
     walk = stage_walk(len(problem))
     state, depth, transitions, distinct = len(lattice) - 2, 0, 0, 0
     while state >= 0 and transitions <= limit:
-        state, depth, found, new, table = _count_some(
+        if 2 * (distinct + len(walk.stages)) > len(table):
+            table = grown(table)
+        state, depth, found, new = _count_some(
             state,
             depth,
             lattice.addable,
@@ -156,14 +161,15 @@ def _count_some(
     limbs: NDArray[np.uint64],
     table: Masks,
     known: int,
-) -> tuple[int, int, int, int, Masks]:
+) -> tuple[int, int, int, int]:
     """Go on from a state and the depth that its walk has reached until more than ``most`` transitions are found.
 
-    ``table`` holds the ``known`` distinct stages. Returns state and depth to go on from (state -1 at the end), the
-    transitions and the new stages that were found, and the table, which may have grown.
+    ``table`` holds the ``known`` distinct stages; ends too where it has no room for those of one more walk. Returns state and
+    depth to go on from (state -1 at the end), and the transitions and the new stages that were found.
     """
     transitions = 0
     distinct = known
+    enough = False
     while state >= 0:
         while depth >= 0:
             found, depth = find_stages(
@@ -172,17 +178,16 @@ def _count_some(
             transitions += found
             for index in range(found if len(limbs) else 0):
                 _add(limbs[state], limbs[walk.targets[index]])
-                if 2 * distinct > len(table):
-                    table = grown(table)
                 if insert(table, walk.stages[index]):
                     distinct += 1
-            if transitions > most and depth > 0:
-                return state, depth, transitions, distinct - known, table
+            enough = transitions > most or 2 * (distinct + len(walk.stages)) > len(table)
+            if enough and depth > 0:
+                return state, depth, transitions, distinct - known
         state -= 1
         depth = 0
-        if transitions > most:
+        if enough:
             break
-    return state, depth, transitions, distinct - known, table
+    return state, depth, transitions, distinct - known
 
 
 @jit

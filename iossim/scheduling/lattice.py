@@ -50,10 +50,9 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
         total += len(level)
         if total > max_states:
             return None
-        addable, successors = _grow(level, predecessors, empty_set(), max_states - total)
         levels.append(level)
-        addables.append(addable)
-        level = np.sort(successors)
+        addables.append(np.zeros(len(level), dtype=np.uint64))
+        level = _successors(level, predecessors, addables[-1], max_states - total)
     masks, addable = np.concatenate(levels), np.concatenate(addables)
     level_begin = np.concatenate([[0], np.cumsum([len(level) for level in levels])]).astype(np.int64)
     child = np.full((total, count), -1, dtype=np.int32)
@@ -64,25 +63,35 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
     return Lattice(masks, addable, child, level_begin)
 
 
+def _successors(level: Masks, predecessors: Masks, addable: Masks, most: int) -> Masks:
+    """The next level; fills in the units that can be added to each ideal. Stops behind ``most`` ideals."""
+    table = empty_set()
+    done = found = 0
+    while done < len(level) and found <= most:
+        while 2 * (found + len(predecessors)) > len(table):
+            table = grown(table)
+        done, found = _grow(level, done, predecessors, addable, table, found)
+    return np.sort(table[table != 0])
+
+
 @jit
-def _grow(level: Masks, predecessors: Masks, table: Masks, most: int) -> tuple[Masks, Masks]:
-    """For each ideal of a level the units that can be added, and the ideals that this makes; stops behind ``most`` of those."""
+def _grow(level: Masks, begin: int, predecessors: Masks, addable: Masks, table: Masks, found: int) -> tuple[int, int]:
+    """Enter the ideals that those from ``begin`` on lead to in the table, which holds ``found``, while it has room.
+
+    Returns where to go on, and how many ideals the table holds.
+    """
     count = len(predecessors)
-    addable = np.zeros(len(level), dtype=np.uint64)
-    found = 0
-    for i in range(len(level)):
+    for i in range(begin, len(level)):
+        if 2 * (found + count) > len(table):
+            return i, found
         done = level[i]
         for unit in range(count):
             bit = np.uint64(1) << np.uint64(unit)
             if done & bit == 0 and predecessors[unit] & ~done == 0:
                 addable[i] |= bit
-                if 2 * found > len(table):
-                    table = grown(table)
                 if insert(table, done | bit):
                     found += 1
-        if found > most:
-            break
-    return addable, table[table != 0]
+    return len(level), found
 
 
 @jit
