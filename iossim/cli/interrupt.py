@@ -14,8 +14,8 @@ class StopNow(BaseException):
     """The second interrupt. No KeyboardInterrupt, which a search takes as a wish to come to an end."""
 
 
-#: What numba calls back while it hands values over: an exception that is raised there is lost, or a SystemError.
-_HANDING_OVER = "_numba_unpickle"
+#: While these compile, load compiled code or hand values over, an exception is lost, a SystemError or the process's end.
+_NATIVE = ("numba.", "llvmlite.")
 _SOON_S = 0.01
 
 #: Was there an interrupt before there was anything to keep?
@@ -26,7 +26,6 @@ _heard = False
 def hears_interrupts() -> Iterator[None]:
     """While a command runs, SIGINT raises KeyboardInterrupt; libraries that swallow it as they are imported do not undo it."""
     global _heard  # noqa: PLW0603
-    _heard = False
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
@@ -43,6 +42,7 @@ def hears_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        _heard = False
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def interruptible() -> Iterator[None]:
 
 def _postponed(frame: FrameType | None) -> bool:
     """Whether the interrupt comes where none can be raised; then it comes again in a moment."""
-    while frame is not None and frame.f_code.co_name != _HANDING_OVER:
+    while frame is not None and not _is_native(frame):
         frame = frame.f_back
     if frame is None:
         return False
@@ -85,3 +85,8 @@ def _postponed(frame: FrameType | None) -> bool:
     again.daemon = True
     again.start()
     return True
+
+
+def _is_native(frame: FrameType) -> bool:
+    """Whether numba runs, and not only its modules are being imported."""
+    return frame.f_globals.get("__name__", "").startswith(_NATIVE) and frame.f_code.co_name != "<module>"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,7 @@ import pytest
 
 import iossim
 from iossim import api
+from iossim.cli import interrupt
 from iossim.cli.main import main
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
@@ -196,6 +198,7 @@ def test_process(interrupts: int, tmp_path: Path) -> None:
     program = """
 import sys, time
 from iossim import api
+from iossim.cli import interrupt
 from iossim.cli.main import main
 from iossim.cost.random import RandomCostModel
 
@@ -238,3 +241,54 @@ sys.exit(main(["optimize", "randwire", "--json"]))
         assert process.returncode == 130
         assert said[1] == "interrupted\n"
         assert output == ""
+
+
+@pytest.mark.parametrize("handling", [interrupt.hears_interrupts, interrupt.interruptible])
+def test_an_interrupt_inside_numba_comes_when_it_is_done(handling: Any) -> None:
+    """There an exception is lost, or ends the process: the interrupt is heard as soon as Python's own code runs again."""
+    inside: dict[str, Any] = {"__name__": "numba.core.serialize", "signal": signal, "reached": []}
+    exec("def unpickle():\n    signal.raise_signal(signal.SIGINT)\n    reached.append(1)", inside)
+
+    def work() -> None:
+        with handling():
+            inside["unpickle"]()
+            time.sleep(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert inside["reached"] == [1]
+
+
+def test_an_early_interrupt_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Typer makes an exit code of KeyboardInterrupt, without a word."""
+    monkeypatch.setattr(api, "create_cost_model", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert main(["optimize", "squeezenet", "-d", "t4"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_an_interrupt_that_an_import_swallowed_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def swallow(*_: object) -> RandomCostModel:
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        return RandomCostModel()
+
+    monkeypatch.setattr(api, "create_cost_model", swallow)
+    assert main(["optimize", "squeezenet", "-d", "t4"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_an_interrupt_while_the_command_line_is_imported() -> None:
+    program = """
+import sys
+class Importer:
+    def find_spec(self, name, path, target=None):
+        if name == "iossim.cli.main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Importer())
+from iossim.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
