@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -85,7 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         given = None if arguments is None else list(arguments)
-        result = build_app()(args=given, prog_name="iossim", standalone_mode=False)
+        command = typer.main.get_command(build_app())
+        _refuse_repeated(command)
+        result = command(args=given, prog_name="iossim", standalone_mode=False)
     except IossimError as error:
         return _fail(str(error))
     except _ParserError as error:
@@ -95,6 +98,29 @@ def _run(arguments: Sequence[str] | None) -> int:
         sys.stdout, sys.stderr = (getattr(stream, "wrapped", stream) for stream in (sys.stdout, sys.stderr))
         raise BrokenPipeError from error
     return result if isinstance(result, int) else ExitCode.DONE
+
+
+def _refuse_repeated(command: Any) -> None:
+    """Make a command, and those of a group, refuse an option that is given twice: of values the last would win, unsaid."""
+    for each in getattr(command, "commands", {}).values():
+        _refuse_repeated(each)
+    make_parser = command.make_parser
+
+    def make_strict_parser(context: Any) -> Any:
+        parser = make_parser(context)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> tuple[Any, Any, list[Any]]:
+            values, rest, order = parse(args)
+            for option, times in Counter(order).items():
+                if times > 1 and option.param_type_name == "option" and not option.multiple:
+                    raise typer.BadParameter(f"it is given {times} times; give it once", ctx=context, param=option)
+            return values, rest, order
+
+        parser.parse_args = parse_args
+        return parser
+
+    command.make_parser = make_strict_parser
 
 
 def _drop_output() -> None:
