@@ -42,6 +42,7 @@ def compare(
 ) -> None:
     """Schedule a model by every scheduler and print them side by side."""
     from iossim import api
+    from iossim.study.other_engine import under_other_engine
 
     search = api.search_options(stages, max_group_size, max_groups)
     prices = api.cost_model(cost_model, device, reading.dtype, engine, store)
@@ -49,10 +50,13 @@ def compare(
     network = reading.network(model)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
+        there = under_other_engine(network, comparison.best, prices, search) if comparison.complete else None
     if as_json:
-        typer.echo(json.dumps(comparison.to_json(), indent=1))
+        typer.echo(json.dumps({**comparison.to_json(), "other_engine": there and there.to_json()}, indent=1))
     else:
         _print(comparison)
+        if there is not None:
+            typer.echo(there.sentence())
     if out is not None:
         from iossim.reporting.output_folder import write_all
 
