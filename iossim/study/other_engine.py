@@ -38,11 +38,10 @@ class OtherEngine:
         return asdict(self)
 
     def sentence(self) -> str:
-        """One line for people."""
-        gain = f"{self.sequential_us / self.best_us:.2f}x the speed of sequential there"
+        """One line for people: this schedule there, the best of a quick search there, and that over one by one there."""
         return (
-            f"--engine {self.engine}: this schedule takes {self.same_schedule_us / 1e3:.3f} ms, the best of a search with "
-            f"r = {self.max_group_size}, s = {self.max_groups} {self.best_us / 1e3:.3f} ms, {gain}"
+            f"--engine {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found there {self.best_us / 1e3:.3f} ms, "
+            f"{self.sequential_us / self.best_us:.2f}x sequential"
         )
 
 
