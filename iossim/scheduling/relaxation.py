@@ -16,6 +16,9 @@ from iossim.compiled import jit
 from iossim.schedule.masks import count_bits, lowest_bit, scramble
 from iossim.schedule.problem import Masks
 
+#: About so many stages are looked at before compiled code returns, a tenth of a second: only then an interrupt is heard.
+STEPS_AT_A_TIME = 1_000_000
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -73,10 +76,12 @@ def propose(
     single_root: bool,
     several_groups: bool,
     proposals: NDArray[np.void],
-) -> tuple[int, int]:
-    """Fill ``proposals`` with the concurrent stages of ``states[begin:]`` that bounds do not rule out.
+    filled: int,
+) -> tuple[int, int, bool]:
+    """Fill ``proposals[filled:]`` with the concurrent stages of ``states[begin:]`` that bounds do not rule out.
 
-    Stops before a state whose stages do not all fit; returns the position reached and how many were proposed.
+    Stops before a state whose stages do not all fit, and behind one with which :data:`STEPS_AT_A_TIME` are done. Returns the
+    position reached, how many proposals there are, and whether there is no room for more.
     ``boundary[i, j]`` is what stands between a stage of bit ``i`` and one of bit ``j``. ``tolerance[b]`` is the most by which a
     label of the other bit may be dearer and still be as good.
     """
@@ -94,7 +99,7 @@ def propose(
     used_us = np.zeros((count + 1, resources), dtype=np.float64)
     before_us = np.empty(2, dtype=np.float64)
     before_bit = np.empty(2, dtype=np.int8)
-    filled = 0
+    steps = 0
     for position in range(begin, len(states)):
         state = states[position]
         if cost[state, 0] + ahead[state, 0] >= upper_us and cost[state, 1] + ahead[state, 1] >= upper_us:
@@ -104,6 +109,8 @@ def propose(
             many = cost[state, 1] + boundary[1, bit]
             before_us[bit] = min(one, many)
             before_bit[bit] = 0 if one <= many else 1
+        if steps >= STEPS_AT_A_TIME:
+            return position, filled, False
         mark = filled
         depth = 0
         at[0], choices[0] = state, addable[state]
@@ -113,6 +120,7 @@ def propose(
                 depth -= 1
                 continue
             choices[depth] = rest & (rest - np.uint64(1))
+            steps += 1
             unit = lowest_bit(rest)
             unit_bit = np.uint64(1) << np.uint64(unit)
             near = predecessors[unit] & stage[depth]
@@ -162,7 +170,7 @@ def propose(
             ):
                 continue
             if filled == len(proposals):
-                return position, mark
+                return position, mark, True
             proposal = proposals[filled]
             proposal["cost"] = before_us[bit]
             proposal["stage"] = stage[depth]
@@ -171,7 +179,7 @@ def propose(
             proposal["source_bit"] = before_bit[bit]
             proposal["bit"] = bit
             filled += 1
-    return len(states), filled
+    return len(states), filled, False
 
 
 @jit
