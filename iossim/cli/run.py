@@ -185,7 +185,11 @@ def _print(
         if (median := median_stage_error_percent(by_stage)) is not None:
             console.print(f"median error of the predicted stages: {median:.1f}%", highlight=False)
     if error is not None:
-        said = "are not finite, and NumPy's are" if isinf(error) else f"differ from NumPy's by {error:.1e} of the largest value"
+        said = (
+            "are not finite, and NumPy's are"
+            if isinf(error)
+            else f"differ from NumPy's by {error:.1e} of the largest value"
+        )
         console.print(f"outputs {said}", highlight=False)
     mib = {name: size / 2**20 for name, size in memory.items()}
     console.print(

@@ -30,14 +30,14 @@ def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str,
     return evaluate_graph(network.graph, inputs)
 
 
-def kept_outputs(reference: Reference, name: str, folder: Path) -> Reference:
-    """``reference``, called ``name``, computing nothing that ``folder`` holds of equal structure, weights and inputs.
+def kept_outputs(reference: Reference, folder: Path) -> Reference:
+    """``reference``, computing nothing that ``folder`` holds of equal structure, weights and inputs, whoever computed it.
 
     What cannot be read there is computed anew. Raises OSError where the folder cannot be made or written.
     """
 
     def outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        path = folder / f"{_key(network, inputs, name)}.npz"
+        path = folder / f"{_key(network, inputs)}.npz"
         wanted = network.graph.outputs
         try:
             with np.load(path) as kept:
@@ -57,10 +57,10 @@ def kept_outputs(reference: Reference, name: str, folder: Path) -> Reference:
     return outputs
 
 
-def _key(network: Network, inputs: Mapping[str, Array], name: str) -> str:
+def _key(network: Network, inputs: Mapping[str, Array]) -> str:
     """Hash of all that the outputs depend on: names too, since weights are drawn from theirs."""
     graph = network.graph
-    digest = hashlib.sha256(repr((__version__, name, network.precision, graph.outputs)).encode())
+    digest = hashlib.sha256(repr((__version__, network.precision, graph.outputs)).encode())
     for node in graph.nodes:
         digest.update(repr((node.op.signature, node.inputs, node.outputs)).encode())
     for given in graph.inputs:

@@ -82,11 +82,14 @@ class NetworkRun(Value):
     #: The largest difference of an output from the reference's, over the largest value of that output; none where it was
     #: not looked at, or is not finite.
     output_error: float | None = Field(default=None, ge=0)
-    #: Whether the outputs are finite where the reference's are, as far as they were looked at.
-    outputs_finite: bool = True
+    #: Whether the outputs are what they should be, as far as was looked at.
+    outputs_right: bool = True
     #: What the search measured, and how long it took.
     measurements: int | None = None
     search_s: float | None = None
+    #: What its stages take by themselves, added up: repeated back to back, and each with a flushed L2 cache.
+    stages_warm_us: float | None = Field(default=None, ge=0)
+    stages_cold_us: float | None = Field(default=None, ge=0)
     schedule: Schedule | None = None
 
     @property
@@ -97,18 +100,17 @@ class NetworkRun(Value):
     @property
     def wrong_outputs(self) -> str:
         """How the outputs are wrong, in words; empty where they are right, or nobody looked."""
-        if not self.outputs_finite:
+        if self.outputs_right:
+            return ""
+        if self.output_error is None:
             return "outputs are not finite"
-        most = MOST_OUTPUT_ERROR if self.dtype == Precision.FP32 else MOST_ROUGH_OUTPUT_ERROR
-        if self.output_error is not None and self.output_error > most:
-            return f"outputs are wrong by {self.output_error:.1e} of the largest value"
-        return ""
+        return f"outputs are wrong by {self.output_error:.1e} of the largest value"
 
     @staticmethod
-    def of(samples: Samples, output_error: float | None = None, **fields: Any) -> NetworkRun:
+    def of(samples: Samples, *, dtype: str, output_error: float | None = None, **fields: Any) -> NetworkRun:
         """A run of these samples; ``fields`` are the others. An ``output_error`` may be infinite: outputs are not finite."""
-        is_finite = output_error is None or math.isfinite(output_error)
         low, high = np.percentile(samples.times_us, (10, 90)).tolist()
+        most = MOST_OUTPUT_ERROR if dtype == Precision.FP32 else MOST_ROUGH_OUTPUT_ERROR
         return NetworkRun(
             median_us=samples.median_us,
             p10_us=low,
@@ -116,8 +118,9 @@ class NetworkRun(Value):
             rounds=len(samples.times_us),
             rejected=samples.rejected,
             conditions=dict(samples.conditions),
-            output_error=output_error if is_finite else None,
-            outputs_finite=is_finite,
+            dtype=dtype,
+            output_error=None if output_error == math.inf else output_error,
+            outputs_right=output_error is None or output_error <= most,
             **fields,
         )
 

@@ -138,9 +138,8 @@ def test_a_run_with_wrong_outputs_is_kept_and_its_time_tells_nothing(
 
 
 def test_fewer_bits_may_err_more() -> None:
-    run = made_run("sequential", output_error=0.01)
-    assert run.wrong_outputs
-    assert not run.model_copy(update={"dtype": "tf32"}).wrong_outputs
+    assert made_run("sequential", output_error=0.01).wrong_outputs
+    assert not made_run("sequential", output_error=0.01, dtype="tf32").wrong_outputs
 
 
 def test_chosen_devices(tmp_path: Path) -> None:
