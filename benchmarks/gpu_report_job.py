@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ENGINES = ("graph", "paper")
 #: Backends in the order of preference, with a GPU and without one.
 BACKENDS, DRY_BACKENDS = ("cupy_cudnn", "torch_cuda"), ("onnxruntime_cpu", "numpy_reference")
+#: The backend that chooses algorithms, which takes long: its choices are kept for all sections.
+CHOOSES = "cupy_cudnn"
 #: Height and width of a dry run's images: small, so that a processor is fast enough.
 DRY_SIZE = 64
 #: The profile that estimates come from where the device has none of its own.
@@ -134,13 +136,22 @@ class Job:
 
         if engine not in self._backends:
             name = backend_name(self)
-            self._backends[engine] = create_backend(name, Precision.FP32, Engine.named(engine))
+            options = {"choices": str(self.out / "choices.json")} if name == CHOOSES else {}
+            self._backends[engine] = create_backend(name, Precision.FP32, Engine.named(engine), options)
         return self._backends[engine]
 
     @property
     def backends(self) -> dict[str, Backend]:
         """Those that were asked for, by engine."""
         return dict(self._backends)
+
+    def record_counts(self) -> None:
+        """What choosing algorithms took in this section: plans of cuDNN, choices timed and recalled, refusals."""
+        from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+
+        for engine, backend in self._backends.items():
+            if isinstance(backend, CupyCudnnBackend):
+                self.record("counts", section=self.section, engine=engine, **backend.planning.to_json())
 
 
 def one_line(error: BaseException) -> str:

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         traceback.print_exc()
         code, remark = FAILED, one_line(error)
         job.record("error", section=job.section, item="the section", error=remark)
+    job.record_counts()
     if clocks := [*before, *_clocks()]:
         job.record("clocks", section=args.section, before_and_after=clocks)
     print(remark, flush=True)
