@@ -59,6 +59,7 @@ def test_importing_it_imports_neither_cupy_nor_cudnn() -> None:
 def test_what_is_missing_is_said_with_the_remedy(absent: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == absent else object())
     monkeypatch.setattr(module, "_devices", lambda: 1)
+    monkeypatch.setattr(module, "_compiler_missing", lambda: "")
     said = missing_for("cupy_cudnn")
     assert says in said
     assert "iossim[gpu-cuda12]" in said
@@ -106,11 +107,12 @@ def test_options_are_part_of_what_measurements_are_kept_under() -> None:
     assert parsed_options(Precision.TF32, {}).tf32
     assert not parsed_options(Precision.FP32, {}).tf32
     given = parsed_options(
-        Precision.FP32, {"tf32": "on", "nondeterministic": "yes", "workspace_limit_bytes": "7", "clocks": "1530"}
+        Precision.FP32, {"tf32": "on", "nondeterministic": "yes", "workspace_limit_bytes": "7", "clocks": "1530", "plans": "2"}
     )
-    assert given == CudnnOptions(True, True, 7, "1530")
+    assert given == CudnnOptions(True, True, 7, "1530", 2)
     assert dict(given.pairs) == {
         "tf32": "true", "nondeterministic": "true", "workspace_limit_bytes": "7", "clocks": "1530",
+        "plans": "2",
     }  # fmt: skip
     assert sorted(given.pairs) == list(given.pairs)
 
