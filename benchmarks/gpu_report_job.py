@@ -44,10 +44,6 @@ FULL = Settings(rounds=50, stage_rounds=12, target_us=600.0, pairs=60, stages=60
 TINY = Settings(rounds=3, stage_rounds=2, target_us=200.0, pairs=2, stages=2, search_measurements=30)
 
 
-class DeviceLostError(Exception):
-    """The device answers nothing any more in this process: an error that stays, which only a new process is rid of."""
-
-
 @dataclass
 class Item:
     """What became of an item: why it failed, empty where it did not."""
@@ -68,7 +64,9 @@ class Job:
     dry: bool
     failures: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    #: Each raises where the device is lost.
+    #: Whether the device is of no use any more in this process.
+    lost: bool = False
+    #: Each raises where it is, for what does not say so itself.
     probes: list[Callable[[], object]] = field(default_factory=list)
     _backends: dict[str, Backend] = field(default_factory=dict)
 
@@ -89,19 +87,25 @@ class Job:
 
         Raises DeviceLostError where the failure left the device unusable, since then no other can.
         """
+        from iossim.execution.backend import DeviceLostError
+
         found = Item()
         try:
             yield found
-        except DeviceLostError:
-            raise
         except Exception as error:  # whatever an item of a long measurement dies of, the others go on
+            if self.lost:
+                raise  # told by the item inside this one
             traceback.print_exc()
             found.error = one_line(error)
             self.fail(item, found.error)
+            self.lost = isinstance(error, DeviceLostError)
+            if self.lost:
+                raise
             for probe in self.probes:
                 try:
                     probe()
                 except Exception as gone:  # whatever the probe says, the device is not what it was
+                    self.lost = True
                     raise DeviceLostError(f"the device is lost since {item}: {one_line(gone)}") from error
 
     def fail(self, item: str, error: str) -> None:
@@ -137,6 +141,8 @@ class Job:
         if engine not in self._backends:
             name = backend_name(self)
             options = {"choices": str(self.out / "choices.json")} if name == CHOOSES else {}
+            if name == "torch_cuda":
+                self.probes.append(probe_torch)
             self._backends[engine] = create_backend(name, Precision.FP32, Engine.named(engine), options)
         return self._backends[engine]
 
@@ -152,6 +158,13 @@ class Job:
         for engine, backend in self._backends.items():
             if isinstance(backend, CupyCudnnBackend):
                 self.record("counts", section=self.section, engine=engine, **backend.planning.to_json())
+
+
+def probe_torch() -> None:
+    """Raises where CUDA is lost to this process."""
+    import torch
+
+    torch.cuda.synchronize()
 
 
 def one_line(error: BaseException) -> str:

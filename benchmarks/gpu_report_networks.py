@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gpu_report_job import ENGINES, Job, estimate_device, load_network
+from gpu_report_job import ENGINES, Job, estimate_device, load_network, probe_torch
 from gpu_report_profile import measuring
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def section_baselines(job: Job) -> None:
         job.skip("baselines of PyTorch", reason)
         return
     if not job.dry:
-        job.probes.append(_probe_torch)
+        job.probes.append(probe_torch)
 
     def torch_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         return outputs(network, inputs, "cpu")
@@ -65,7 +65,7 @@ def section_compile(job: Job, model: str) -> None:
     elif "not installed" in (reason := missing()):
         job.skip(f"compiled baselines of {model}", reason)
     else:
-        job.probes.append(_probe_torch)
+        job.probes.append(probe_torch)
         network = load_network(job, model)
         for name in ("torch-compile", "torch-compile-cuda-graph"):
             with job.told(f"{name} of {model}"):
@@ -232,13 +232,6 @@ def _kept(job: Job, reference: Reference) -> Reference:
 
 def _place(job: Job) -> str:
     return "cpu" if job.dry else "cuda"
-
-
-def _probe_torch() -> None:
-    """Raises where CUDA is lost to this process."""
-    import torch
-
-    torch.cuda.synchronize()
 
 
 def _timing(job: Job) -> Timing:

@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from iossim.execution.backend import DeviceLostError
+
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -50,7 +52,7 @@ def test_a_failed_item_is_known_to_its_caller_and_ends_nothing(sections: ModuleT
 
 
 def test_a_lost_device_ends_the_section(sections: ModuleType, tmp_path: Path) -> None:
-    from gpu_report_job import DeviceLostError, Job
+    from gpu_report_job import Job
 
     job = Job("device", tmp_path, time.monotonic() + 60, (), "", "", True)
     asked: list[str] = []
@@ -67,6 +69,15 @@ def test_a_lost_device_ends_the_section(sections: ModuleType, tmp_path: Path) ->
     with lost, job.told("outer"), job.told("inner"):
         raise ValueError
     assert [row["item"] for row in records(tmp_path)] == ["one that fails by itself", "inner"]
+
+
+def test_a_backend_that_says_so_itself_is_believed(sections: ModuleType, tmp_path: Path) -> None:
+    from gpu_report_job import Job
+
+    job = Job("device", tmp_path, time.monotonic() + 60, (), "", "", True)
+    with pytest.raises(DeviceLostError, match="the GPU failed"), job.told("outer"), job.told("inner"):
+        raise DeviceLostError("the GPU failed")
+    assert [row["item"] for row in records(tmp_path)] == ["inner"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,194 @@
+"""``gpu_report`` from end to end on the double of CUDA, healthy and with each fault: what it records, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import onnx
+import pytest
+
+from iossim.calibration.measurement_set import read_measurements
+from iossim.calibration.validation.measured_networks import NetworkRun, evaluate_all, read_measured_networks
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.relu import Relu
+from iossim.models.onnx_export import export_graph
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTIONS = "profile,networks,prediction"
+NAMES = {"sequential", "greedy", "ios-both"}
+
+
+@pytest.fixture
+def gpu_report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The script as a module; its sections find the double."""
+    places = [str(ROOT / "tests" / "benchmarks" / "cuda_double"), str(ROOT / "tests" / "backends" / "cupy_cudnn")]
+    monkeypatch.setenv("PYTHONPATH", ":".join(places))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gpu_report
+
+    yield gpu_report
+    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three branches of few channels, then two: small enough for NumPy to be the GPU."""
+    builder = GraphBuilder("branches")
+    x = builder.input("x", (1, 4, 6, 6))
+    for block in range(2):
+        branches = [
+            builder.add(Relu(), builder.conv(x, 4, kernel=size, padding=size // 2, name=f"{block}conv{size}"))
+            for size in (1, 3, 5)[block:]
+        ]
+        x = builder.add(Concat(1), *branches)
+    path = tmp_path_factory.mktemp("model") / "branches.onnx"
+    onnx.save(export_graph(builder.network([x]).graph), path)
+    return str(path)
+
+
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def report(gpu_report: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str) -> Run:
+    """Runs sections on the double; outcomes by section, without the model's name."""
+
+    def run(fault: str, sections: str = SECTIONS, budget: float = 600.0) -> dict[str, tuple[str, str]]:
+        monkeypatch.setenv("CUDA_DOUBLE", fault)
+        given = ["--dry-run", "--backend", "cupy_cudnn", "--models", model, "--out", str(tmp_path)]
+        code = gpu_report.report(gpu_report.parse([*given, "--sections", sections, "--budget", str(budget)]))
+        found = {
+            row["section"].partition("/")[0]: (row["outcome"], row.get("error", ""))
+            for row in records(tmp_path, "section")
+        }
+        assert (code == 0) == all(outcome == "done" for outcome, _ in found.values())
+        return found
+
+    return run
+
+
+def records(out: Path, kind: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (out / "report.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["record"] == kind]
+
+
+def runs(out: Path) -> dict[tuple[str, str], NetworkRun]:
+    return {(run.engine, run.name): run for run in read_measured_networks(out / "networks.jsonl").runs}
+
+
+def test_a_healthy_device_is_measured_and_plans_are_made_once(
+    report: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report("none") == dict.fromkeys(("profile", "networks", "prediction"), ("done", ""))
+    found = runs(tmp_path)
+    assert set(found) == {(engine, name) for engine in ("graph", "paper") for name in NAMES}
+    assert all(
+        run.outputs_right and run.output_error is not None and run.output_error < 1e-4 for run in found.values()
+    )
+    assert all(run.stages_warm_us and run.stages_cold_us for run in found.values())
+    assert read_measured_networks(tmp_path / "networks.jsonl").header.device == "h100-sxm"
+    for file in ("graph", "paper", "graph-cold", "paper-cold"):
+        assert len(read_measurements(tmp_path / f"operators-{file}.jsonl").measurements) == 5
+    (networks,) = (row for row in records(tmp_path, "prediction") if row["of"] == "networks")
+    assert networks["rows"] == 6
+
+    counts = {(row["section"].partition("/")[0], row["engine"]): row for row in records(tmp_path, "counts")}
+    assert set(counts) == {(section, engine) for section in ("profile", "networks") for engine in ("graph", "paper")}
+    # The first to ask times; the other engine, and later sections, recall.
+    first = counts["profile", "graph"]
+    assert first["chosen_by_timing"] == first["convolutions"] > 0
+    assert first["refused"] > 0
+    assert "CUDNN_STATUS_NOT_SUPPORTED" in first["first_refusal"]
+    for where, row in counts.items():
+        if where != ("profile", "graph"):
+            assert row["recalled"] > 0
+            assert row["chosen_by_timing"] <= 3  # merged convolutions that were not asked for before
+        # What is recalled is built by itself; what is timed by the first few of each kind, here all three.
+        assert row["plans_built"] <= row["recalled"] + 6 * row["chosen_by_timing"]
+    printed = capsys.readouterr().out
+    assert printed.count('"plans_built"') == 4
+
+
+@pytest.mark.parametrize("fault", ["nan", "wrong"])
+def test_wrong_outputs_are_flagged_and_left_out_and_the_rest_goes_on(
+    report: Run, tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of captured graphs alone, so that the paper's engine is right."""
+    found = report(f"{fault}@networks")
+    assert found["profile"] == found["prediction"] == ("done", "")
+    outcome, said = found["networks"]
+    assert outcome == "partial"
+    assert "3 failed, the first: " in said
+    assert ("outputs are not finite" if fault == "nan" else "outputs are wrong by") in said
+    kept = runs(tmp_path)
+    assert len(kept) == 6  # none is lost
+    assert {where for where, run in kept.items() if not run.outputs_right} == {("graph", name) for name in NAMES}
+    wrong = kept["graph", "greedy"].output_error
+    assert wrong is None if fault == "nan" else wrong == pytest.approx(0.05, rel=0.9)
+    (prediction,) = (row for row in records(tmp_path, "prediction") if row["of"] == "networks")
+    assert prediction["rows"] == 3
+    assert len(prediction["left_out"]) == 3
+    ((evaluation,), notes) = evaluate_all([tmp_path])
+    assert {each.run.engine for each in evaluation.latencies} == {"paper"}
+    assert len(notes) == 3
+    assert capsys.readouterr().out.count("WRONG OUTPUTS") == 3
+    # Mended, the section is done again, and the new runs count.
+    found = report("none")
+    assert found["networks"] == ("done", "")
+    assert all(run.outputs_right for run in runs(tmp_path).values())
+
+
+def test_a_sticky_error_ends_its_section_and_no_other(report: Run, tmp_path: Path) -> None:
+    found = report("sticky@profile")
+    outcome, said = found["profile"]
+    assert outcome == "failed"
+    assert "DeviceLostError: the GPU failed: cudaErrorIllegalAddress" in said
+    # One item is told of it, and none is tried after it.
+    told = [row for row in records(tmp_path, "error") if row["section"] == "profile"]
+    assert len(told) == 2
+    assert told[0]["item"].startswith("profile of ")
+    assert told[1]["item"] == "the section"
+    assert found["networks"] == ("done", "")
+    assert len(runs(tmp_path)) == 6
+    # What it is not: a plan that cuDNN refuses.
+    for row in records(tmp_path, "counts"):
+        assert "IllegalAddress" not in row["first_refusal"]
+    # The same command again does what is not done.
+    assert report("none")["profile"] == ("done", "")
+
+
+def test_a_section_that_hangs_is_ended_and_what_it_measured_is_kept(
+    report: Run, tmp_path: Path, gpu_report: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_report, "GRACE_S", 1.0)
+    monkeypatch.setitem(gpu_report.SHARES, "profile", 40)
+    monkeypatch.setitem(gpu_report.SHARES, "networks", 300)
+    found = report("hang@profile", budget=300.0)
+    outcome, said = found["profile"]
+    assert outcome == "killed"
+    assert "not at its end" in said
+    assert found["networks"] == ("done", "")
+    assert len(json.loads((tmp_path / "choices.json").read_text())["places"][0]["choices"]) > 0
+
+
+def test_a_clock_that_begins_slow_changes_no_choice(report: Run, tmp_path: Path) -> None:
+    def choices() -> dict[str, str]:
+        (place,) = json.loads((tmp_path / "choices.json").read_text())["places"]
+        return {choice["of"]: choice["algorithm"] for choice in place["choices"].values()}
+
+    assert report("none", "profile") == {"profile": ("done", "")}
+    healthy = choices()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert report("slow", "profile") == {"profile": ("done", "")}
+    assert choices() == healthy
+    assert records(tmp_path, "counts")[0]["warm_up_us"] >= 300_000
