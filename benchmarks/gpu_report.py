@@ -184,7 +184,7 @@ def report(args: argparse.Namespace) -> int:
     end_s = time.monotonic() + args.budget
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="gpu_report") as folder:
-        environment = prepare(Path(folder), args.wheels)
+        environment = prepare(out, Path(folder), args.wheels)
         if not args.dry_run and (absent := gpu_lacks(environment)):
             print(f"note: backend cupy_cudnn lacks {', '.join(absent)}; carry wheels of it", flush=True)
         for index, section in enumerate(todo):

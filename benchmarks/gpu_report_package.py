@@ -1,4 +1,4 @@
-"""The checkout as an installed wheel would have it, in a temporary folder, with the wheels that a machine without network lacks.
+"""The checkout as an installed wheel would have it, in a folder of links, with the wheels that a machine without network lacks.
 
 Links, not copies: nothing is built, and the checkout may be read-only. Needs the standard library only.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -20,12 +21,16 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS_NEED = ("pytest", "hypothesis")
 
 
-def prepare(work: Path, wheels: Path | None) -> dict[str, str]:
+def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
     """The environment for sections: iossim of this checkout and the wheels importable.
 
-    Raises RuntimeError if pip cannot install the wheels, and naming all at once that iossim needs and that is not there.
+    iossim is linked in ``out``, anew each time: compiled code is kept under the path of its source, so that the next command
+    with the same folder need not compile it again. Raises RuntimeError if pip cannot install the wheels, and naming all at once that iossim needs and that is not there.
     """
-    places = [str(linked_package(work / "site"))]
+    site = out / ".site"
+    if site.exists():
+        shutil.rmtree(site)
+    places = [str(linked_package(site))]
     if wheels is not None:
         _install(wheels, work / "wheels")
         places.append(str(work / "wheels"))

@@ -45,7 +45,7 @@ def test_every_package_of_a_wheel_is_importable_and_so_are_its_data(
 ) -> None:
     from gpu_report_package import prepare
 
-    environment = prepare(tmp_path, None)
+    environment = prepare(tmp_path, tmp_path / "work", None)
     packages = packages_of_the_wheel(monkeypatch)
     assert {"iossim.scenarios", "iossim.backends.cupy_cudnn", "iossim.hw_profiles"} <= set(packages)
     script = (
@@ -80,7 +80,9 @@ def test_wheels_are_importable(tmp_path: Path) -> None:
     from gpu_report_package import prepare
 
     tiny_wheel(tmp_path / "wheels", "tiny_wheel")
-    environment = prepare(tmp_path / "work", tmp_path / "wheels")
+    environment = prepare(tmp_path, tmp_path / "work", tmp_path / "wheels")
+    again = prepare(tmp_path, tmp_path / "again", tmp_path / "wheels")
+    assert again["PYTHONPATH"].split(":")[0] == environment["PYTHONPATH"].split(":")[0]
     script = "import iossim, tiny_wheel; print(tiny_wheel.ANSWER)"
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
@@ -93,11 +95,11 @@ def test_wheels_that_cannot_be_installed_are_one_line(tmp_path: Path) -> None:
 
     (tmp_path / "empty").mkdir()
     with pytest.raises(RuntimeError, match="it holds no wheel"):
-        prepare(tmp_path / "one", tmp_path / "empty")
+        prepare(tmp_path, tmp_path / "one", tmp_path / "empty")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "tiny-1.0-cp27-cp27m-win32.whl").write_bytes(b"")
     with pytest.raises(RuntimeError, match="not a supported wheel on this platform"):
-        prepare(tmp_path / "two", tmp_path / "other")
+        prepare(tmp_path, tmp_path / "two", tmp_path / "other")
 
 
 def test_all_that_is_missing_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +112,7 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(gpu_report_package, "_project", lambda: {"dependencies": wanted})
     monkeypatch.setattr(gpu_report_package, "linked_package", lambda site: site)
     with pytest.raises(RuntimeError) as caught:
-        gpu_report_package.prepare(tmp_path / "work", tmp_path / "wheels")
+        gpu_report_package.prepare(tmp_path, tmp_path / "work", tmp_path / "wheels")
     said = str(caught.value)
     assert "iossim needs deep-down, never-heard-of, not installed here" in said
     assert said.endswith("-d DIR deep-down never-heard-of; then --wheels DIR")
