@@ -58,12 +58,12 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
     try:
         driver = CupyDriver()
         library = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic))
+        used = the_only()
+        return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions, str(used or ""))
     except RuntimeError as error:  # both libraries' errors are such: no context, no handle
         raise BackendError(
             f"backend cupy_cudnn cannot begin on this GPU: {first_line(error)}; see 'nvidia-smi'"
         ) from error
-    the_only()
-    return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions)
 
 
 def missing() -> str:
@@ -108,7 +108,10 @@ class CupyCudnnBackend:
         driver: Driver,
         library: ConvolutionLibrary,
         versions: tuple[tuple[str, str], ...] = (),
+        cudnn: str = "",
     ) -> None:
+        #: Which cuDNN is used: its version, and its file.
+        self.cudnn = cudnn
         self._engine, self._driver, self._library = engine, driver, library
         self._lanes: dict[Queue, Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import NamedTuple
 from iossim.execution.backend import BackendError
 
 NAME = "libcudnn.so.9"
+_SPELLING = re.compile(r"libcudnn\.so(\.\d+)*")
 _MAPS = Path("/proc/self/maps")
 
 
@@ -37,8 +39,8 @@ class Copy(NamedTuple):
 def make_findable() -> None:
     """Load the cuDNN of a package that the front end would not find; does nothing where it finds one by itself."""
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
-    own = Path(sysconfig.get_path("purelib"), "nvidia", "cudnn", "lib")
-    if loaded() or any((Path(folder) / NAME).exists() for folder in (*folders, own)):
+    seen = [*map(Path, folders), Path(sysconfig.get_path("purelib"), "nvidia", "cudnn", "lib")]
+    if loaded() or any((folder / NAME).exists() for folder in seen):
         return
     for folder in _package_folders():
         if (folder / NAME).exists():
@@ -49,27 +51,25 @@ def make_findable() -> None:
             return
 
 
-def the_only() -> Copy:
-    """The cuDNN that is loaded; raises BackendError where there are two versions, or none."""
+def the_only() -> Copy | None:
+    """The cuDNN that is loaded, None where the system does not tell; raises BackendError where there are two versions."""
     found = loaded()
-    if not found:
-        raise BackendError(f"cuDNN's library {NAME} is not loaded; pip install 'iossim[gpu]'")
     if len({copy.version for copy in found}) > 1:
         raise BackendError(
             f"two versions of cuDNN are loaded in this process, {' and '.join(map(str, found))}, and do not work together; "
             "install the same version for PyTorch and for iossim, or run without the other"
         )
-    return found[0]
+    return next(iter(found), None)
 
 
 def loaded() -> list[Copy]:
-    """Every cuDNN in this process, the first to be loaded by the order of its path; none where the system cannot tell."""
+    """Every cuDNN in this process, in the order of their files; none where the system does not tell."""
     try:
         lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    paths = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
-    return [Copy(_version_of(path), path) for path in sorted(paths) if Path(path).name.startswith(NAME)]
+    paths = {parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6}
+    return [Copy(_version_of(path), path) for path in sorted(paths) if _SPELLING.fullmatch(Path(path).name)]
 
 
 def version_text(number: int) -> str:

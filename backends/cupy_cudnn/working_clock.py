@@ -41,11 +41,12 @@ class WorkingClock:
 
     def ensure(self) -> None:
         """Return with the device at its working clock."""
-        if self._driver.host_us() - self._busy_until_us <= IDLE_US:
-            return
-        if self._best < float("inf") and self._slowness(PROBE_US) <= self._best * (1 + TOLERANCE):
-            return
         first = self._best == float("inf")
+        if not first:
+            if self._driver.host_us() - self._busy_until_us <= IDLE_US:
+                return
+            if self._slowness(PROBE_US) <= self._best * (1 + TOLERANCE):
+                return
         begin_us, last = self.spent_us, float("inf")
         while True:
             slowness = self._slowness(STEP_US)

@@ -54,7 +54,10 @@ class Context:
     options: tuple[tuple[str, str], ...] = ()
 
     def timed(self, timing: Timing) -> Context:
-        """This context for what is timed in a way that times depend on: cold caches are one more option."""
+        """This context with what times depend on of how they are taken: cold caches are one more option.
+
+        The store keeps such times under the plain context, apart from warm ones by a mark of their own.
+        """
         if not timing.cold:
             return self
         return replace(self, options=tuple(sorted({**dict(self.options), "caches": "cold"}.items())))

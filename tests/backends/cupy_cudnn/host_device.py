@@ -348,7 +348,7 @@ class RefusalError(Exception):
 class HostLibrary:
     """Convolutions by NumPy; ``plans_of`` says which plans there are, and how long each takes in virtual microseconds.
 
-    Plan ``refused`` cannot be run, ``not captured`` not be captured, and ``breaks`` breaks the device. The host takes
+    Plan ``refused`` cannot be run, ``uncaptured`` not be captured, and ``breaks`` breaks the device. The host takes
     ``planning_us`` to rank the plans of a convolution.
     """
 
@@ -401,7 +401,7 @@ class HostLibrary:
         handle: HostStream,
     ) -> None:
         convolution, plan, duration_us = executable
-        if plan.name == "refused" or (plan.name == "not captured" and handle.capture is not None):
+        if plan.name == "refused" or (plan.name == "uncaptured" and handle.capture is not None):
             raise RefusalError(f"CUDNN_STATUS_NOT_SUPPORTED: {plan.name}")
         assert set(addresses) == ({"x", "w", "b", "y"} if convolution.bias else {"x", "w", "y"})
         assert all(address % 16 == 0 for address in addresses.values()), "cuDNN's pointers are aligned"

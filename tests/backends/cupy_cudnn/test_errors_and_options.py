@@ -107,7 +107,8 @@ def test_options_are_part_of_what_measurements_are_kept_under() -> None:
     assert parsed_options(Precision.TF32, {}).tf32
     assert not parsed_options(Precision.FP32, {}).tf32
     given = parsed_options(
-        Precision.FP32, {"tf32": "on", "nondeterministic": "yes", "workspace_limit_bytes": "7", "clocks": "1530", "plans": "2"}
+        Precision.FP32,
+        {"tf32": "on", "nondeterministic": "yes", "workspace_limit_bytes": "7", "clocks": "1530", "plans": "2"},
     )
     assert given == CudnnOptions(True, True, 7, "1530", 2)
     assert dict(given.pairs) == {
