@@ -15,10 +15,14 @@ import pytest
 
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.validation.measured_networks import NetworkRun, evaluate_all, read_measured_networks
+from iossim.execution.engine import Engine
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.relu import Relu
+from iossim.ir.types import Precision
+from iossim.models.load import load
 from iossim.models.onnx_export import export_graph
+from iossim.schedule.batch import Strategy
 
 pytestmark = pytest.mark.slow
 
@@ -202,3 +206,30 @@ def test_a_clock_that_begins_slow_changes_no_choice(report: Run, out: Path) -> N
     assert report("slow", "profile") == {"profile": ("done", "")}
     assert choices() == healthy
     assert records(out, "counts")[0]["warm_up_us"] >= 300_000
+
+
+def test_plans_and_timed_choices_of_the_four_networks(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a report needs at least, on a library that ranks ten plans for each convolution, fused and apart."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "backends" / "cupy_cudnn"))
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "benchmarks" / "cuda_double"))
+    from faulty_backend import create
+
+    networks = [load(model) for model in ("squeezenet", "inception_v3", "randwire", "nasnet_a")]
+    counts = {}
+    for engine in Engine:
+        backend = create(Precision.FP32, engine, {"choices": str(out / "choices.json")}, "idle", plans=10)
+        for network in networks:
+            choose = backend.choices(network)
+            for unit in network.units:
+                choose((unit.name,), Strategy.CONCURRENT)
+            counts[engine, network.name] = backend.planning.to_json()
+    with capsys.disabled():
+        for where, count in counts.items():
+            print("\n", *where, *(f"{name}={value}" for name, value in count.items() if value), end="")
+    first, second = (counts[engine, "nasnet_a"] for engine in Engine)
+    assert first["convolutions"] == second["convolutions"] == 138
+    # Four of each kind; the other engine builds what it recalls and nothing else.
+    assert first["candidates_timed"] == first["plans_built"] == 8 * 138
+    assert (second["candidates_timed"], second["plans_built"], second["recalled"]) == (0, 138, 138)

@@ -10,6 +10,7 @@ import numpy as np
 from host_device import HostDriver, HostLibrary, Ramp
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import parsed_options
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
@@ -32,9 +33,10 @@ class IdleDriver(HostDriver):
 class FaultyLibrary(HostLibrary):
     """Convolutions with a fault."""
 
-    def __init__(self, driver: HostDriver, kind: str) -> None:
+    def __init__(self, driver: HostDriver, kind: str, plans: int) -> None:
         assert kind in FAULTS, f"fault {kind!r} is not known"
-        super().__init__(driver)
+        ranked = {EnginePlan(f"eng{number}", 0): 6.0 + number for number in range(plans)}
+        super().__init__(driver, (lambda convolution: ranked) if plans else None)
         self._kind, self._calls = kind, 0
 
     def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
@@ -50,10 +52,12 @@ class FaultyLibrary(HostLibrary):
             time.sleep(HANG_S)
 
 
-def create(precision: Precision, engine: Engine, options: Mapping[str, str], kind: str) -> CupyCudnnBackend:
-    """The backend on a device with that fault."""
+def create(
+    precision: Precision, engine: Engine, options: Mapping[str, str], kind: str, plans: int = 0
+) -> CupyCudnnBackend:
+    """The backend on a device with that fault, and so many plans a convolution, by default those of the double."""
     ramp = Ramp(slowdown=5.0, ramp_us=200_000.0) if kind == "slow" else Ramp()
     driver = (IdleDriver if kind == "idle" else HostDriver)(ramp=ramp)
     return CupyCudnnBackend(
-        precision, engine, parsed_options(precision, options), driver, FaultyLibrary(driver, kind)
+        precision, engine, parsed_options(precision, options), driver, FaultyLibrary(driver, kind, plans)
     )
