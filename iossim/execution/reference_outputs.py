@@ -43,14 +43,14 @@ def kept_outputs(reference: Reference, folder: Path) -> Reference:
             with np.load(path) as kept:
                 # NumPy's files know no bfloat16: its bytes are there.
                 return {
-                    output: kept[f"output{number}"].view(network.graph.types[output].dtype.numpy)
+                    output: kept[f"arr_{number}"].view(network.graph.types[output].dtype.numpy)
                     for number, output in enumerate(wanted)
                 }
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
             found = reference(network, inputs)
         folder.mkdir(parents=True, exist_ok=True)
         stream = io.BytesIO()
-        np.savez(stream, **{f"output{number}": found[output] for number, output in enumerate(wanted)})
+        np.savez(stream, *(found[output] for output in wanted))
         write_atomically(path, stream.getvalue())
         return found
 
