@@ -57,7 +57,7 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
 
     try:
         driver = CupyDriver()
-        library = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic))
+        library = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled))
         used = the_only()
         return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions, str(used or ""))
     except RuntimeError as error:  # both libraries' errors are such: no context, no handle

@@ -25,10 +25,11 @@ UIDS = {"x": 1, "w": 2, "b": 3, "y": 4}
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a plan may do: multiply in TF32 on tensor cores, give other bits from run to run."""
+    """What a plan may do: multiply in TF32 on tensor cores, give other bits from run to run, be compiled when it is built."""
 
     tf32: bool = False
     nondeterministic: bool = False
+    runtime_compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class CudnnGraphs:
         return unwanted
 
     def _enumerated(self, convolution: Convolution) -> Any:
-        """The graph with its plans enumerated, none built, those excluded that have one of the unwanted notes.
+        """The graph with its plans enumerated, none built, those excluded that the options do not allow.
 
         None where cuDNN refuses the convolution.
         """
@@ -161,8 +162,10 @@ class CudnnGraphs:
             raise BackendError(
                 f"cuDNN cannot plan {convolution}: {first_line(error)}; see CUDNN_LOGLEVEL_DBG"
             ) from None
-        if self._unwanted:
+        if self._unwanted or not self._allowed.runtime_compiled:
             graph.deselect_numeric_notes(self._unwanted)
+            if not self._allowed.runtime_compiled:
+                graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
             # cuDNN itself refuses from now on to build what is excluded. The front end's own list of it is for plans that are
             # written in Python, and there are none of convolutions; but from 1.28 on it goes through that list at each execution,
             # and takes longer than all else that the host does for it.

@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from iossim.backends.cupy_cudnn.driver import Driver, Graph, Stream
 from iossim.backends.cupy_cudnn.service_kernels import SPIN
+from iossim.backends.cupy_cudnn.working_clock import cycles
 
 #: How much longer than the host has needed lately is spun, and at least: host times scatter.
 SPIN_MARGIN = 2.0
@@ -73,11 +72,10 @@ class GraphTimer:
 
     def _once(self, graph: Graph, before: Callable[[], None], lead: Lead) -> tuple[float, bool]:
         driver, main = self._driver, self._main
-        cycles = np.int64(lead.spin_us * driver.facts.clock_khz / 1e3)
         before()
+        begin_us = driver.host_us()  # the device comes to the next event after this, never before
         driver.record(self._waiting, main)
-        begin_us = driver.host_us()
-        driver.launch(self._spin, 1, 1, (cycles,), main)
+        driver.launch(self._spin, 1, 1, (cycles(driver, lead.spin_us),), main)
         driver.record(self._start, main)
         driver.launch_graph(graph, main)
         driver.record(self._end, main)

@@ -16,7 +16,8 @@ DEFAULT_PLANS = 4
 
 @dataclass(frozen=True, slots=True)
 class CudnnOptions:
-    """``tf32`` and ``nondeterministic`` allow plans that multiply in TF32, or give other bits from run to run.
+    """``tf32`` and ``nondeterministic`` allow plans that multiply in TF32, or give other bits from run to run;
+    ``runtime_compiled`` allows those that cuDNN compiles when it builds them, seconds each and anew in each process.
 
     ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN; ``plans`` is how many of cuDNN's own ranking are timed
     for a convolution, fused with its epilogue and apart from it. ``choices`` names a file in which the choices are kept, and
@@ -30,6 +31,7 @@ class CudnnOptions:
     clocks: str = "free"
     plans: int = DEFAULT_PLANS
     choices: Path | None = None
+    runtime_compiled: bool = False
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -38,6 +40,7 @@ class CudnnOptions:
             ("clocks", self.clocks),
             ("nondeterministic", str(self.nondeterministic).lower()),
             ("plans", str(self.plans)),
+            ("runtime_compiled", str(self.runtime_compiled).lower()),
             ("tf32", str(self.tf32).lower()),
             ("workspace_limit_bytes", str(self.workspace_limit_bytes)),
         )
@@ -62,6 +65,7 @@ def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOpt
         options.get("clocks", "free"),
         int(plans),
         Path(options["choices"]) if "choices" in options else None,
+        _truth("runtime_compiled", options.get("runtime_compiled", "false")),
     )
 
 

@@ -31,9 +31,9 @@ from iossim.backends.cupy_cudnn.driver import Driver, Stream
 from iossim.backends.cupy_cudnn.engines import GraphRun, Run
 from iossim.backends.cupy_cudnn.graph_timer import GraphTimer, Lead
 from iossim.backends.cupy_cudnn.kernel_call import BLOCK_THREADS
-from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL
+from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES
-from iossim.backends.cupy_cudnn.working_clock import WorkingClock
+from iossim.backends.cupy_cudnn.working_clock import LEAD_IN_US, WorkingClock, cycles
 from iossim.execution.backend import Samples, Timing
 
 #: What a flush reads, in sizes of the L2: more than it, since the cache does not drop what is oldest first.
@@ -66,6 +66,7 @@ class Stopwatch:
         self._flushed = driver.allocate(self._flush_elements * ELEMENT_BYTES)
         self._flush = driver.kernel(FLUSH, "flush")
         self._sentinel = driver.kernel(SENTINEL, "sentinel")
+        self._spin = driver.kernel(SPIN, "spin")
 
     def measure(
         self, runs: Sequence[Run], timing: Timing, progress: Callable[[int, int], None] = lambda done, total: None
@@ -146,6 +147,7 @@ class Stopwatch:
     def _sentinel_us(self) -> float:
         driver, main = self._driver, self._main
         arguments = (np.int32(SENTINEL_STEPS), np.uint64(self._flushed.address))
+        driver.launch(self._spin, 1, 1, (cycles(driver, LEAD_IN_US),), main)
         driver.record(self._start, main)
         driver.launch(self._sentinel, SENTINEL_BLOCKS, 256, arguments, main)
         driver.record(self._end, main)

@@ -20,6 +20,8 @@ IDLE_US = 20_000.0
 #: One kernel at full clock: at first, and to see where the clock is.
 STEP_US = 10_000.0
 PROBE_US = 500.0
+#: A wait before it, in which the host issues it.
+LEAD_IN_US = 100.0
 #: Clocks within this much of each other are the same.
 TOLERANCE = 0.02
 #: Enough blocks for every multiprocessor.
@@ -55,22 +57,29 @@ class WorkingClock:
             if settled and (spent_us >= WARM_UP_US or not first):
                 return
             if spent_us >= (MOST_US if first else WARM_UP_US):
-                return  # held down, by heat or power: this is how it works
+                self._best = slowness  # held down, by heat or power: this is how it works now
+                return
             last = slowness
 
     def worked(self) -> None:
         """The device was busy until now."""
         self._busy_until_us = self._driver.host_us()
 
-    def _slowness(self, cycles_us: float) -> float:
+    def _slowness(self, rated_us: float) -> float:
         """The time of a kernel over what it takes at the rated clock."""
         driver, main = self._driver, self._main
+        driver.launch(self._spin, 1, 1, (cycles(driver, LEAD_IN_US),), main)
         driver.record(self._start, main)
-        driver.launch(self._spin, BLOCKS, THREADS, (np.int64(cycles_us * driver.facts.clock_khz / 1e3),), main)
+        driver.launch(self._spin, BLOCKS, THREADS, (cycles(driver, rated_us),), main)
         driver.record(self._end, main)
         driver.synchronize()
         self.worked()
         time_us = driver.elapsed_us(self._start, self._end)
         self.spent_us += time_us
-        self._best = min(self._best, time_us / cycles_us)
-        return time_us / cycles_us
+        self._best = min(self._best, time_us / rated_us)
+        return time_us / rated_us
+
+
+def cycles(driver: Driver, rated_us: float) -> np.int64:
+    """How many cycles of its rated clock the device has in that time: what the spinning kernel counts."""
+    return np.int64(rated_us * driver.facts.clock_khz / 1e3)

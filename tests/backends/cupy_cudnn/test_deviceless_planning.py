@@ -142,6 +142,26 @@ def test_a_plan_that_the_options_exclude_is_not_found_by_its_name_either(graphs:
     assert graphs.built - before < len(excluded)
 
 
+@pytest.mark.slow
+def test_a_plan_that_is_compiled_when_it_is_built_is_not_built(graphs: CudnnGraphs) -> None:
+    """cuDNN offers them for depthwise convolutions, above all. Slow: with them allowed, they are compiled."""
+    y, ones, twos = dense(1, 64, 28, 28), (1, 1), (2, 2)
+    depthwise = Convolution(y, dense(64, 1, 5, 5), y, twos, twos, ones, ones)
+    free = CudnnGraphs(Allowed(runtime_compiled=True), json.dumps(H100))
+    refused: dict[CudnnGraphs, list[str]] = {graphs: [], free: []}
+    for library, said in refused.items():
+        graph = library._enumerated(depthwise)
+        for index in range(graph.get_execution_plan_count()):
+            try:
+                graph.build_plan_at_index(index)
+            except library.refusals as error:
+                said.append(str(error))
+    # Without a device what was compiled cannot be loaded, and so is refused as well, but for that.
+    assert any("cuLibraryLoadData" in reason for reason in refused[free])
+    assert not any("cuLibraryLoadData" in reason for reason in refused[graphs])
+    assert tuple(graphs.plans(depthwise))
+
+
 def test_the_library_tells_which_cudnn_it_is(graphs: CudnnGraphs) -> None:
     assert dict(graphs.versions)["cudnn"] == the_only().version
 

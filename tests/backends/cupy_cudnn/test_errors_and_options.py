@@ -68,6 +68,15 @@ def test_what_is_missing_is_said_with_the_remedy(absent: str, says: str, monkeyp
         create_backend("cupy_cudnn")
 
 
+def test_a_compiler_that_is_missing_is_said_before_a_kernel_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    monkeypatch.setattr(module, "_devices", lambda: 1)
+    monkeypatch.setattr(module, "_compiler_missing", lambda: "libnvrtc.so.13: cannot open shared object file")
+    said = missing_for("cupy_cudnn")
+    assert said.startswith("CUDA's run-time compiler cannot be loaded (libnvrtc.so.13: cannot open")
+    assert "pip install nvidia-cuda-nvrtc" in said
+
+
 def test_a_machine_without_a_gpu_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: object())
     monkeypatch.setattr(module, "_devices", lambda: 0)
@@ -96,6 +105,8 @@ def test_other_precisions_are_refused() -> None:
         ({"tf23": "true"}, "'tf23' is not known; did you mean 'tf32'"),
         ({"tf32": "maybe"}, "tf32 is 'maybe'; give true or false"),
         ({"workspace_limit_bytes": "-1"}, "is '-1'; give a number of bytes"),
+        ({"plans": "0"}, "plans is '0'; give how many plans are timed, at least 1"),
+        ({"choice": "a.json"}, "'choice' is not known; did you mean 'choices'"),
     ],
 )
 def test_options_are_checked(options: dict[str, str], says: str) -> None:
@@ -113,7 +124,7 @@ def test_options_are_part_of_what_measurements_are_kept_under() -> None:
     assert given == CudnnOptions(True, True, 7, "1530", 2)
     assert dict(given.pairs) == {
         "tf32": "true", "nondeterministic": "true", "workspace_limit_bytes": "7", "clocks": "1530",
-        "plans": "2",
+        "plans": "2", "runtime_compiled": "false",
     }  # fmt: skip
     assert sorted(given.pairs) == list(given.pairs)
 

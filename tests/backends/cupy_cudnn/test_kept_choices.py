@@ -136,7 +136,9 @@ def test_a_choice_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("iossim.backends.cupy_cudnn.kept_choices.write_atomically", full)
-    with pytest.raises(BackendError, match="cannot be kept in .*: No space left on device; leave out option choices"):
+    with pytest.raises(
+        BackendError, match=r"cannot be kept in .*: No space left on device; leave out option choices"
+    ):
         chosen(made)
 
 
