@@ -5,8 +5,8 @@
     python3 benchmarks/gpu_report.py --out OUT --dry-run           # the whole path without a GPU, in under a minute
 
 DIR holds wheels of what that machine lacks, each in one version: of iossim's own dependencies (pydantic with pydantic-core,
-annotated-types and typing-inspection, simpy, ...), of the extra ``gpu`` (nvidia-cudnn-frontend above all), of its tests
-(pytest, hypothesis with sortedcontainers). What is missing for iossim is told at once, with the command that fetches it.
+annotated-types and typing-inspection, simpy, ...), of the extra ``gpu`` (nvidia-cudnn-frontend above all), and pytest for
+the tests (hypothesis is not needed). What iossim lacks is told at once, with the command that fetches it.
 PyTorch is for baselines alone; without it they are skipped.
 
 Sections, each in a process of its own, so that a crash loses nothing of the others: device (facts, what is missing), tests

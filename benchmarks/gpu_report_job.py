@@ -40,7 +40,7 @@ class Settings:
     search_measurements: int | None
 
 
-FULL = Settings(rounds=50, stage_rounds=12, target_us=600.0, pairs=60, stages=60, search_measurements=None)
+FULL = Settings(rounds=50, stage_rounds=12, target_us=600.0, pairs=40, stages=40, search_measurements=None)
 TINY = Settings(rounds=3, stage_rounds=2, target_us=200.0, pairs=2, stages=2, search_measurements=30)
 
 

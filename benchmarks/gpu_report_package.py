@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What the tests of the backends import besides.
-TESTS_NEED = ("pytest", "hypothesis")
+TESTS_NEED = ("pytest",)
 
 
 def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:

@@ -29,11 +29,13 @@ ENGINES = list(Engine)
 
 
 @pytest.fixture(scope="module")
-def backends() -> dict[Engine, Backend]:
+def backends(tmp_path_factory: pytest.TempPathFactory) -> dict[Engine, Backend]:
+    """Few plans, and choices that both share: building cuDNN's plans is most of what these tests take."""
     reason = missing_for("cupy_cudnn")
     if reason:
         pytest.skip(reason)
-    return {engine: create_backend("cupy_cudnn", Precision.FP32, engine) for engine in ENGINES}
+    options = {"plans": "2", "choices": str(tmp_path_factory.mktemp("choices") / "choices.json")}
+    return {engine: create_backend("cupy_cudnn", Precision.FP32, engine, options) for engine in ENGINES}
 
 
 def run(
