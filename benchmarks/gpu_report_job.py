@@ -126,7 +126,7 @@ class Job:
     def remark(self) -> str:
         """What failed and what is left, in one line; empty where all is done."""
         said = [f"{len(self.failures)} failed, the first: {self.failures[0]}"] if self.failures else []
-        said += [f"{len(self.left)} left for want of time, the first: {self.left[0]}"] if self.left else []
+        said += [f"{len(self.left)} left to do, the first: {self.left[0]}"] if self.left else []
         return "; ".join(said)
 
     def backend_of(self, engine: str) -> Backend:

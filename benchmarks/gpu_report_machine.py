@@ -20,8 +20,8 @@ from gpu_report_package import TESTS_NEED, missing_distributions
 
 #: Where GPU tests are. Each folder is run by a process of its own: PyTorch brings a cuDNN that need not be the other's.
 GPU_TESTS = ("tests/backends/cupy_cudnn", "tests/backends/torch_cuda")
-#: pytest's exit codes where tests ran, or none was chosen.
-PYTEST_RAN, PYTEST_NONE = (0, 1), 5
+#: pytest's exit codes where tests ran, where it stopped before the last, and where none was chosen.
+PYTEST_RAN, PYTEST_STOPPED, PYTEST_NONE = (0, 1), 2, 5
 
 
 def section_device(job: Job) -> None:
@@ -97,7 +97,7 @@ def section_tests(job: Job) -> None:
         begin = len(read_records(job.out / "report.jsonl"))
         code, said = _pytest(job, tests, job.left_s / (len(GPU_TESTS) - number))
         results = [row for row in read_records(job.out / "report.jsonl")[begin:] if row["record"] == "test"]
-        if code is None:
+        if code in (None, PYTEST_STOPPED):
             job.leave(f"some of {tests}")
         elif code not in PYTEST_RAN and code != PYTEST_NONE:
             job.fail(tests, f"pytest ended with exit code {code}: {' '.join(said.split())[-200:]}")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gpu_report_job import ENGINES, Job, estimate_device, load_network, probe_torch
-from gpu_report_profile import measuring
+from gpu_report_profile import measuring, until
 
 if TYPE_CHECKING:
     from iossim.cost.measured.cost_model import MeasuredCostModel
@@ -81,11 +81,11 @@ def section_network(job: Job, model: str) -> None:
 
     network = load_network(job, model)
     plain = {name: plain_schedule(network, name) for name in ("sequential", "greedy")}
-    search_s = SEARCH_PART * job.left_s / len(ENGINES)
     expected: Mapping[str, Array] | None = None
     with job.told(f"reference outputs of {model}"):
         inputs = made_arrays(network.graph.inputs, network.graph.types)
         expected = _kept(job, numpy_outputs)(network, inputs)
+    search_s = SEARCH_PART * job.left_s / len(ENGINES)
     with MeasurementStore(job.out / "measurements.sqlite") as store:
         for engine in ENGINES:
             with job.told(f"{model}, {engine} engine"):
@@ -130,19 +130,29 @@ def _run_schedules(
         if job.left_s <= 0:
             job.leave(item)
             continue
-        with job.told(item):
-            fields[name] |= _stage_sums(job, network, found, engine, store)
-            _keep(job, prices.context, model, network, name, samples, found, **fields[name])
+        try:
+            with job.told(item):
+                fields[name] |= _stage_sums(job, network, found, engine, store)
+                _keep(job, prices.context, model, network, name, samples, found, **fields[name])
+        except KeyboardInterrupt:
+            job.leave(item)
 
 
 def _stage_sums(
     job: Job, network: Network, schedule: Schedule, engine: str, store: MeasurementStore
 ) -> dict[str, float]:
-    """What the stages of a schedule take by themselves, added up: repeated with a warm cache, and each with a cold one."""
+    """What the stages of a schedule take by themselves, added up: repeated with a warm cache, and each with a cold one.
+
+    Raises KeyboardInterrupt when the section's time is over; what is measured is in the store.
+    """
     from iossim.scheduling.assemble import reprice
 
-    warm, cold = (reprice(schedule, network, measuring(job, engine, store, cold)) for cold in (False, True))
-    return {"stages_warm_us": warm.latency_us, "stages_cold_us": cold.latency_us}
+    sums: dict[str, float] = {}
+    for cold in (False, True):
+        prices = measuring(job, engine, store, cold)
+        prices.progress = until(job.end_s)
+        sums[f"stages_{'cold' if cold else 'warm'}_us"] = reprice(schedule, network, prices).latency_us
+    return sums
 
 
 def _search(job: Job, network: Network, prices: MeasuredCostModel, seconds: float) -> Schedule:

@@ -57,7 +57,7 @@ def _profile(
 
     prices = measuring(job, engine, store, cold)
     parts = profile_parts(network, prices, ProfileOptions(job.settings.pairs, job.settings.stages))
-    found = profile(network, prices, parts, _until(time.monotonic() + seconds))
+    found = profile(network, prices, parts, until(time.monotonic() + seconds))
     if not found.complete:
         job.leave(item)
     facts = {key: value for key, value in found.to_json().items() if key != "noisy"}
@@ -89,7 +89,7 @@ def _export(job: Job, store: MeasurementStore, backend: Backend, cold: bool) -> 
     )
 
 
-def _until(end_s: float) -> Callable[[int, int], None]:
+def until(end_s: float) -> Callable[[int, int], None]:
     """A progress that interrupts when the time is over: what profiles takes that for the end of its patience."""
 
     def tell(done: int, total: int) -> None:

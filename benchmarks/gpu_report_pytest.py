@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from gpu_report import MODELS, append
 
+#: What tests fail with where no later one can pass.
+LOST = "DeviceLostError"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--report-file", type=Path, required=True, help="JSON lines, a test each")
@@ -30,7 +33,11 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._session: pytest.Session | None = None
         self._outcome, self._said, self._seconds = "passed", "", 0.0
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
 
     def pytest_runtest_logstart(self) -> None:
         self._outcome, self._said, self._seconds = "passed", "", 0.0
@@ -43,6 +50,8 @@ class Results:
             self._said = _said(report)
         if report.when == "teardown":
             self._write(report.nodeid, self._outcome, self._said, self._seconds)
+            if LOST in self._said and self._session is not None:
+                self._session.shouldstop = "the device is lost to this process"
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.outcome != "passed":

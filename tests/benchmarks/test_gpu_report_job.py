@@ -47,7 +47,7 @@ def test_a_failed_item_is_known_to_its_caller_and_ends_nothing(sections: ModuleT
     assert (first.error, second.error) == ("ValueError: what went wrong", "")
     assert job.remark == "1 failed, the first: first: ValueError: what went wrong"
     job.leave("third")
-    assert job.remark.endswith("; 1 left for want of time, the first: third")
+    assert job.remark.endswith("; 1 left to do, the first: third")
     assert [row["record"] for row in records(tmp_path)] == ["error", "left"]
 
 
@@ -85,7 +85,7 @@ def test_a_backend_that_says_so_itself_is_believed(sections: ModuleType, tmp_pat
     [
         ("nothing", 0, ""),
         ("fails", 3, "1 failed, the first: item: OSError: why"),
-        ("left", 3, "1 left for want of time, the first: item"),
+        ("left", 3, "1 left to do, the first: item"),
         ("dies", 1, "OSError: why"),
         ("skipped", 0, ""),
     ],

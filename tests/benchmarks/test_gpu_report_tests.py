@@ -66,6 +66,24 @@ def test_what_ended_is_known_whatever_ends_the_process(
     assert found["test_skips"] == ("skipped", "Skipped: needs two GPUs")
 
 
+def test_a_lost_device_ends_the_tests_of_its_process(machine: Any, tmp_path: Path) -> None:
+    lines = [
+        "class DeviceLostError(Exception): pass",
+        "def test_first(): raise DeviceLostError('gone')",
+        "def test_next(): pass",
+    ]
+    (tmp_path / "test_made.py").write_text("\n".join(lines))
+    out = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "gpu_report_pytest"]
+    code, _ = machine.run_for(
+        [*command, "--report-file", str(out), str(tmp_path)], 100.0, tmp_path, machine._with_plugin(os.environ)
+    )
+    assert code == machine.PYTEST_STOPPED
+    (only,) = results(out).items()
+    assert only[0] == "test_first"
+    assert "DeviceLostError: gone" in only[1][1]
+
+
 def test_what_cannot_be_collected_is_an_error_and_the_rest_runs(machine: Any, tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("import no_such_module\n")
     (tmp_path / "test_fine.py").write_text("def test_fine(): pass\n")
@@ -87,7 +105,7 @@ def test_what_cannot_be_collected_is_an_error_and_the_rest_runs(machine: Any, tm
         ([[("a", "passed"), ("b", "failed")], []], [1, 5], "1 failed, the first: b: why"),
         ([[("a", "skipped")], [("b", "skipped")]], [0, 5], "1 failed, the first: GPU tests: none ran"),
         ([[], []], [5, 5], "1 failed, the first: GPU tests: none ran"),
-        ([[("a", "passed")], []], [None, 5], "1 left for want of time, the first: some of tests/backends/cupy_cudnn"),
+        ([[("a", "passed")], []], [None, 5], "1 left to do, the first: some of tests/backends/cupy_cudnn"),
         (
             [[("a", "passed")], []],
             [0, 4],
