@@ -37,6 +37,7 @@ class CupyDriver:
     failures: tuple[type[Exception], ...] = (runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
 
     def __init__(self) -> None:
+        _keep_kernels_somewhere()
         runtime.setDevice(0)
         runtime.deviceSynchronize()  # makes the context now, not while something is timed
         self._kernels: dict[tuple[str, str], Any] = {}
@@ -130,6 +131,18 @@ class CupyDriver:
 
     def launch(self, kernel: Any, blocks: int, threads: int, arguments: tuple[Scalar, ...], stream: Any) -> None:
         kernel((blocks,), (threads,), arguments, stream=stream)
+
+
+def _keep_kernels_somewhere() -> None:
+    """Let CuPy keep compiled kernels in memory where it has no folder for them: it would fail at the first one."""
+    given = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")
+    try:
+        os.makedirs(given, exist_ok=True)
+        usable = os.access(given, os.W_OK)
+    except OSError:
+        usable = False
+    if not usable:
+        os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
 
 
 def device_count() -> int:

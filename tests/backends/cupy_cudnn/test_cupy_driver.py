@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,13 +38,15 @@ class Library(HostLibrary):
 
 
 @pytest.fixture
-def make_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeDriver]:
+def make_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MakeDriver]:
     """Makes the driver on a double of CuPy, which it is imported with; forgotten afterwards."""
 
     def make(device: HostDriver, **options: Any) -> CupyDriver:
         cupy = HostCupy(device, **options)
         monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
         monkeypatch.setitem(sys.modules, "cupy.cuda", cupy.cuda)  # type: ignore[arg-type]
+        if "CUPY_CACHE_DIR" not in os.environ:
+            monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
         sys.modules.pop(MODULE, None)
         from iossim.backends.cupy_cudnn.cupy_driver import CupyDriver
 
@@ -119,3 +123,15 @@ def test_a_broken_device_is_told_as_itself(engine: Engine, make_driver: MakeDriv
         with pytest.raises(DeviceLostError, match="the GPU failed: cudaErrorLaunchFailure: unspecified") as error:
             call()
         assert "\n" not in str(error.value)
+
+
+def test_kernels_stay_in_memory_where_there_is_no_folder_for_them(
+    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "0")
+    make_driver(HostDriver())
+    assert os.environ["CUPY_CACHE_IN_MEMORY"] == "0"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    make_driver(HostDriver())
+    assert os.environ["CUPY_CACHE_IN_MEMORY"] == "1"
