@@ -76,9 +76,11 @@ Run = Callable[..., dict[str, Any]]
 def report(gpu_report: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, model: str) -> Run:
     """Runs sections on the double; outcomes by section, without the model's name."""
 
-    def run(fault: str, sections: str = SECTIONS, budget: float = 600.0) -> dict[str, tuple[str, str]]:
+    def run(
+        fault: str, sections: str = SECTIONS, budget: float = 600.0, dry: bool = True
+    ) -> dict[str, tuple[str, str]]:
         monkeypatch.setenv("CUDA_DOUBLE", fault)
-        given = ["--dry-run", "--backend", "cupy_cudnn", "--models", model, "--out", str(out)]
+        given = [*(["--dry-run"] if dry else []), "--backend", "cupy_cudnn", "--models", model, "--out", str(out)]
         code = gpu_report.report(gpu_report.parse([*given, "--sections", sections, "--budget", str(budget)]))
         found = {
             row["section"].partition("/")[0]: (row["outcome"], row.get("error", ""))
@@ -148,7 +150,7 @@ def test_wrong_outputs_are_flagged_and_left_out_and_the_rest_goes_on(
     assert len(kept) == 6  # none is lost
     assert {where for where, run in kept.items() if not run.outputs_right} == {("graph", name) for name in NAMES}
     wrong = kept["graph", "greedy"].output_error
-    assert wrong is None if fault == "nan" else wrong == pytest.approx(0.05, rel=0.9)
+    assert wrong is None if fault == "nan" else wrong is not None and 0.01 < wrong < 0.2
     (prediction,) = (row for row in records(out, "prediction") if row["of"] == "networks")
     assert prediction["rows"] == 3
     assert len(prediction["left_out"]) == 3
@@ -206,6 +208,31 @@ def test_a_clock_that_begins_slow_changes_no_choice(report: Run, out: Path) -> N
     assert report("slow", "profile") == {"profile": ("done", "")}
     assert choices() == healthy
     assert records(out, "counts")[0]["warm_up_us"] >= 300_000
+
+
+@pytest.mark.parametrize("fault", ["none", "sticky"])
+def test_the_gpu_tests_of_the_backends_run_and_no_others(
+    report: Run, out: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setenv(
+        "PYTEST_ADDOPTS", "-k 'random_networks or ios_sample or kept'"
+    )  # what is small enough for NumPy
+    outcome, said = report(fault, "tests", dry=False)["tests"]
+    found = records(out, "test")
+    ran = [row for row in found if row["outcome"] != "skipped"]
+    assert all("tests/backends/cupy_cudnn/test_on_gpu.py" in row["test"] for row in ran)
+    if fault == "none":
+        assert outcome == "done", said
+        assert len(ran) > 24
+        assert {row["outcome"] for row in ran} == {"passed"}
+        (counted,) = records(out, "tests")
+        assert counted["passed"] == len(ran)
+    else:  # the first that meets it is the last that ran
+        assert outcome == "partial"
+        assert "1 failed, the first: tests/backends/cupy_cudnn/test_on_gpu.py" in said
+        assert "DeviceLostError: the GPU failed" in said
+        assert [row["outcome"] for row in ran].count("failed") == 1
+        assert ran[-1]["outcome"] == "failed"
 
 
 def test_plans_and_timed_choices_of_the_four_networks(
