@@ -56,7 +56,7 @@ def create(
     precision: Precision, engine: Engine, options: Mapping[str, str], kind: str, plans: int = 0
 ) -> CupyCudnnBackend:
     """The backend on a device with that fault, and so many plans a convolution, by default those of the double."""
-    ramp = Ramp(slowdown=5.0, ramp_us=200_000.0) if kind == "slow" else Ramp()
+    ramp = Ramp(slowdown=5.0, ramp_us=400.0) if kind == "slow" else Ramp()
     driver = (IdleDriver if kind == "idle" else HostDriver)(ramp=ramp)
     return CupyCudnnBackend(
         precision, engine, parsed_options(precision, options), driver, FaultyLibrary(driver, kind, plans)
