@@ -29,6 +29,8 @@ OUTLIER = 0.1
 _RECORDED_WEIGHT = 0.5
 _PRIOR_WEIGHT = 0.5
 _STEP = 1e-4
+#: Steps that change the cost by a smaller part move no parameter by what is worth writing down.
+_TOLERANCE = 1e-5
 _MOST_OVERHEAD_US = 5_000.0
 
 
@@ -55,22 +57,29 @@ class Fit:
     @property
     def at_bounds(self) -> tuple[str, ...]:
         """Parameters that ended at a bound: the data wants more than is plausible, or says nothing."""
-        low, high = self.space.bounds()
-        margin = 1e-3 * self.space.scales()
-        at = (self.vector <= low + margin) | (self.vector >= high - margin)
-        return tuple(name for name, is_at in zip(self.space.names, at.tolist(), strict=True) if is_at)
+        return self.space.at_bounds(self.vector)
 
 
-def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, progress: Progress | None = None) -> Fit:
-    """Fit the parameters, from those of ``start``; deterministic. ``progress`` is told evaluations and cost."""
+def fit(
+    samples: Sequence[Samples],
+    start: DeviceProfile,
+    rounds: int = 60,
+    progress: Progress | None = None,
+    near: Fit | None = None,
+) -> Fit:
+    """Fit the parameters, drawn weakly to those of ``start``; deterministic. ``progress`` is told evaluations and cost.
+
+    The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then do.
+    """
     space = space_of(start)
     origin = space.to_vector(start)
+    begin = origin if near is None else near.vector
     low, high = space.bounds()
     width = space.scales()
     count = len(origin)
     starts: list[Floats] = []
     for one in samples:
-        device_us, _ = one.predict(profile_at(one, origin))
+        device_us, _ = one.predict(profile_at(one, begin))
         coefficients = fit_overhead(one.basis, one.latency_us, device_us, one.least_us)
         starts.append(np.minimum(coefficients, _MOST_OVERHEAD_US))
     offsets = np.cumsum([count, *map(len, starts)])
@@ -91,7 +100,7 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
 
     lower = np.concatenate([low, *(np.zeros(len(s)) for s in starts)])
     upper = np.concatenate([high, *(np.full(len(s), _MOST_OVERHEAD_US) for s in starts)])
-    first = np.clip(np.concatenate([origin, *starts]), lower + 1e-9, upper - 1e-9)
+    first = np.clip(np.concatenate([begin, *starts]), lower + 1e-9, upper - 1e-9)
     typical = np.concatenate([width, *(np.full(len(s), 100.0) for s in starts)])
     found = least_squares(
         residuals,
@@ -101,6 +110,7 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
         f_scale=OUTLIER,
         x_scale=typical,
         diff_step=_STEP,
+        ftol=_TOLERANCE,
         max_nfev=rounds,
     )
     return Fit(

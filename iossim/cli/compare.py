@@ -17,6 +17,7 @@ from iossim.cli.progress import progress_bars
 if TYPE_CHECKING:
     from iossim.api import Comparison
     from iossim.cost.model import CostModel
+    from iossim.reporting.comparison import ComparisonRow
 
 
 def register(app: typer.Typer) -> None:
@@ -66,7 +67,6 @@ def _print(comparison: Comparison) -> None:
     from rich.console import Console
 
     from iossim.api import expectation, optimality
-    from iossim.reporting.comparison import ComparisonRow
     from iossim.reporting.console import TIE, comparison_table
 
     network = comparison.network
@@ -74,14 +74,14 @@ def _print(comparison: Comparison) -> None:
         f"{network.name} on {comparison.device}, batch {comparison.batch}, {network.precision}, "
         f"{comparison.engine} engine, priced by {comparison.cost_model['name']}"
     )
-    rows = [
-        ComparisonRow.of_schedule(found, comparison.baseline_us, comparison.published_us(found.scheduler))
-        for found in comparison.schedules
-    ]
+    rows = _rows(comparison)
     console = Console()
     # Not as the table's own title, which would wrap at the table's width.
     console.print(title, style="bold", highlight=False, markup=False)
     console.print(comparison_table("", rows))
+    if comparison.left_out_us:
+        said = "errors: in-sample, by parameters fitted to these figures too; left out, by a fit without this network"
+        console.print(said, style="dim", highlight=False)
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     for note in dict.fromkeys(notes):
         console.print(f"note: {note}", style="dim", highlight=False)
@@ -103,9 +103,22 @@ def _print(comparison: Comparison) -> None:
         console.print(claim, highlight=False)
 
 
+def _rows(comparison: Comparison) -> list[ComparisonRow]:
+    from iossim.reporting.comparison import ComparisonRow
+
+    return [
+        ComparisonRow.of_schedule(
+            found,
+            comparison.baseline_us,
+            comparison.published_us(found.scheduler),
+            comparison.left_out_us.get(found.scheduler),
+        )
+        for found in comparison.schedules
+    ]
+
+
 def _files(comparison: Comparison, prices: CostModel, trace: bool | None, plot: bool | None) -> dict[str, Writer]:
     """comparison.json, the best schedule's files, and the picture of all."""
-    from iossim.reporting.comparison import ComparisonRow
     from iossim.user_files import write_atomically
 
     text = json.dumps(comparison.to_json(), indent=1) + "\n"
@@ -115,10 +128,7 @@ def _files(comparison: Comparison, prices: CostModel, trace: bool | None, plot: 
         from iossim.reporting.comparison_plot import comparison_figure
         from iossim.reporting.figures import save_figure
 
-        rows = [
-            ComparisonRow.of_schedule(found, comparison.baseline_us, comparison.published_us(found.scheduler))
-            for found in comparison.schedules
-        ]
+        rows = _rows(comparison)
         title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
         figure = comparison_figure(title, {comparison.network.name: rows})
         files["comparison.svg"] = lambda path: save_figure(figure, path)

@@ -10,7 +10,8 @@ import pytest
 from synthetic import TRUTH, measured, scaled, true_profile
 
 import iossim
-from iossim.calibration.calibrate import KEPT_RESAMPLES, Calibration, DeviceData, calibrate
+from iossim.calibration.bootstrap import KEPT_RESAMPLES
+from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.measurement import MeasurementError
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.operator_interval import interval
