@@ -110,7 +110,9 @@ class ScheduleErrors:
         own = profile.parameters.model_dump() | profile.engine.model_dump()
         names = [name for name in concurrency_space(profile).names if name in resamples]
         #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``.
-        self._drift: dict[Part, Floats] = {("parameter", name): np.array(resamples[name]) - own[name] for name in names}
+        self._drift: dict[Part, Floats] = {
+            ("parameter", name): np.array(resamples[name]) - own[name] for name in names
+        }
         self._slopes = ConcurrencySlopes(network, profile, names, model)
         #: Schedules are no keys: they hold lists. Kept beside the shares, so that no other gets their id.
         self._known: OrderedDict[int, tuple[Schedule, dict[Part, float]]] = OrderedDict()

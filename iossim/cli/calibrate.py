@@ -82,6 +82,8 @@ def calibrate(
 ) -> None:
     """Fit a device's parameters to measured operators and write its profile, with errors on shapes held out.
 
+    The boards of --also get theirs beside it, as NAME.calibrated.yaml.
+
     Devices that ship are left as they are: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
     used with --device FILE.yaml.
     """
@@ -111,6 +113,8 @@ def calibrate(
     path = out or Path(_file_name(profile))
     check_writable(path)
     devices = _read(profile, own, also or ())
+    for sister in devices[1:]:
+        check_writable(path.with_name(_file_name(sister.profile)))
     with progress_bars(quiet=as_json, unit="steps") as start:
         bars = {}
 

@@ -12,6 +12,7 @@ from synthetic import TRUTH, measured, scaled, true_profile
 import iossim
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
+from iossim.calibration.fit import fit
 from iossim.calibration.measurement import MeasurementError
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.operator_interval import interval
@@ -61,6 +62,10 @@ def test_provenance(found: Calibration) -> None:
     assert provenance.date == "2026-11-21"
     assert provenance.held_out_fraction == 0.3
     assert set(provenance.unidentified) <= set(provenance.spread)
+    # What ended at a bound says what the bound is, not what the parameter is.
+    assert provenance.at_bounds
+    assert set(provenance.at_bounds) <= set(provenance.unidentified)
+    assert sum(one.weight_percent or 0 for one in provenance.data_sets) == pytest.approx(100, abs=0.5)
     assert set(provenance.resamples) <= set(provenance.spread)
     assert {len(values) for values in provenance.resamples.values()} == {KEPT_RESAMPLES}
     assert "conv" in provenance.bands
@@ -132,6 +137,18 @@ def test_networks_are_fitted_beside() -> None:
     slower, faster = (iossim.optimize(network, one.profile, scheduler="sequential") for one in (beside, alone))
     assert slower.latency_us > 1.2 * faster.latency_us
     assert beside.profile.provenance.data_sets[-1].name == "networks"
+
+
+def test_a_fit_near_another_ends_where_one_from_the_start_does() -> None:
+    """Folds and fits that leave something out begin at the fit of all."""
+    recording = Recording.of(SET, device("v100-sxm2"), 0.3, 2)
+    whole = recording.where(recording.seen)
+    part = recording.where(recording.seen & (recording.fold == 0))
+    from_start = fit([part], device("v100-sxm2"))
+    near = fit([part], device("v100-sxm2"), near=fit([whole], device("v100-sxm2")))
+    assert near.cost == pytest.approx(from_start.cost, rel=2e-3)
+    for name in TRUTH:
+        assert near.values[name] == pytest.approx(from_start.values[name], rel=0.01), name
 
 
 def test_all_folds_and_nothing_held_out() -> None:

@@ -101,7 +101,9 @@ def test_a_network_left_out_takes_no_part(monkeypatch: pytest.MonkeyPatch) -> No
         else row
         for row in figures["networks"]
     ]
-    stages = [{**row, "latency_ms": {s: 3 * ms for s, ms in row["latency_ms"].items()}} for row in figures["sample_stages"]]
+    stages = [
+        {**row, "latency_ms": {s: 3 * ms for s, ms in row["latency_ms"].items()}} for row in figures["sample_stages"]
+    ]
     changed = {**figures, "networks": slower, "sample_stages": stages}
     monkeypatch.setattr(published, "published_figures", lambda: changed)
     assert fitted("ios_sample") == before
