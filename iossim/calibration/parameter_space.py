@@ -100,6 +100,8 @@ DISPATCH_PARAMETERS = (
     FittedParameter("dispatch_kernel_us", *_LAUNCH_US),
 )
 PARAMETERS = (*MODEL_PARAMETERS, *DISPATCH_PARAMETERS)
+#: What a call costs beside its kernels' work.
+CALL = frozenset({"dispatch_us", "dispatch_kernel_us", "kernel_gap_us"})
 
 #: What measured calls of one thread tell of a processor.
 PROCESSOR_PARAMETERS = (

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from iossim.calibration.calibrate import FOLDS, Calibration, DeviceData, Progress, calibrate
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.operator import HELD_OUT_FRACTION
-from iossim.calibration.parameter_space import GPU_SPACE, concurrency_space, with_values
+from iossim.calibration.parameter_space import CALL, GPU_SPACE, concurrency_space, with_values
 from iossim.calibration.published_networks import published_models, sequences
 from iossim.calibration.samples import SequenceSamples
-from iossim.calibration.transfer import neutral
+from iossim.calibration.transfer import facts_of, neutral
 from iossim.devices.profile import DeviceProfile
-from iossim.devices.transfer import CAPS, transfer_table
+from iossim.devices.transfer import CAPS, transfer_table, transferred_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +53,9 @@ def fit_profiles(
     if models:
         data = [replace(one, profile=uninformed(one.profile)) for one in data]
 
+    elif not data[0].profile.is_processor:
+        data = [replace(one, profile=_with_calls_of_others(one.profile, data)) for one in data]
+
     def networks(without: str = "") -> list[SequenceSamples]:
         return [sample for one in data for sample in sequences(one.profile, without)] if published else []
 
@@ -86,6 +89,15 @@ def fit_profiles(
         sisters = tuple(borrowing(one, lent) for one in sisters)
         profile = profile if is_fitted else borrowing(profile, lent)
     return FittedProfiles(kernels, profile, sisters, is_fitted)
+
+
+def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) -> DeviceProfile:
+    """The profile with what calls cost on devices where that was measured, if no set of the data tells it."""
+    table = transfer_table()
+    if not table.donors or any(not one.header.includes_host_overhead for each in data for one in each.sets):
+        return profile
+    values = transferred_values(facts_of(profile), table.donors)
+    return with_values(profile, {name: value for name, value in values.items() if name in CALL})
 
 
 def uninformed(profile: DeviceProfile) -> DeviceProfile:

@@ -12,10 +12,11 @@ from synthetic import TRUTH, measured, scaled, true_profile
 import iossim
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
-from iossim.calibration.fit import fit
+from iossim.calibration.fit import fit, tell_calls
 from iossim.calibration.measurement import MeasurementError
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.operator_interval import interval
+from iossim.calibration.parameter_space import CALL
 from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import SequenceSamples
@@ -69,6 +70,18 @@ def test_provenance(found: Calibration) -> None:
     assert set(provenance.resamples) <= set(provenance.spread)
     assert {len(values) for values in provenance.resamples.values()} == {KEPT_RESAMPLES}
     assert "conv" in provenance.bands
+
+
+def test_what_a_call_costs_cannot_be_told_beside_a_hosts_overhead(found: Calibration) -> None:
+    """It ran to whatever bound it had, and chose the algorithms: it stays, and is said to be open."""
+    assert SET.header.includes_host_overhead
+    own, start = (one.parameters.model_dump() | one.engine.model_dump() for one in (found.profile, device("v100-sxm2")))
+    for name in CALL:
+        assert own[name] == pytest.approx(start[name], abs=1e-3)
+    assert set(found.profile.provenance.unidentified) >= CALL
+    steady = Recording.of(measured(true_profile(), 20, seed=3), device("v100-sxm2"), 0.3, 0)
+    assert tell_calls([steady.samples])
+    assert not tell_calls([Recording.of(SET, device("v100-sxm2"), 0.3, 0).samples])
 
 
 def test_deterministic(found: Calibration) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json
 
+from iossim.devices.load import device as load_device
+
 MODELS = [
     "inception_v3",
     "ios_sample",
