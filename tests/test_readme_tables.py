@@ -153,10 +153,12 @@ def network_sentences(found: dict[str, Any]) -> list[str]:
     stages = [100 * abs(each["error"]) for each in found["sample_stages"]]
     unseen = [100 * abs(each["left_out_error"]) for each in found["sample_stages"]]
     (warps,) = found["active_warps"]
+    same = [100 * row["left_out"]["error"] for row in found["networks"] if row["in_sample"]]
     return [
         f"In-sample the error of {fitted['figures']} figures is {100 * fitted['mean_error']:.1f}% in the mean and "
-        f"{100 * fitted['worst_error']:+.1f}% at worst; left out, and with NasNet-A's, that of {left_out['figures']} is "
-        f"{100 * left_out['mean_error']:.1f}% and {100 * left_out['worst_error']:+.1f}%, and {inside} lie in their intervals.",
+        f"{100 * fitted['worst_error']:+.1f}% at worst, left out it is {fmean(map(abs, same)):.1f}% and {max(same, key=abs):+.1f}%; "
+        f"of all {left_out['figures']}, NasNet-A's among them, it is {100 * left_out['mean_error']:.1f}% and "
+        f"{100 * left_out['worst_error']:+.1f}%, and {inside} lie in their intervals.",
         f"Of {found['orders']} orders beyond 3%, {fitted['orders_right']} are right in-sample, and "
         f"{left_out['orders_right']} left out.",
         f"The stages of the sample network are within {max(stages):.1f}% in-sample and {max(unseen):.1f}% left out; its "
