@@ -82,6 +82,7 @@ def test_nothing_to_fit_leaves_the_profile_as_it_is() -> None:
     assert fit_concurrency(PROFILE, (), published=True) is PROFILE
 
 
+@pytest.mark.slow
 def test_a_network_left_out_takes_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its figures may be anything: neither the kernels nor concurrency are fitted to them."""
     monkeypatch.setattr(concurrency_fit, "_ROUNDS", 1)
@@ -127,7 +128,7 @@ def test_a_fit_to_published_figures_starts_from_none() -> None:
 def test_published_figures_weigh_little() -> None:
     told = {one.name: one for one in device(DEVICE).provenance.data_sets}
     shares = [one.weight_percent for one in told.values() if one.weight_percent is not None]
-    assert sum(shares) == pytest.approx(100, abs=0.5)
+    assert sum(shares) == pytest.approx(100, abs=1)
     both = [told["published networks"].weight_percent, told["published stages"].weight_percent]
     assert sum(share or 100 for share in both) < 10
 
