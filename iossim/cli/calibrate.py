@@ -113,8 +113,8 @@ def calibrate(
     path = out or Path(_file_name(profile))
     check_writable(path)
     devices = _read(profile, own, also or ())
-    for sister in devices[1:]:
-        check_writable(path.with_name(_file_name(sister.profile)))
+    for board in devices[1:]:
+        check_writable(path.with_name(_file_name(board.profile)))
     with progress_bars(quiet=as_json, unit="steps") as start:
         bars = {}
 
