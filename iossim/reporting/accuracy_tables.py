@@ -237,8 +237,8 @@ def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
         if errors:
             mean, worst = mean_size(errors) or 0.0, largest(errors) or 0.0
             yield (
-                f"{title}: error {100 * mean:.1f}% in the mean, {100 * worst:+.1f}% at worst; {right} of {orders} "
-                "orders beyond 3% are right"
+                f"{title}: mean error {100 * mean:.1f}%, worst {100 * worst:+.1f}%; {right} of {orders} orders beyond 3% "
+                "are right"
             )
     yield f"{sum(each.is_covered for each in evaluation.latencies)} of {count} figures in the intervals of what is left out"
     for order in evaluation.orders:
