@@ -6,13 +6,15 @@ Networks and devices may be given as values or by name. Every function raises a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.calibration.left_out import without_network
 from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel, MeasuringCostModel
@@ -45,7 +47,8 @@ class Comparison:
     """Schedules of one network on one device, each by another scheduler, in the order asked for.
 
     ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule
-    may be the best that it had found so far.
+    may be the best that it had found so far. Where the device was fitted to published figures of the network,
+    ``left_out_us`` is by scheduler what a fit without them says; the schedules' own latencies are then in-sample.
     """
 
     network: Network
@@ -54,6 +57,7 @@ class Comparison:
     cost_model: dict[str, str]
     schedules: tuple[Schedule, ...]
     complete: bool = True
+    left_out_us: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         best = f"best {self.best.scheduler}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
@@ -95,7 +99,9 @@ class Comparison:
     def rows(self) -> list[ComparisonRow]:
         """The schedules with their speed-ups and published latencies, as tables and pictures show them."""
         return [
-            ComparisonRow.of_schedule(found, self.baseline_us, self.published_us(found.scheduler))
+            ComparisonRow.of_schedule(
+                found, self.baseline_us, self.published_us(found.scheduler), self.left_out_us.get(found.scheduler)
+            )
             for found in self.schedules
         ]
 
@@ -145,6 +151,8 @@ class Comparison:
                     "search_s": found.search_s,
                     "lower_bound_us": found.lower_bound_us,
                     "published_us": self.published_us(found.scheduler),
+                    "in_sample": found.scheduler in self.left_out_us,
+                    "left_out_us": self.left_out_us.get(found.scheduler),
                     "complete": found.complete,
                     "proven": found.proven,
                     "notes": found.notes,
@@ -222,7 +230,24 @@ def compare(
             break
     identity = prices.identity
     judged = _with_intervals(network, found, prices)
-    return Comparison(network, identity.device, engine, identity.to_json(), tuple(judged), complete)
+    comparison = Comparison(network, identity.device, engine, identity.to_json(), tuple(judged), complete)
+    return replace(comparison, left_out_us=_left_out(comparison, prices, options)) if complete else comparison
+
+
+def _left_out(comparison: Comparison, prices: CostModel, options: SearchOptions | None) -> dict[str, float]:
+    """What a fit without the network's published figures says of the schedulers that have one; nothing of other networks."""
+    network = comparison.network
+    published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
+    if not published or not isinstance(prices, SimulatorCostModel):
+        return {}
+    profile = without_network(prices.profile, network.source.model)
+    if profile is None:
+        return {}
+    other = SimulatorCostModel(profile, network.precision, prices.engine, prices.in_place)
+    try:
+        return {name: schedule(network, other, name, options).latency_us for name in published}
+    except KeyboardInterrupt:
+        return {}
 
 
 def optimize(

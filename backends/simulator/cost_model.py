@@ -24,6 +24,7 @@ from iossim.backends.simulator.stage_model import (
     HOST,
     ISSUE_DEMAND,
     MAX_GROUPS,
+    StageKernels,
     stage_spans,
 )
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
@@ -124,6 +125,25 @@ class SimulatorCostModel:
         for index in np.flatnonzero(~concurrent).tolist():
             merged = self._merged_unit(problem, int(batch.masks[index]))
             prices[index] = np.inf if merged is None else merged.single_us
+        return prices
+
+    def price_changed(self, batch: StageBatch, crowding: float, launches: float) -> Prices:
+        """The stages' prices, did kernels crowd each other so much and each launch take ``launches`` times as long."""
+        problem = batch.problem
+        prepared = self.prepare(problem)
+        begin, columns, _ = prepared.kernels
+        changed = columns.copy()
+        changed[:, HOST] *= launches
+        single_us = np.maximum(prepared.per_unit(changed[:, ALONE]), prepared.per_unit(changed[:, HOST]))
+        kernels = StageKernels(begin, changed, single_us)
+        prices = np.empty(len(batch), dtype=np.float64)
+        concurrent = batch.strategies == Strategy.CONCURRENT
+        prices[concurrent] = price_concurrent(
+            batch.masks[concurrent], problem.predecessors, kernels, crowding, self._room
+        )
+        for index in np.flatnonzero(~concurrent).tolist():
+            merged = self._merged_unit(problem, int(batch.masks[index]))
+            prices[index] = np.inf if merged is None else max(merged.device_us, launches * sum(merged.host_us))
         return prices
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:

@@ -17,11 +17,14 @@ from scipy.optimize import lsq_linear
 
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.parameter_space import ParameterSpace
+from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples
 
 Floats = NDArray[np.float64]
 
 RESAMPLES = 100
+#: Resampled fits that a profile keeps.
+KEPT_RESAMPLES = 24
 #: A parameter is not identified if the prior holds more of it than the data, or if it spreads over this part of its bounds.
 LARGEST_PRIOR_PART = 0.5
 LARGEST_SPREAD_PART = 0.2
@@ -53,8 +56,22 @@ class Bootstrap:
             name: float(np.std(several)) if self.has_moved(name) else 0.0 for name, several in self.values().items()
         }
 
+    def shown_spread(self) -> dict[str, float]:
+        """The spread with two digits, as a profile has it."""
+        return {name: rounded(value, 2) for name, value in self.spread().items()}
+
+    def kept(self) -> dict[str, list[float]]:
+        """The resamples that a profile keeps, with three digits; a parameter that none moved is as the profile has it."""
+        return {
+            name: [rounded(value, 3) for value in several[:KEPT_RESAMPLES].tolist()]
+            for name, several in self.values().items()
+            if self.has_moved(name)
+        }
+
     def has_moved(self, name: str) -> bool:
         """Whether the resamples differ in a parameter by more than rounding."""
+        if name not in self.space.names:
+            return False  # tied to another
         index = self.space.names.index(name)
         return bool(np.ptp(self.vectors[:, index]) > 1e-6 * self.space.scales()[index])
 

@@ -7,9 +7,8 @@ others, each fold is predicted by a fit without it, and those residuals become t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import floor, log10
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from iossim.calibration.operator import HELD_OUT_FRACTION
 from iossim.calibration.parameter_space import with_values
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
+from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import DataSet, KindError, Provenance
@@ -33,9 +33,6 @@ Progress = Callable[[str, int, int], None]
 #: Fewer rows than this in all sets together decide nothing.
 FEWEST_ROWS = 10
 FOLDS = 5
-#: Resampled fits that a profile keeps.
-KEPT_RESAMPLES = 24
-_DIGITS = 4
 #: Of the width of the bounds.
 _NEARLY = 1e-4
 
@@ -59,6 +56,8 @@ class Calibration:
     held_out: tuple[KindError, ...]
     cross_validated: tuple[KindError, ...]
     notes: tuple[str, ...]
+    #: For each name whose samples were left out the parameters of the fit without them.
+    left_out: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def profile(self) -> DeviceProfile:
@@ -76,6 +75,7 @@ def calibrate(
     rounds: int = 60,
     resamples: int = RESAMPLES,
     further: Sequence[Samples] = (),
+    leaving_out: Mapping[str, Sequence[Samples]] | None = None,
     trusts_labels: bool = False,
     progress: Progress = lambda label, done, total: None,
 ) -> Calibration:
@@ -83,7 +83,7 @@ def calibrate(
 
     ``held_out`` is the part of the shapes that no fit sees; ``folds`` below 2 leave out the cross-validation, and bands come
     from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but neither held out nor
-    resampled into bands. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
+    resampled into bands; ``leaving_out`` has, by name, what is left of them without one thing, for a fit each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
     """
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile
@@ -91,7 +91,12 @@ def calibrate(
     found = _fit(seen, start, rounds, "fit", progress)
     given = _rounded(found)
     outside, outside_residuals = _held_out(recordings, found, given)
-    inside, inside_residuals = _cross_validated(recordings, start, rounds, folds, further, progress)
+    inside, inside_residuals = _cross_validated(recordings, start, rounds, folds, further, found, progress)
+    operators = seen[: len(recordings)]
+    left_out = {
+        name: _rounded(_fit([*operators, *others], start, rounds, f"without {name}", progress, found))
+        for name, others in (leaving_out or {}).items()
+    }
     resampled = bootstrap(found, seen, resamples, seed)
     notes += poorly_explained(recordings, found)
     provenance = _provenance(recordings, further, found, resampled, date)
@@ -104,7 +109,7 @@ def calibrate(
         }
     )
     profiles = tuple(with_values(one.profile, given).model_copy(update={"provenance": provenance}) for one in data)
-    return Calibration(profiles, found, resampled, outside, inside, tuple(notes))
+    return Calibration(profiles, found, resampled, outside, inside, tuple(notes), left_out)
 
 
 def _recordings(
@@ -131,7 +136,14 @@ def _recordings(
     return weighted(recordings), notes + few_rows(recordings)
 
 
-def _fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int, label: str, progress: Progress) -> Fit:
+def _fit(
+    samples: Sequence[Samples],
+    start: DeviceProfile,
+    rounds: int,
+    label: str,
+    progress: Progress,
+    near: Fit | None = None,
+) -> Fit:
     done = 0
 
     def tell(evaluations: int, cost: float) -> None:
@@ -140,7 +152,7 @@ def _fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int, label: s
         progress(label, done, rounds)
 
     progress(label, 0, rounds)
-    found = fit(samples, start, rounds, tell)
+    found = fit(samples, start, rounds, tell, near)
     progress(label, rounds, rounds)
     return found
 
@@ -160,6 +172,7 @@ def _cross_validated(
     rounds: int,
     folds: int,
     further: Sequence[Samples],
+    near: Fit,
     progress: Progress,
 ) -> tuple[tuple[KindError, ...], list[Residuals]]:
     """Errors on the seen shapes, each fold by a fit of the others."""
@@ -172,7 +185,7 @@ def _cross_validated(
         # A recording of a single shape has nothing left to fit when its fold is judged.
         used = [index for index, rows in enumerate(kept) if rows.any()]
         samples: list[Samples] = [*(recordings[index].where(kept[index]) for index in used), *further]
-        found = _fit(samples, start, rounds, f"fold {fold + 1} of {folds}", progress)
+        found = _fit(samples, start, rounds, f"fold {fold + 1} of {folds}", progress, near)
         given = _rounded(found)
         for position, index in enumerate(used):
             for each in _residuals(recordings[index], judged[index], given, found.overheads[position]):
@@ -206,12 +219,7 @@ def _provenance(
     resampled: Bootstrap,
     date: str | None,
 ) -> Provenance:
-    spread = {name: _round(value, 2) for name, value in resampled.spread().items()}
-    # A parameter that no resample moved is left out: it is as the profile has it.
-    moved = {name: several for name, several in resampled.values().items() if resampled.has_moved(name)}
-    kept = {
-        name: [_round(value, 3) for value in several[:KEPT_RESAMPLES].tolist()] for name, several in moved.items()
-    }
+    weight = sum(one.samples.weight for one in recordings) + sum(one.weight for one in further)
     note = f"fitted to operators measured on {_devices(recordings)}"
     if further:
         note += f" and to networks run unit after unit on {_devices(further)}"
@@ -225,14 +233,23 @@ def _provenance(
                 device=one.profile.name,
                 rows=int(one.seen.sum()),
                 libraries=dict(one.measured.header.libraries),
+                weight_percent=rounded(100 * one.samples.weight / weight, 2),
             )
             for one in recordings
         ]
-        + [DataSet(name=one.name, device=one.profile.name, rows=len(one.latency_us)) for one in further],
-        spread=spread,
-        unidentified=list(resampled.unidentified),
+        + [
+            DataSet(
+                name=one.name,
+                device=one.profile.name,
+                rows=len(one.latency_us),
+                weight_percent=rounded(100 * one.weight / weight, 2),
+            )
+            for one in further
+        ],
+        spread=resampled.shown_spread(),
+        unidentified=[name for name in found.space.names if name in {*resampled.unidentified, *found.at_bounds}],
         at_bounds=list(found.at_bounds),
-        resamples=kept,
+        resamples=resampled.kept(),
     )
 
 
@@ -253,10 +270,4 @@ def _snapped(value: float, lower: float, upper: float) -> float:
     margin = _NEARLY * (upper - lower)
     if value <= lower + margin:
         return lower
-    return upper if value >= upper - margin else _round(value)
-
-
-def _round(value: float, digits: int = _DIGITS) -> float:
-    if value == 0 or not np.isfinite(value):
-        return float(value)
-    return float(round(value, digits - 1 - floor(log10(abs(value)))))
+    return upper if value >= upper - margin else rounded(value)

@@ -5,7 +5,8 @@ with a host overhead of its own. Two residuals a sample: the error of the predic
 takes for the fastest, and, with half its weight, the error of the algorithm that was recorded. The second keeps every
 algorithm's parameters honest where the model chooses another. Residuals beyond ten per cent count linearly (soft L1), so
 that a few rows that no model explains do not pull. A weak prior toward the starting point settles what the data leaves
-open.
+open. What a call costs beside its kernels' work stays at the starting point where every recording holds the host's overhead,
+beside which it cannot be told: the fit would bend it to whatever it misses else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from iossim.calibration.host_overhead import fit_overhead
-from iossim.calibration.parameter_space import ParameterSpace, space_of, with_values
+from iossim.calibration.parameter_space import CALL, ParameterSpace, space_of, with_values
 from iossim.calibration.samples import Samples
 from iossim.devices.profile import DeviceProfile
 
@@ -28,7 +29,11 @@ Progress = Callable[[int, float], None]
 OUTLIER = 0.1
 _RECORDED_WEIGHT = 0.5
 _PRIOR_WEIGHT = 0.5
+#: Of a parameter that stays as it is.
+_HELD_WEIGHT = 1e4
 _STEP = 1e-4
+#: Steps that change the cost by a smaller part move no parameter by what is worth writing down.
+_TOLERANCE = 1e-5
 _MOST_OVERHEAD_US = 5_000.0
 
 
@@ -55,34 +60,50 @@ class Fit:
     @property
     def at_bounds(self) -> tuple[str, ...]:
         """Parameters that ended at a bound: the data wants more than is plausible, or says nothing."""
-        low, high = self.space.bounds()
-        margin = 1e-3 * self.space.scales()
-        at = (self.vector <= low + margin) | (self.vector >= high - margin)
-        return tuple(name for name, is_at in zip(self.space.names, at.tolist(), strict=True) if is_at)
+        return self.space.at_bounds(self.vector)
 
 
-def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, progress: Progress | None = None) -> Fit:
-    """Fit the parameters, from those of ``start``; deterministic. ``progress`` is told evaluations and cost."""
+def fit(
+    samples: Sequence[Samples],
+    start: DeviceProfile,
+    rounds: int = 60,
+    progress: Progress | None = None,
+    near: Fit | None = None,
+) -> Fit:
+    """Fit the parameters, drawn weakly to those of ``start``; deterministic. ``progress`` is told evaluations and cost.
+
+    The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then do.
+    """
     space = space_of(start)
     origin = space.to_vector(start)
+    begin = origin if near is None else near.vector
     low, high = space.bounds()
     width = space.scales()
     count = len(origin)
+    held = () if tell_calls(samples) else CALL
+    prior = np.array([_HELD_WEIGHT if name in held else _PRIOR_WEIGHT for name in space.names]) / width
     starts: list[Floats] = []
     for one in samples:
-        device_us, _ = one.predict(profile_at(one, origin))
+        device_us, _ = one.predict(profile_at(one, begin))
         coefficients = fit_overhead(one.basis, one.latency_us, device_us, one.least_us)
         starts.append(np.minimum(coefficients, _MOST_OVERHEAD_US))
     offsets = np.cumsum([count, *map(len, starts)])
     evaluations = 0
+    # Predictions do not depend on the hosts' overheads: those of the point that all differences are taken from are known.
+    known: dict[bytes, list[tuple[Floats, Floats]]] = {}
 
     def residuals(vector: Floats) -> Floats:
         nonlocal evaluations
         parts: list[Floats] = []
+        key = vector[:count].tobytes()
+        if key not in known:
+            if len(known) > count:
+                known.clear()
+            known[key] = [one.predict(profile_at(one, vector[:count])) for one in samples]
         for index, one in enumerate(samples):
             overhead_us = one.basis @ vector[offsets[index] : offsets[index + 1]]
-            parts += relative_errors(one, profile_at(one, vector[:count]), overhead_us)
-        parts.append(_PRIOR_WEIGHT * (vector[:count] - origin) / width)
+            parts += errors_of(one, *known[key][index], overhead_us)
+        parts.append(prior * (vector[:count] - origin))
         evaluations += 1
         joined = np.concatenate(parts)
         if progress is not None and evaluations % (len(vector) + 1) == 1:
@@ -91,7 +112,7 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
 
     lower = np.concatenate([low, *(np.zeros(len(s)) for s in starts)])
     upper = np.concatenate([high, *(np.full(len(s), _MOST_OVERHEAD_US) for s in starts)])
-    first = np.clip(np.concatenate([origin, *starts]), lower + 1e-9, upper - 1e-9)
+    first = np.clip(np.concatenate([begin, *starts]), lower + 1e-9, upper - 1e-9)
     typical = np.concatenate([width, *(np.full(len(s), 100.0) for s in starts)])
     found = least_squares(
         residuals,
@@ -101,6 +122,7 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
         f_scale=OUTLIER,
         x_scale=typical,
         diff_step=_STEP,
+        ftol=_TOLERANCE,
         max_nfev=rounds,
     )
     return Fit(
@@ -116,6 +138,11 @@ def fit(samples: Sequence[Samples], start: DeviceProfile, rounds: int = 60, prog
     )
 
 
+def tell_calls(samples: Sequence[Samples]) -> bool:
+    """Whether any of these measured times are without the host's overhead, so that they tell what a call costs."""
+    return any(one.basis.shape[1] == 0 for one in samples)
+
+
 def profile_at(one: Samples, vector: Floats) -> DeviceProfile:
     """The profile of a set of samples with the parameters of a vector."""
     return with_values(one.profile, space_of(one.profile).values(vector))
@@ -123,7 +150,11 @@ def profile_at(one: Samples, vector: Floats) -> DeviceProfile:
 
 def relative_errors(one: Samples, profile: DeviceProfile, overhead_us: Floats) -> list[Floats]:
     """Weighted relative errors of predictions and of recorded algorithms."""
-    predicted_us, recorded_us = one.predict(profile)
+    return errors_of(one, *one.predict(profile), overhead_us)
+
+
+def errors_of(one: Samples, predicted_us: Floats, recorded_us: Floats, overhead_us: Floats) -> list[Floats]:
+    """The same of predictions that were made, ``[samples]`` each."""
     weight = np.sqrt(one.weight / len(predicted_us))
     device_us = np.maximum(np.maximum(one.latency_us - overhead_us, 0.5 * predicted_us), one.least_us)
     errors = weight * (predicted_us + overhead_us - one.latency_us) / device_us

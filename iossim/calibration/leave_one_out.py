@@ -5,7 +5,7 @@ them; profiles that ship are not looked at, but for their datasheet facts. Board
 capability and SMs) are one donor, and left out together.
 
 ``python -m iossim.calibration.leave_one_out`` makes ``iossim/devices/transfer.yaml`` anew, with the donors, errors and
-bands found here.
+bands found here, and what the profile of the one device with published schedules says of concurrency.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from numpy.typing import NDArray
 
 import iossim.devices.transfer
 from iossim.calibration.bands import band_key
+from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.measurement import Measurement, MeasurementSet
-from iossim.calibration.parameter_space import PARAMETERS, with_values
+from iossim.calibration.parameter_space import CALL, PARAMETERS, with_values
 from iossim.calibration.recording import default_weight
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.samples import OperatorSamples
-from iossim.calibration.transfer import CALL, donor, neutral, refined_values, transferred
+from iossim.calibration.transfer import donor, neutral, refined_values, transferred
+from iossim.devices.borrowed import Concurrency
+from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.transfer import Donor, TransferTable
 from iossim.user_files import write_atomically
@@ -42,6 +45,8 @@ SAMPLED_KIND = "conv"
 SHIPPED_SAMPLES = 20
 #: Chips with fewer rows than this are no donors, and not judged.
 FEWEST_ROWS = 100
+#: The one device with published schedules: all other GPUs take its parameters of concurrency.
+CONCURRENCY_FROM = "v100-sxm2"
 _ROUNDS = 25
 #: Donors are fitted to every third row: more changes nothing that another device would notice.
 _ROW_STEP = 3
@@ -166,9 +171,10 @@ def _warm(measured: MeasurementSet) -> MeasurementSet:
 def _fitted_donor(chip: _Chip) -> Donor:
     samples = []
     for measured, profile in chip.sets:
+        # No fit anywhere sees the held-out shapes: devices with these donors' values are judged on them.
+        seen = [row for row in measured.measurements if not row.operator.is_held_out()]
         # Of short recordings every row.
-        step = _ROW_STEP if len(measured.measurements) > 300 else 1
-        chosen = measured.measurements[::step]
+        chosen = seen[:: _ROW_STEP if len(seen) > 300 else 1]
         if chosen:
             weight = default_weight(measured.header, [row.operator.kind for row in chosen])
             samples.append(OperatorSamples.of(measured, chosen, profile, weight))
@@ -201,7 +207,8 @@ def _left_out(chip: _Chip, donors: Sequence[Donor], count: int, seed: int) -> li
         refined: dict[str, Residuals] = {}
         is_sampled = keys == SAMPLED_KIND
         if count and int(is_sampled.sum()) >= FEWEST_ROWS:
-            places = np.flatnonzero(is_sampled)
+            seen = np.array([not row.operator.is_held_out() for row in measured.measurements])
+            places = np.flatnonzero(is_sampled & seen)
             drawn = np.zeros(len(keys), dtype=np.bool_)
             drawn[places] = draw([measured.measurements[place] for place in places.tolist()], count, seed)
             few = replace(samples.where(drawn), weight=float(drawn.sum()))
@@ -222,8 +229,10 @@ def _residuals(
     return residuals_by_kind(measured.header.data_set, keys.tolist(), predicted_us, measured_us)
 
 
-def transfer_table(result: LeaveOneOut, date: str | None = None) -> TransferTable:
-    """What ships: the donors, with the errors and bands of devices left out."""
+def transfer_table(
+    result: LeaveOneOut, date: str | None = None, concurrency: Concurrency | None = None
+) -> TransferTable:
+    """What ships: the donors, with the errors and bands of devices left out, and the parameters of concurrency."""
     zero_shot = [row.zero_shot for row in result.rows]
     refined = [row.refined for row in result.rows if row.refined is not None]
     donors = [
@@ -242,6 +251,7 @@ def transfer_table(result: LeaveOneOut, date: str | None = None) -> TransferTabl
         refined=[one.summary() for one in refined],
         bands=bands_by_kind(zero_shot),
         refined_bands=bands_by_kind(refined),
+        concurrency=concurrency,
     )
 
 
@@ -256,7 +266,8 @@ def _main() -> None:
     result = leave_one_out(sets, SHIPPED_SAMPLES, progress=lambda label, done, total: print(label, done, "of", total))
     for refined in (False, True):
         print("with samples:" if refined else "zero-shot:", result.errors(SAMPLED_KIND, refined))
-    made = transfer_table(result, datetime.date.today().isoformat())
+    lender = device(CONCURRENCY_FROM)
+    made = transfer_table(result, datetime.date.today().isoformat(), lent_by(lender))
     path = Path(iossim.devices.transfer.__file__).with_name("transfer.yaml")
     head = "# Made by: python -m iossim.calibration.leave_one_out\n"
     write_atomically(path, head + yaml.safe_dump(made.model_dump(exclude_none=True), sort_keys=False, width=118))

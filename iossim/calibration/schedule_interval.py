@@ -8,7 +8,9 @@ part's relative error. The parts:
   :data:`COMMON_PART` is taken to be common to all operators of the kind, the rest each unit's own; a merged convolution is a
   unit of its own;
 - *concurrent stages*: what the sharing model misses, :data:`STAGE_ERROR`, equal stages together;
-- *boundaries*: the cost of synchronising, :data:`BOUNDARY_ERROR`, all together.
+- *boundaries*: the cost of synchronising, :data:`BOUNDARY_ERROR`, all together;
+- *concurrency*: how kernels crowd each other and what launches and synchronisations take, known by the bootstrapped
+  vectors too, times the slope of the latency (``concurrency_slopes``).
 
 In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel. Then
 measurements do not repeat: two of the same thing differ by :data:`REPEAT_NOISE`.
@@ -26,10 +28,12 @@ from math import exp, fsum, hypot, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.kernel_times import device_rates
 from iossim.calibration.candidate_table import CandidateTable
+from iossim.calibration.concurrency_slopes import ConcurrencySlopes
 from iossim.calibration.operator_interval import band_of_op
-from iossim.calibration.parameter_space import with_values
+from iossim.calibration.parameter_space import concurrency_space, with_values
 from iossim.cost.model import CostModel
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -69,7 +73,9 @@ class LatencyInterval:
 def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
     """Errors of the schedules that a cost model prices; None for one that simulates no device, and so claims nothing."""
     profile = getattr(cost_model, "profile", None)
-    return ScheduleErrors(network, profile) if isinstance(profile, DeviceProfile) else None
+    if not isinstance(profile, DeviceProfile):
+        return None
+    return ScheduleErrors(network, profile, cost_model if isinstance(cost_model, SimulatorCostModel) else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +92,12 @@ class _UnitError:
 
 
 class ScheduleErrors:
-    """Errors of schedules of one network on one device; its units are lowered once."""
+    """Errors of schedules of one network on one device; its units are lowered once.
 
-    def __init__(self, network: Network, profile: DeviceProfile) -> None:
+    ``model`` is what priced the schedules, where that is the simulator: it has what is asked for at hand.
+    """
+
+    def __init__(self, network: Network, profile: DeviceProfile, model: SimulatorCostModel | None = None) -> None:
         self._network = network
         self._profile = profile
         resamples = profile.provenance.resamples
@@ -98,6 +107,13 @@ class ScheduleErrors:
             for index in range(count)
         ]
         self._units: dict[Part, _UnitError] = {}
+        own = profile.parameters.model_dump() | profile.engine.model_dump()
+        names = [name for name in concurrency_space(profile).names if name in resamples]
+        #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``.
+        self._drift: dict[Part, Floats] = {
+            ("parameter", name): np.array(resamples[name]) - own[name] for name in names
+        }
+        self._slopes = ConcurrencySlopes(network, profile, names, model)
         #: Schedules are no keys: they hold lists. Kept beside the shares, so that no other gets their id.
         self._known: OrderedDict[int, tuple[Schedule, dict[Part, float]]] = OrderedDict()
         self._part_of_unit = {unit.name: part for unit, part in zip(network.units, network.signatures, strict=True)}
@@ -136,7 +152,8 @@ class ScheduleErrors:
         return dict(sorted(total_us.items(), key=lambda item: (-item[1], item[0])))
 
     def _shares(self, schedule: Schedule) -> dict[Part, float]:
-        """The share of the latency of each part; a unit's in a stage is that of its time alone."""
+        """The share of the latency of each part; a unit's in a stage is that of its time alone. Of a parameter of
+        concurrency, the slope."""
         if id(schedule) not in self._known:
             self._known[id(schedule)] = schedule, self._new_shares(schedule)
             if len(self._known) > _KEPT:
@@ -158,7 +175,7 @@ class ScheduleErrors:
                 groups = sorted(tuple(self._part_of_unit[unit] for unit in group) for group in stage.groups)
                 shares["stage", tuple(groups)] += stage.latency_us / total_us
             shares[BOUNDARIES] += stage.boundary_us / total_us
-        return dict(shares)
+        return dict(shares) | {("parameter", name): slope for name, slope in self._slopes.of(schedule).items()}
 
     def _parts(self, stage: Stage) -> list[Part]:
         units = [self._part_of_unit[unit] for unit in stage.units]
@@ -213,6 +230,9 @@ class ScheduleErrors:
         kinds: dict[str, list[float]] = defaultdict(list)
         moved: list[Floats] = []
         for part, share in shares.items():
+            if part in self._drift:
+                moved.append(share * self._drift[part])
+                continue
             unit = self._units.get(part)
             if unit is None:
                 variances.append((share * (BOUNDARY_ERROR if part == BOUNDARIES else STAGE_ERROR)) ** 2)

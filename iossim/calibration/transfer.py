@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.measurement import MeasurementError, MeasurementSet
-from iossim.calibration.parameter_space import GPU_SPACE, PARAMETERS, with_values
+from iossim.calibration.parameter_space import CALL, GPU_SPACE, PARAMETERS, with_values
 from iossim.calibration.plausibility import check_plausible
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.profile import DeviceProfile
@@ -72,8 +72,6 @@ NEUTRAL = {
 
 #: Prior widths of the logarithms of the common factors.
 _FACTOR_WIDTHS = {"arithmetic": 0.12, "memory": 0.12, "call": 0.3}
-#: What a call costs beside its kernels.
-CALL = frozenset({"dispatch_us", "dispatch_kernel_us", "kernel_gap_us"})
 #: A parameter's own prior width, as a part of the width of its bounds: at least this, whatever the donors say.
 _LEAST_WIDTH = 0.02
 #: What a prediction of the right parameters is still off by.

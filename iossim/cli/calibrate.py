@@ -13,7 +13,8 @@ from iossim.cli import options
 from iossim.cli.options import whole_number
 
 if TYPE_CHECKING:
-    from iossim.calibration.calibrate import Calibration, DeviceData
+    from iossim.calibration.calibrate import DeviceData
+    from iossim.calibration.profile_fit import FittedProfiles
     from iossim.devices.profile import DeviceProfile
 
 Files = Annotated[
@@ -81,13 +82,14 @@ def calibrate(
 ) -> None:
     """Fit a device's parameters to measured operators and write its profile, with errors on shapes held out.
 
+    The boards of --also get theirs beside it, as NAME.calibrated.yaml.
+
     Devices that ship are left as they are: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
     used with --device FILE.yaml.
     """
     from datetime import date
 
-    from iossim.calibration.calibrate import calibrate as fit
-    from iossim.calibration.published_networks import fit_concurrency, sequences
+    from iossim.calibration.profile_fit import fit_profiles
     from iossim.cli.progress import progress_bars
     from iossim.devices.load import device as load_device
     from iossim.devices.load import device_names
@@ -108,9 +110,11 @@ def calibrate(
     if held_out == 0 and folds == 0:
         raise OptionError("--held-out 0 and --folds 0 leave nothing to judge the fit by; give either")
     profile = load_device(device)
-    path = out or Path(f"{profile.name.replace('/', '-')}.calibrated.yaml")
+    path = out or Path(_file_name(profile))
     check_writable(path)
     devices = _read(profile, own, also or ())
+    for board in devices[1:]:
+        check_writable(path.with_name(_file_name(board.profile)))
     with progress_bars(quiet=as_json, unit="steps") as start:
         bars = {}
 
@@ -119,24 +123,30 @@ def calibrate(
                 bars[label] = start(label)
             bars[label](done, total)
 
-        found = fit(
+        found = fit_profiles(
             devices,
+            published=published,
             date=date.today().isoformat(),
             held_out=held_out,
             folds=folds,
             seed=seed,
             trusts_labels=trust_labels,
-            further=[sample for one in devices for sample in sequences(one.profile)] if published else (),
             progress=show,
         )
-        stages = [measured for one in devices for measured in one.sets if measured.stages]
-        fitted = fit_concurrency(found.profile, stages, published, show)
-    write_profile(fitted, path)
+    write_profile(found.profile, path)
+    for sister in found.sisters:
+        write_profile(sister, path.with_name(_file_name(sister)))
     if as_json:
-        typer.echo(json.dumps(_to_json(found, fitted, path), indent=1))
+        typer.echo(json.dumps(_to_json(found, path), indent=1))
     else:
-        _print(found, fitted)
+        _print(found)
+    for sister in found.sisters:
+        typer.echo(f"wrote {path.with_name(_file_name(sister))}", err=True)
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)
+
+
+def _file_name(profile: DeviceProfile) -> str:
+    return f"{profile.name.replace('/', '-')}.calibrated.yaml"
 
 
 def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> list[DeviceData]:
@@ -169,22 +179,22 @@ def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> l
     ]
 
 
-def _to_json(found: Calibration, profile: DeviceProfile, path: Path) -> dict[str, object]:
-    rows = _rows(profile, profile is not found.profile)
+def _to_json(found: FittedProfiles, path: Path) -> dict[str, object]:
+    profile = found.profile
     return {
         "device": profile.name,
         "profile": str(path),
-        "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in rows},
+        "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in _rows(found)},
         "provenance": profile.provenance.model_dump(mode="json", exclude={"resamples"}),
-        "notes": list(found.notes),
+        "notes": list(found.kernels.notes),
     }
 
 
-def _rows(profile: DeviceProfile, is_concurrency_fitted: bool) -> list[dict[str, float | str | bool | None]]:
+def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
     """The parameters that a fit may change, their spread (None where no resample tells it) and bounds."""
-    from iossim.calibration.parameter_space import space_of
-    from iossim.calibration.published_networks import concurrency_space
+    from iossim.calibration.parameter_space import concurrency_space, space_of
 
+    profile = found.profile
     of_kernels, of_stages = space_of(profile).parameters, concurrency_space(profile).parameters
     values = profile.parameters.model_dump() | profile.engine.model_dump()
     return [
@@ -196,25 +206,28 @@ def _rows(profile: DeviceProfile, is_concurrency_fitted: bool) -> list[dict[str,
             "upper": parameter.upper,
             "unidentified": parameter.name in profile.provenance.unidentified,
             "at_bound": parameter.name in profile.provenance.at_bounds,
-            "fitted": parameter in of_kernels or is_concurrency_fitted,
+            "fitted": parameter in of_kernels or found.is_concurrency_fitted,
         }
         for parameter in (*of_kernels, *of_stages)
     ]
 
 
-def _print(found: Calibration, profile: DeviceProfile) -> None:
+def _print(found: FittedProfiles) -> None:
     from rich.console import Console
 
     from iossim.reporting.calibration import error_table, parameter_table
 
     console = Console()
-    provenance = profile.provenance
+    provenance = found.profile.provenance
     if provenance.held_out:
         console.print(error_table("Held-out shapes: errors of the time on the device", provenance.held_out))
     if provenance.cross_validated:
         console.print()
         console.print(error_table("The other shapes, cross-validated", provenance.cross_validated))
     console.print()
-    console.print(parameter_table("Parameters", _rows(profile, profile is not found.profile)))
-    for note in found.notes:
+    console.print(parameter_table("Parameters", _rows(found)))
+    for borrowed in provenance.borrowed:
+        names = ", ".join(borrowed.parameters)
+        console.print(f"note: taken over from {borrowed.device}: {names}", style="dim", highlight=False, markup=False)
+    for note in found.kernels.notes:
         console.print(f"note: {note}", style="dim", highlight=False, markup=False)

@@ -17,6 +17,7 @@ from iossim.cli.progress import progress_bars
 if TYPE_CHECKING:
     from iossim.api import Comparison
     from iossim.cost.model import CostModel
+    from iossim.reporting.comparison import ComparisonRow
 
 
 def register(app: typer.Typer) -> None:
@@ -77,6 +78,9 @@ def _print(comparison: Comparison) -> None:
     # Not as the table's own title, which would wrap at the table's width.
     console.print(comparison.title, style="bold", highlight=False, markup=False)
     console.print(comparison_table("", comparison.rows))
+    if comparison.left_out_us:
+        said = "errors: in-sample, by parameters fitted to these figures too; left out, by a fit without this network"
+        console.print(said, style="dim", highlight=False)
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     for note in dict.fromkeys(notes):
         console.print(f"note: {note}", style="dim", highlight=False)

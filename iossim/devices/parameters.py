@@ -162,7 +162,7 @@ _VOLTA = ModelParameters(
     sustained_gflops_per_watt=1000.0,
     gemm_sustained_gflops_per_watt=1000.0,
     beyond_core_cache_factor=1.0,
-    crowding=0.219,
+    crowding=0.208,
 )
 
 _PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})
@@ -209,15 +209,16 @@ ARCHITECTURE_PARAMETERS: dict[Architecture, ModelParameters] = {
     Architecture.CPU: _CPU,
 }
 
-#: Defaults of every GPU: they belong to the host and the driver.
+#: Defaults of every GPU, for they belong to the host and the driver: launches and synchronisations as on the V100-SXM2, the
+#: one device whose schedules tell them, rounded; with ``crowding`` they are what ``devices.borrowed`` lends, with the spread.
 ENGINE_OVERHEADS = EngineOverheads(
     dispatch_us=6.0,
     dispatch_kernel_us=2.0,
-    library_call_us=4.8,
-    library_kernel_us=8.0,
-    bare_launch_us=5.8,
+    library_call_us=5.5,
+    library_kernel_us=5.5,
+    bare_launch_us=5.5,
     event_us=1.5,
-    synchronise_us=8.7,
+    synchronise_us=10.7,
     graph_gap_factor=0.9,
     fork_us=1.5,
     join_us=1.5,

@@ -58,6 +58,7 @@ class Datasheet(Value):
     fp32_lanes_per_sm: Fact[int]
     boost_clock_ghz: Fact[float]
     dram_bandwidth_gbps: Fact[float]
+    #: Memory comes in chips of whole GiB: a card sold as 40 GB has 40 GiB; what its driver reports may be a little less.
     dram_bytes: Fact[int]
     #: The width of the memory bus, and what each of its pins carries: they make the bandwidth, to check it by.
     dram_bus_bits: Fact[int] | None = None

@@ -23,6 +23,15 @@ class DataSet(Value):
     device: str
     rows: int = Field(ge=0)
     libraries: dict[str, str] = Field(default_factory=dict)
+    #: What its rows count together, of all that one fit saw; None where the rows of a fit count alike.
+    weight_percent: float | None = Field(default=None, ge=0, le=100)
+
+
+class Borrowed(Value):
+    """Parameters that were fitted on another device, and stand here because nothing measured on this one tells them."""
+
+    device: str
+    parameters: list[str] = Field(min_length=1)
 
 
 class KindError(Value):
@@ -75,12 +84,17 @@ class Provenance(Value):
     bands: dict[str, list[Band]] = Field(default_factory=dict)
     #: Standard deviation of each fitted parameter over bootstrapped fits.
     spread: dict[str, float] = Field(default_factory=dict)
-    #: Fitted parameters that the data leaves open: their values are the starting point's more than the data's.
+    #: Fitted parameters that the data leaves open: their values are the starting point's more than the data's, or a bound's.
     unidentified: list[str] = Field(default_factory=list)
     #: Fitted parameters that ended at a bound of what is plausible.
     at_bounds: list[str] = Field(default_factory=list)
     #: Values of parameters in some bootstrapped fits: entry ``k`` of every list is of fit ``k``.
     resamples: dict[str, list[float]] = Field(default_factory=dict)
+    #: For each published network that took part, the parameters fitted without any figure of it: what says how well a network
+    #: is foretold that no fit saw.
+    left_out: dict[str, dict[str, float]] = Field(default_factory=dict)
+    #: Parameters taken over from other devices; ``spread`` and ``resamples`` hold theirs.
+    borrowed: list[Borrowed] = Field(default_factory=list)
 
     @field_validator("date")
     @classmethod

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from iossim.devices.borrowed import Concurrency
 from iossim.devices.compute_capability import LIMITS, WARP_THREADS, Architecture
 from iossim.devices.parameters import EngineOverheads, ModelParameters
 from iossim.devices.provenance import Band, KindError, Provenance
@@ -137,6 +138,8 @@ class TransferTable(Value):
     #: The bands of both, over all devices left out.
     bands: dict[str, list[Band]] = Field(default_factory=dict)
     refined_bands: dict[str, list[Band]] = Field(default_factory=dict)
+    #: What all GPUs take over that have no schedules measured on them.
+    concurrency: Concurrency | None = None
 
     def covers(self, device: str) -> bool:
         """Whether a device is one of the donors' boards."""
@@ -245,6 +248,8 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
     if not table.donors or table.covers(name):
         return None
     values = transferred_values(facts, table.donors, _onset_of_table())
+    if table.concurrency is not None:
+        values |= table.concurrency.values
     return {
         "parameters": {key: values[key] for key in values if key in ModelParameters.model_fields},
         "engine": {key: values[key] for key in values if key in EngineOverheads.model_fields},
@@ -265,4 +270,5 @@ def transferred_provenance(table: TransferTable, samples: int = 0) -> Provenance
         rows = sum(error.rows for error in convolutions)
         mean = sum(error.rows * error.mape_percent for error in convolutions) / rows
         note += f"; convolutions of devices that were left out were so predicted {mean:.1f} % off on average"
-    return Provenance(kind="transferred", note=note, date=table.date, held_out=list(errors), bands=dict(bands))
+    made = Provenance(kind="transferred", note=note, date=table.date, held_out=list(errors), bands=dict(bands))
+    return made if table.concurrency is None else table.concurrency.lent_to(made)

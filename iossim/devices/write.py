@@ -112,7 +112,7 @@ def _provenance(provenance: Provenance) -> dict[str, Any]:
     """Fields that say something, one line a record."""
     data = provenance.model_dump()
     lines: dict[str, Any] = {
-        "data_sets": [_mapping({**each, "libraries": _mapping(each["libraries"])}) for each in data["data_sets"]],
+        "data_sets": [_data_set(each) for each in data["data_sets"]],
         "held_out": [_mapping(each) for each in data["held_out"]],
         "cross_validated": [_mapping(each) for each in data["cross_validated"]],
         "bands": {
@@ -122,5 +122,13 @@ def _provenance(provenance: Provenance) -> dict[str, Any]:
         "unidentified": _Line(data["unidentified"]),
         "at_bounds": _Line(data["at_bounds"]),
         "resamples": {name: _Line(values) for name, values in data["resamples"].items()},
+        "left_out": {name: _mapping(values) for name, values in data["left_out"].items()},
+        "borrowed": [_mapping({**each, "parameters": _Line(each["parameters"])}) for each in data["borrowed"]],
     }
     return {name: lines.get(name, value) for name, value in data.items() if value not in (None, [], {})}
+
+
+def _data_set(each: dict[str, Any]) -> _Line:
+    """A record without what it does not say."""
+    told = {name: value for name, value in each.items() if value not in (None, {})}
+    return _mapping({name: _mapping(value) if isinstance(value, dict) else value for name, value in told.items()})

@@ -133,18 +133,19 @@ def networks_figure(evaluation: NetworkEvaluation) -> Figure:
 def _draw_bars(axes: Axes, name: str, rows: Sequence[NetworkLatency]) -> None:
     furthest_ms = 0.0
     for lane, row in enumerate(rows):
-        predicted_ms, published_ms = row.predicted_us / 1e3, row.published_us / 1e3
-        right_ms = max(published_ms, row.high_us / 1e3)
+        told = row.foretold
+        predicted_ms, published_ms = told.predicted_us / 1e3, row.published_us / 1e3
+        right_ms = max(published_ms, told.high_us / 1e3)
         furthest_ms = max(furthest_ms, right_ms)
         axes.barh(lane, predicted_ms, height=0.66, color=PALETTE[0], zorder=2)
-        reach = [[predicted_ms - row.low_us / 1e3], [row.high_us / 1e3 - predicted_ms]]
+        reach = [[predicted_ms - told.low_us / 1e3], [told.high_us / 1e3 - predicted_ms]]
         axes.errorbar(predicted_ms, lane, xerr=reach, color="black", linewidth=1.1, capsize=3, zorder=3)
         axes.plot(
             published_ms, lane, marker="D", markersize=5.5, color=PALETTE[1], zorder=4, markeredgecolor="black",
             markeredgewidth=0.7,
         )  # fmt: skip
         axes.annotate(
-            f"{predicted_ms:.3f} ms  {row.error:+.1%}", (right_ms, lane), (8, 0), textcoords="offset points",
+            f"{predicted_ms:.3f} ms  {row.foretold_error:+.1%}", (right_ms, lane), (8, 0), textcoords="offset points",
             va="center", fontsize=8, color="#222222",
         )  # fmt: skip
     axes.set_title(name, loc="left", fontsize=10, fontweight="bold", pad=4)
@@ -162,7 +163,7 @@ def _networks_legend(figure: Figure, width: float, height: float) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Patch | Line2D] = [
-        Patch(color=PALETTE[0], label="predicted"),
+        Patch(color=PALETTE[0], label="predicted, by a fit without the network"),
         Line2D([], [], color="black", linewidth=1.1, label="where nine of ten measurements are expected"),
         Line2D([], [], color=PALETTE[1], marker="D", markeredgecolor="black", linestyle="", label="published"),
     ]

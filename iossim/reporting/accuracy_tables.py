@@ -16,7 +16,7 @@ from iossim.calibration.bands import key_of
 from iossim.calibration.leave_one_out import SAMPLED_KIND, LeaveOneOut
 from iossim.calibration.operator_kinds import ALIASES
 from iossim.calibration.validation.engines import EngineAgreement
-from iossim.calibration.validation.networks import NetworkEvaluation
+from iossim.calibration.validation.networks import NetworkEvaluation, largest, mean_size
 from iossim.calibration.validation.operators import OperatorEvaluation
 from iossim.calibration.validation.report import ValidationReport, sampled_rows
 from iossim.calibration.validation.stages import StageEvaluation
@@ -171,6 +171,7 @@ def _networks(evaluation: NetworkEvaluation) -> Iterator[RenderableType]:
                 "predicted_us": each.predicted_us,
                 "published_us": each.published_us,
                 "error_percent": 100 * each.error,
+                "left_out_percent": _percent(each.left_out_error),
             }
             for each in evaluation.stages
         ]
@@ -178,7 +179,8 @@ def _networks(evaluation: NetworkEvaluation) -> Iterator[RenderableType]:
             Column("stage"),
             Column("predicted_us", digits=1),
             Column("published_us", digits=1),
-            Column("error_percent", digits=1),
+            Column("error_percent", "in-sample" if evaluation.in_sample else "", digits=1),
+            Column("left_out_percent", "left out", digits=1),
         ]
         yield from _titled(f"stages of the sample network on {evaluation.device}", records_table("", rows, columns))
     for each in evaluation.active_warps:
@@ -192,13 +194,15 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
     """Schedulers of each network, predicted and published."""
     columns = [
         Column("network"),
-        Column("predicted_ms", digits=3),
+        Column("published_ms", digits=3),
+        Column("predicted_ms", "in-\nsample", digits=3),
+        Column("error_percent", digits=1),
+        Column("left_out_ms", "left\nout", digits=3),
+        Column("left_out_error_percent", "error", digits=1),
         Column("low_ms", digits=3),
         Column("high_ms", digits=3),
-        Column("published_ms", digits=3),
-        Column("error_percent", digits=1),
         Column("gain_x", "gain"),
-        Column("published_gain_x", "published"),
+        Column("published_gain_x", "publ."),
     ]
     rows: list[dict[str, Cell]] = []
     for (model, batch), own in groupby(evaluation.latencies, key=lambda each: (each.model, each.batch)):
@@ -207,11 +211,13 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
             rows.append(
                 {
                     "network": f"  {each.scheduler}",
-                    "predicted_ms": each.predicted_us / 1e3,
-                    "low_ms": each.low_us / 1e3,
-                    "high_ms": each.high_us / 1e3,
                     "published_ms": each.published_us / 1e3,
-                    "error_percent": 100 * each.error,
+                    "predicted_ms": each.predicted_us / 1e3 if each.is_in_sample else None,
+                    "error_percent": 100 * each.error if each.is_in_sample else None,
+                    "left_out_ms": each.foretold.predicted_us / 1e3,
+                    "left_out_error_percent": 100 * each.foretold_error,
+                    "low_ms": each.foretold.low_us / 1e3,
+                    "high_ms": each.foretold.high_us / 1e3,
                     "gain_x": each.speedup,
                     "published_gain_x": each.published_speedup,
                 }
@@ -220,18 +226,26 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
 
 
 def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
-    right = sum(order.is_right for order in evaluation.orders)
-    mean, worst = evaluation.mean_error or 0.0, evaluation.worst_error or 0.0
-    inside = sum(each.is_covered for each in evaluation.latencies)
     yield (
-        f"error: mean {100 * mean:.1f}%, worst {100 * worst:+.1f}%; {inside} of {len(evaluation.latencies)} figures in "
-        f"their intervals; {right} of {len(evaluation.orders)} orders beyond 3% are right"
+        "in-sample: by a fit that saw the figure itself; left out, with its interval: by a fit that saw no figure of that network"
     )
+    count, orders = len(evaluation.latencies), len(evaluation.orders)
+    for title, errors, right in (
+        ("in-sample", evaluation.errors, sum(order.is_right for order in evaluation.orders)),
+        ("left out", evaluation.foretold_errors, sum(order.is_foretold for order in evaluation.orders)),
+    ):
+        if errors:
+            mean, worst = mean_size(errors) or 0.0, largest(errors) or 0.0
+            yield (
+                f"{title}: mean error {100 * mean:.1f}%, worst {100 * worst:+.1f}%; {right} of {orders} orders beyond 3% "
+                "are right"
+            )
+    yield f"{sum(each.is_covered for each in evaluation.latencies)} of {count} figures in the intervals of what is left out"
     for order in evaluation.orders:
-        if not order.is_right:
+        if not (order.is_right and order.is_foretold):
             yield (
                 f"wrong: {order.faster} is {100 * order.published:.1f}% faster than {order.slower} on {order.model}, "
-                f"batch {order.batch}; predicted {100 * order.predicted:+.1f}%"
+                f"batch {order.batch}; predicted {100 * order.predicted:+.1f}%, left out {100 * order.foretold:+.1f}%"
             )
 
 

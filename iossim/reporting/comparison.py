@@ -24,9 +24,16 @@ class ComparisonRow:
     interval_us: tuple[float, float] | None = None
     #: Schedulers whose schedules differ from this one by less than the noise.
     ties: tuple[str, ...] = ()
+    #: What a fit without the network's published figures says; None where they took no part in the fit.
+    left_out_us: float | None = None
 
     @staticmethod
-    def of_schedule(schedule: Schedule, sequential_us: float, published_us: float | None = None) -> ComparisonRow:
+    def of_schedule(
+        schedule: Schedule,
+        sequential_us: float,
+        published_us: float | None = None,
+        left_out_us: float | None = None,
+    ) -> ComparisonRow:
         """``sequential_us`` is the latency of running the units one by one, which speed-ups are against."""
         return ComparisonRow(
             schedule.scheduler,
@@ -39,6 +46,7 @@ class ComparisonRow:
             published_us,
             None if schedule.interval_us is None else (schedule.interval_us[0], schedule.interval_us[1]),
             tuple(schedule.ties),
+            left_out_us,
         )
 
     @property
@@ -50,6 +58,12 @@ class ComparisonRow:
     def error_percent(self) -> float | None:
         """How far the latency is from the published one, with its sign; None where none is known."""
         return 100 * (self.latency_us / self.published_us - 1) if self.published_us else None
+
+    @property
+    def left_out_percent(self) -> float | None:
+        """How far from the published latency a fit is that saw no figure of the network."""
+        known = self.published_us and self.left_out_us
+        return 100 * (self.left_out_us / self.published_us - 1) if known else None  # type: ignore[operator]
 
 
 def best_row(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:

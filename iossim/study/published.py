@@ -26,6 +26,11 @@ def published_stages_us(device: str, batch: int = 1) -> dict[str, float]:
     return {}
 
 
+def fitted_networks(device: str) -> list[dict[str, Any]]:
+    """The rows of a device that ``iossim calibrate --published`` fits to."""
+    return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
+
+
 @cache
 def published_figures() -> dict[str, Any]:
     """The whole file."""

@@ -10,10 +10,13 @@ import pytest
 from synthetic import TRUTH, measured, scaled, true_profile
 
 import iossim
-from iossim.calibration.calibrate import KEPT_RESAMPLES, Calibration, DeviceData, calibrate
+from iossim.calibration.bootstrap import KEPT_RESAMPLES
+from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
+from iossim.calibration.fit import fit, tell_calls
 from iossim.calibration.measurement import MeasurementError
 from iossim.calibration.measurement_set import read_measurements
 from iossim.calibration.operator_interval import interval
+from iossim.calibration.parameter_space import CALL
 from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import SequenceSamples
@@ -60,9 +63,27 @@ def test_provenance(found: Calibration) -> None:
     assert provenance.date == "2026-11-21"
     assert provenance.held_out_fraction == 0.3
     assert set(provenance.unidentified) <= set(provenance.spread)
+    # What ended at a bound says what the bound is, not what the parameter is.
+    assert provenance.at_bounds
+    assert set(provenance.at_bounds) <= set(provenance.unidentified)
+    assert sum(one.weight_percent or 0 for one in provenance.data_sets) == pytest.approx(100, abs=1)
     assert set(provenance.resamples) <= set(provenance.spread)
     assert {len(values) for values in provenance.resamples.values()} == {KEPT_RESAMPLES}
     assert "conv" in provenance.bands
+
+
+def test_what_a_call_costs_cannot_be_told_beside_a_hosts_overhead(found: Calibration) -> None:
+    """It ran to whatever bound it had, and chose the algorithms: it stays, and is said to be open."""
+    assert SET.header.includes_host_overhead
+    own, start = (
+        one.parameters.model_dump() | one.engine.model_dump() for one in (found.profile, device("v100-sxm2"))
+    )
+    for name in CALL:
+        assert own[name] == pytest.approx(start[name], abs=1e-3)
+    assert set(found.profile.provenance.unidentified) >= CALL
+    steady = Recording.of(measured(true_profile(), 20, seed=3), device("v100-sxm2"), 0.3, 0)
+    assert tell_calls([steady.samples])
+    assert not tell_calls([Recording.of(SET, device("v100-sxm2"), 0.3, 0).samples])
 
 
 def test_deterministic(found: Calibration) -> None:
@@ -131,6 +152,18 @@ def test_networks_are_fitted_beside() -> None:
     slower, faster = (iossim.optimize(network, one.profile, scheduler="sequential") for one in (beside, alone))
     assert slower.latency_us > 1.2 * faster.latency_us
     assert beside.profile.provenance.data_sets[-1].name == "networks"
+
+
+def test_a_fit_near_another_ends_where_one_from_the_start_does() -> None:
+    """Folds and fits that leave something out begin at the fit of all."""
+    recording = Recording.of(SET, device("v100-sxm2"), 0.3, 2)
+    whole = recording.where(recording.seen)
+    part = recording.where(recording.seen & (recording.fold == 0))
+    from_start = fit([part], device("v100-sxm2"))
+    near = fit([part], device("v100-sxm2"), near=fit([whole], device("v100-sxm2")))
+    assert near.cost == pytest.approx(from_start.cost, rel=2e-3)
+    for name in TRUTH:
+        assert near.values[name] == pytest.approx(from_start.values[name], rel=0.01), name
 
 
 def test_all_folds_and_nothing_held_out() -> None:

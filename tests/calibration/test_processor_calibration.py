@@ -13,13 +13,13 @@ from processors import processor
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
+from iossim.calibration.concurrency_fit import fit_concurrency
 from iossim.calibration.measurement import Header, Measurement, MeasurementError, MeasurementSet, StageMeasurement
 from iossim.calibration.measurement_set import write_measurements
 from iossim.calibration.operator import Operator
 from iossim.calibration.operator_kinds import parse_description
 from iossim.calibration.parameter_space import PROCESSOR_SPACE, with_values
 from iossim.calibration.predict import predict
-from iossim.calibration.published_networks import fit_concurrency
 from iossim.calibration.schedule_interval import ScheduleErrors
 from iossim.calibration.stage_price import stage_us
 from iossim.devices.host_processor import save_host_processor

@@ -10,6 +10,7 @@ import pytest
 
 import iossim
 from iossim.api import Comparison
+from iossim.calibration.concurrency_slopes import ConcurrencySlopes
 from iossim.calibration.parameter_space import with_values
 from iossim.calibration.schedule_interval import (
     REPEAT_NOISE,
@@ -103,6 +104,40 @@ def test_resamples_move_a_latency_as_pricing_it_again_does() -> None:
     without = ScheduleErrors(network, with_provenance(bands=EXACT))
     rest = without._deviation(without._shares(found))
     assert np.sqrt(predicted**2 - rest**2) == pytest.approx(np.sqrt(np.mean(np.square(logs))), rel=0.2)
+
+
+@pytest.mark.parametrize("scheduler", ["greedy", "ios-both", "sequential"])
+@pytest.mark.parametrize("name", ["crowding", "bare_launch_us", "synchronise_us"])
+def test_slopes_are_those_of_pricing_again(name: str, scheduler: str) -> None:
+    """Launches all cost the same, so they move together."""
+    comparison = compared("squeezenet")
+    network, found, profile = comparison.network, comparison[scheduler], device("v100-sxm2")
+    slope = ConcurrencySlopes(network, profile, [name]).of(found)[name]
+    own = (profile.parameters.model_dump() | profile.engine.model_dump())[name]
+    step = 0.05 * own
+    changed = {name: own + step}
+    if name == "bare_launch_us":
+        changed |= dict.fromkeys(("library_call_us", "library_kernel_us"), own + step)
+    again = reprice(found, network, iossim.api.cost_model("simulator", with_values(profile, changed)))
+    assert slope * step == pytest.approx(again.latency_us / found.latency_us - 1, rel=0.05, abs=2e-5)
+    assert slope >= 0
+
+
+def test_intervals_see_how_little_is_known_of_concurrency() -> None:
+    """With resamples of its parameters concurrent schedules get wider intervals, in proportion; sequential ones hardly."""
+    comparison = compared("inception_v3")
+    network, crowding = comparison.network, device("v100-sxm2").parameters.crowding
+    generator = np.random.default_rng(0)
+    deviations: dict[str, list[float]] = {"greedy": [], "sequential": []}
+    for spread in (0.0, 0.1, 0.2):
+        resamples = {"crowding": [crowding + spread * float(z) for z in generator.normal(size=24)]} if spread else {}
+        errors = ScheduleErrors(network, with_provenance(bands=EXACT, resamples=resamples))
+        for scheduler, several in deviations.items():
+            several.append(errors._deviation(errors._shares(comparison[scheduler])))
+    none, some, more = deviations["greedy"]
+    assert none < some < more
+    assert np.sqrt(more**2 - none**2) == pytest.approx(2 * np.sqrt(some**2 - none**2), rel=0.5)
+    assert deviations["sequential"] == pytest.approx([deviations["sequential"][0]] * 3)
 
 
 def test_prices_that_predict_no_device_have_no_noise() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iossim.calibration.leave_one_out import draw, leave_one_out, transfer_table
+from iossim.calibration.leave_one_out import _chips, _fitted_donor, draw, leave_one_out, transfer_table
 from iossim.calibration.measurement import Header, Measurement, MeasurementError, MeasurementSet
 from iossim.calibration.operator_kinds import read_record
 from iossim.calibration.parameter_space import GPU_SPACE, PARAMETERS, with_values
@@ -151,6 +151,22 @@ def test_a_device_left_out_is_predicted_without_its_measurements() -> None:
     assert [one.boards for one in table.donors] == [["p100-pcie-16gb"], ["t4"], ["v100-pcie-32gb"]]
     assert table.bands["conv"]
     assert table.refined_bands["conv"]
+
+
+def test_donors_see_no_held_out_shape() -> None:
+    """Their values ship: whatever the held-out shapes take, they are the same."""
+    measured, profile = measured_on(device("t4"), 120), device("t4")
+    changed = tuple(
+        replace(row, latency_us=1.5 * row.latency_us) if row.operator.is_held_out() else row
+        for row in measured.measurements
+    )
+    assert changed != measured.measurements
+    donors = [
+        _fitted_donor(chip)
+        for rows in (measured.measurements, changed)
+        for chip in _chips([(replace(measured, measurements=rows), profile)])
+    ]
+    assert donors[0] == donors[1]
 
 
 def test_one_device_cannot_be_left_out() -> None:

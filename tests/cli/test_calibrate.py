@@ -82,7 +82,8 @@ def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], fold
     assert found["parameters"]["gemm_efficiency"]["value"] == pytest.approx(EFFICIENCY, abs=0.03)
     assert found["parameters"]["gemm_efficiency"]["fitted"]
     crowding = found["parameters"]["crowding"]
-    assert (crowding["fitted"], crowding["spread"]) == (False, None)
+    # Nothing measured here tells it: it is taken over, with what is known of it.
+    assert (crowding["fitted"], crowding["spread"]) == (False, device("v100-sxm2").provenance.spread["crowding"])
     assert crowding["value"] == device("v100-sxm2").parameters.crowding
     assert found["provenance"]["held_out_fraction"] == 0.2
     assert len(found["provenance"]["data_sets"]) == 2
@@ -92,8 +93,7 @@ def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], fold
     assert Path("mine.yaml").read_text() == before
 
 
-def test_stages_tell_of_concurrency(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iossim.calibration.published_networks._ROUNDS", 1)
+def test_stages_tell_of_concurrency(capsys: pytest.CaptureFixture[str]) -> None:
     whole = made()
     operator = parse_description("gemm m=512 n=512 k=512 trans_a=N trans_b=T")
     crowded = with_values(device("v100-sxm2"), {"gemm_efficiency": EFFICIENCY, "crowding": 0.5})
@@ -128,7 +128,12 @@ def test_a_sister_board(capsys: pytest.CaptureFixture[str]) -> None:
         capsys, f"calibrate --data sxm2.jsonl -d v100-sxm2 --also v100-pcie-32gb=pcie.jsonl {options}"
     )
     assert [one["device"] for one in found["provenance"]["data_sets"]] == ["v100-sxm2", "v100-pcie-32gb"]
-    assert device("./both.yaml").name == "v100-sxm2"
+    both, sister = device("./both.yaml"), device("./v100-pcie-32gb.calibrated.yaml")
+    assert (both.name, sister.name) == ("v100-sxm2", "v100-pcie-32gb")
+    assert both.parameters == sister.parameters
+    # Nothing here tells of schedules: what kernels cost each other is taken over, and said to be.
+    assert [one["device"] for one in found["provenance"]["borrowed"]] == ["v100-sxm2"]
+    assert [one.device for one in sister.provenance.borrowed] == ["v100-sxm2"]
 
 
 def as_table(name: str, change: Callable[[int, dict[str, str]], None] = lambda row, cells: None) -> None:

@@ -156,10 +156,11 @@ def test_profile_of_a_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     """A device with twice the synchronisation cost, from a file: schedules cost no less."""
     path = tmp_path / "slow sync.yaml"
     text = printed(capsys, "devices show t4 --all")
-    assert "synchronise_us: 8.7" in text
-    path.write_text(
-        text.replace("name: t4", "name: t4-slow-sync").replace("synchronise_us: 8.7", "synchronise_us: 20.0")
-    )
+    own_us = load_device("t4").engine.synchronise_us
+    told = f"  synchronise_us: {own_us}\n"
+    assert told in text
+    slower = text.replace(told, f"  synchronise_us: {2 * own_us}\n")
+    path.write_text(slower.replace("name: t4", "name: t4-slow-sync"))
     slow = printed_json(capsys, ["compare", "squeezenet", "--device", str(path), "--json"])
     fast = printed_json(capsys, "compare squeezenet --device t4 --json")
     assert slow["device"] == "t4-slow-sync"

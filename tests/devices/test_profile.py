@@ -81,8 +81,11 @@ def test_datasheet_facts_alone_are_a_device(tmp_path: Path) -> None:
     assert profile.architecture is Architecture.TURING
     assert profile.provenance.kind == "transferred"
     assert profile.provenance.bands
-    # What no kernel can tell is as the architecture has it.
-    assert profile.parameters.crowding == ARCHITECTURE_PARAMETERS[Architecture.TURING].crowding
+    # What no kernel can tell is as the one device has it whose schedules were measured, or as the architecture has it.
+    assert profile.parameters.crowding == device("v100-sxm2").parameters.crowding
+    assert (
+        profile.parameters.depthwise_efficiency == ARCHITECTURE_PARAMETERS[Architecture.TURING].depthwise_efficiency
+    )
 
 
 def test_a_file_that_says_where_its_parameters_come_from_gets_no_others(tmp_path: Path) -> None:

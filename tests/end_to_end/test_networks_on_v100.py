@@ -47,20 +47,32 @@ def test_nothing_merges(network: str) -> None:
     assert comparison["ios-both"].latency_us == pytest.approx(comparison["ios-parallel"].latency_us, rel=1e-12)
 
 
+#: The largest errors that were measured, per cent, with a point of room: in-sample, and by a fit that saw no figure of the network.
+IN_SAMPLE = {"inception_v3": 4.6, "squeezenet": 3.2}
+LEFT_OUT = {"inception_v3": 11.5, "squeezenet": 8.2, "nasnet_a": 31.0}
+
+
 def test_published_figures() -> None:
     """Every figure that is known stands beside its prediction; the errors are printed (pytest -rP)."""
-    errors: dict[tuple[str, str], float] = {}
+    in_sample: dict[str, list[float]] = {}
+    left_out: dict[str, list[float]] = {}
     for name in ("inception_v3", "squeezenet", "nasnet_a"):
         for row in compared(name).to_json()["schedules"]:
             published_us = published_latency_us(name, "v100-sxm2", 1, row["scheduler"])
             assert row["published_us"] == published_us
-            if published_us is not None:
-                errors[name, row["scheduler"]] = 100 * (row["latency_us"] / published_us - 1)
-    for (name, scheduler), error in errors.items():
-        print(f"{name:13} {scheduler:13} {error:+6.1f} %")
-    assert len(errors) >= 4
-    # The hand-set parameters' errors, with room; a change that makes them worse should say so here.
-    assert max(map(abs, errors.values())) < 25
+            assert published_us is not None
+            own = 100 * (row["latency_us"] / published_us - 1)
+            # What no fit saw is foretold as it is.
+            other = 100 * (row["left_out_us"] / published_us - 1) if row["in_sample"] else own
+            print(f"{name:13} {row['scheduler']:13} {own:+6.1f} % {other:+6.1f} %")
+            left_out.setdefault(name, []).append(other)
+            if row["in_sample"]:
+                in_sample.setdefault(name, []).append(own)
+    for errors, bars in ((in_sample, IN_SAMPLE), (left_out, LEFT_OUT)):
+        assert set(errors) == set(bars)
+        for name, several in errors.items():
+            assert len(several) == 5
+            assert max(map(abs, several)) < bars[name], name
 
 
 @pytest.mark.parametrize(

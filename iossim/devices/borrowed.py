@@ -1,0 +1,49 @@
+"""Parameters of concurrency that a device borrows: nearly none has schedules measured on it that tell them.
+
+What kernels cost each other side by side, and what the host takes for a launch and a synchronisation, were fitted on one
+device. Others take them, with their spread and their resamples, so that intervals know how little is known; their
+provenance says from where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import Field
+
+from iossim.devices.provenance import Borrowed, Provenance
+from iossim.validation import Value
+
+
+class Concurrency(Value):
+    """What the profile of ``device`` says of concurrency."""
+
+    device: str
+    values: dict[str, float] = Field(min_length=1)
+    spread: dict[str, float] = Field(default_factory=dict)
+    resamples: dict[str, list[float]] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, device: str, known: dict[str, float], provenance: Provenance, names: Sequence[str]) -> Self:
+        """The parameters called ``names`` of a device, of which ``known`` are the values."""
+        return cls(
+            device=device,
+            values={name: known[name] for name in names},
+            spread={name: value for name, value in provenance.spread.items() if name in names},
+            resamples={name: values for name, values in provenance.resamples.items() if name in names},
+        )
+
+    def lent_to(self, provenance: Provenance) -> Provenance:
+        """The provenance of a device that takes these."""
+        own = {name: values for name, values in provenance.resamples.items() if name not in self.values}
+        count = min((len(values) for values in (*own.values(), *self.resamples.values())), default=0)
+        resamples = {name: values[:count] for name, values in (own | self.resamples).items()}
+        others = [one for one in provenance.borrowed if not set(one.parameters) & set(self.values)]
+        return provenance.model_copy(
+            update={
+                "spread": {k: v for k, v in provenance.spread.items() if k not in self.values} | self.spread,
+                "resamples": resamples,
+                "borrowed": [*others, Borrowed(device=self.device, parameters=list(self.values))],
+            }
+        )

@@ -1,0 +1,260 @@
+"""README's tables are what commands print: each is made anew and compared with the printed text.
+
+Machine times stay out: the search's column of the first example, the section on the search's speed, and what was measured on a
+processor. Of the table that says how much need be measured, whose whole takes a quarter of an hour, the counts of stages and
+the first row are made.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from types import ModuleType
+from typing import Any
+
+import pytest
+from markdown_tables import differences, table
+
+import iossim
+from iossim.calibration.leave_one_out import FEWEST_ROWS
+from iossim.cli.main import main
+from iossim.models.load import load
+from iossim.scheduling.options import SearchOptions
+from iossim.scheduling.scheduler import scheduler_names
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+DEVICE = "v100-sxm2"
+DEVICES = {"V100-PCIE": "v100-pcie-32gb", "T4": "t4", "P100": "p100-pcie-16gb", "P4": "p4"}
+NETWORKS = (
+    ("Inception V3", "inception_v3", 1),
+    ("Inception V3, batch 32", "inception_v3", 32),
+    ("SqueezeNet", "squeezenet", 1),
+    ("sample network", "ios_sample", 1),
+    ("NasNet-A", "nasnet_a", 1),
+)
+MEASURED = (
+    ("SqueezeNet", "squeezenet"),
+    ("Inception V3", "inception_v3"),
+    ("RandWire", "randwire"),
+    ("NasNet-A", "nasnet_a"),
+)
+
+pytestmark = pytest.mark.slow
+
+
+def prose() -> str:
+    """The file as one line, so that sentences are found however they are wrapped."""
+    return " ".join(README.read_text(encoding="utf-8").split())
+
+
+def validated(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["validate", "--json", *arguments]) == 0, capsys.readouterr().err
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_first_example(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["compare", "inception_v3", "--device", DEVICE]) == 0
+    made = capsys.readouterr().out.splitlines()
+    assert examples(README.read_text(encoding="utf-8").splitlines(), len(made)) == [untimed(line) for line in made]
+
+
+def examples(lines: list[str], count: int) -> list[list[str]]:
+    start = next(index for index, line in enumerate(lines) if line.startswith(f"    inception_v3 on {DEVICE}"))
+    return [untimed(line.removeprefix("    ")) for line in lines[start : start + count]]
+
+
+def untimed(line: str) -> list[str]:
+    """The words of a line, without the search's time in the row of a scheduler."""
+    words = line.replace("≈   ", "≈ ").split()
+    place = 6 if "≈" in words[:2] else 5
+    if words and words[0] in scheduler_names() and len(words) > place:
+        del words[place]
+    return words
+
+
+def ms(us: float) -> str:
+    """Milliseconds with four digits that count."""
+    return f"{us / 1e3:.3f}" if us < 1e4 else f"{us / 1e3:.2f}"
+
+
+@cache
+def compared(model: str, batch: int) -> iossim.Comparison:
+    return iossim.compare(load(model, batch=batch), DEVICE)
+
+
+def network_rows() -> list[list[str]]:
+    rows = []
+    for title, model, batch in NETWORKS:
+        found = compared(model, batch)
+        cells = []
+        for each in found.schedules:
+            published_us, left_out_us = found.published_us(each.scheduler), found.left_out_us.get(each.scheduler)
+            cell = ms(each.latency_us)
+            if published_us is not None:
+                own = 100 * (each.latency_us / published_us - 1)
+                other = own if left_out_us is None else 100 * (left_out_us / published_us - 1)
+                cell += f" ({other:+.1f})" if left_out_us is None else f" ({own:+.1f}, {other:+.1f})"
+            cells.append(cell)
+        rows.append([title, *cells])
+    return rows
+
+
+def test_networks() -> None:
+    assert differences(table(README, *scheduler_names()), network_rows()) == []
+
+
+def trust_rows(operators: list[dict[str, Any]]) -> list[list[str]]:
+    by_set = {each["data_set"]: each for each in operators}
+    rows = []
+    for title, name in DEVICES.items():
+        convolutions = by_set[f"conv.{name}"]
+        small = next(iter(convolutions["gpu_time_by_bucket"].values()))
+        errors = [
+            convolutions["gpu_time"]["mape"],
+            small["mape"],
+            *(by_set[f"{kind}.{name}"]["gpu_time"]["mape"] for kind in ("linear", "add", "relu")),
+            convolutions["calibrated_roofline"]["mape"],
+        ]
+        rows.append([title, *(f"{100 * error:.1f}" for error in errors)])
+    return rows
+
+
+def operator_sentences(operators: list[dict[str, Any]]) -> list[str]:
+    """What the prose below the table of operators says."""
+    by_set = {each["data_set"]: each for each in operators}
+    direct = [
+        100 * by_set[name]["gpu_time"]["mape"]
+        for name in ("conv2d.v100-dgx1", "gemm.v100-dgx1", "conv2d.t4", "gemm.t4")
+    ]
+    convolutions = [each for name, each in by_set.items() if name.startswith("conv")]
+    taus = [each["gpu_time"]["kendall_tau"] for each in convolutions]
+    odd = by_set["conv2d.t4"]
+    inside = [100 * each["interval_coverage"] for each in by_set.values() if each is not odd]
+    return [
+        f"V100 convolutions {direct[0]:.1f}, matrix products {direct[1]:.1f}; T4 {direct[2]:.1f} and {direct[3]:.1f}.",
+        f"Rank correlation with measured convolutions {min(taus):.2f} to {max(taus):.2f}.",
+        f"{min(inside):.0f} to {max(inside):.0f}% of the held-out ones do, but only {100 * odd['interval_coverage']:.0f}% of "
+        "T4's direct convolutions.",
+    ]
+
+
+def network_sentences(found: dict[str, Any]) -> list[str]:
+    """What the prose around the table of networks says."""
+    fitted, left_out = found["in_sample"], found["left_out"]
+    inside = round(left_out["interval_coverage"] * left_out["figures"])
+    stages = [100 * abs(each["error"]) for each in found["sample_stages"]]
+    unseen = [100 * abs(each["left_out_error"]) for each in found["sample_stages"]]
+    (warps,) = found["active_warps"]
+    same = [100 * row["left_out"]["error"] for row in found["networks"] if row["in_sample"]]
+    return [
+        f"In-sample the error of {fitted['figures']} figures is {100 * fitted['mean_error']:.1f}% in the mean and "
+        f"{100 * fitted['worst_error']:+.1f}% at worst, left out it is {fmean(map(abs, same)):.1f}% and {max(same, key=abs):+.1f}%; "
+        f"of all {left_out['figures']}, NasNet-A's among them, it is {100 * left_out['mean_error']:.1f}% and "
+        f"{100 * left_out['worst_error']:+.1f}%, and {inside} lie in their intervals.",
+        f"Of {found['orders']} orders beyond 3%, {fitted['orders_right']} are right in-sample, and "
+        f"{left_out['orders_right']} left out.",
+        f"The stages of the sample network are within {max(stages):.1f}% in-sample and {max(unseen):.1f}% left out; its "
+        f"active warps rise by {100 * (warps['predicted'] - 1):.0f}% under IOS (published: "
+        f"{100 * (warps['published'] - 1):.0f}%).",
+    ]
+
+
+def test_operators_and_what_is_said_of_trust(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    places = [f"--data={shared / 'data' / name}" for name in ("kernels", "kernels_direct")]
+    found = validated(capsys, *places, "--part", "operators", "--part", "networks")
+    printed = table(README, "conv", "under 0.2 ms", "linear", "add", "relu", "conv, roofline")
+    assert differences(printed, trust_rows(found["operators"])) == []
+    (networks,) = found["networks"]
+    told = [*operator_sentences(found["operators"]), *network_sentences(networks)]
+    assert [sentence for sentence in told if sentence not in prose()] == []
+
+
+def transfer_sentence(found: dict[str, Any]) -> str:
+    rows = found["transfer"]["left_out"]
+    large = [row for row in rows if row["kind"] == "conv" and row["zero_shot"]["rows"] >= FEWEST_ROWS]
+    zero_shot, refined = ([100 * row[key]["mape"] for row in large] for key in ("zero_shot", "refined"))
+    dense = [100 * row["zero_shot"]["mape"] for row in rows if row["kind"] == "linear"]
+    return (
+        f"convolutions {fmean(zero_shot):.1f}% off on average from datasheet facts alone (worst {max(zero_shot):.1f}), "
+        f"{fmean(refined):.1f} with {found['transfer']['samples']} samples (worst {max(refined):.1f}); dense layers transfer "
+        f"badly, {min(dense):.0f} to {max(dense):.0f}%."
+    )
+
+
+def engine_sentence(found: dict[str, Any]) -> str:
+    by_device = {each["device"]: each for each in found["engines"]}
+    v100, a100, t4 = (by_device[name] for name in (DEVICE, "a100-sxm-40gb", "t4"))
+
+    def differ(each: dict[str, Any]) -> tuple[str, str]:
+        return f"{100 * each['median_difference']:.1f}", f"{100 * each['percentile_95_difference']:.1f}"
+
+    (median, most), others = differ(v100), [" and ".join(differ(each)) for each in (a100, t4)]
+    worst = [
+        100 * max(each["analytic_optimum_by_events"], each["events_optimum_by_analytic"]) for each in (v100, a100, t4)
+    ]
+    return (
+        f"The analytic prices of all {v100['stages']:,} stages of Inception differ from the event-driven engine's by {median}% in the median and {most}% at the 95th percentile on the V100 "
+        f"(A100 {others[0]}, T4 {others[1]}); the best schedule by one is within {max(worst[:2]):.1f}% of the best by the other, "
+        f"on the T4 within {worst[2]:.1f}%."
+    )
+
+
+def test_unseen_devices_and_the_other_engine(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    places = [f"--data={shared / 'data' / name}" for name in ("kernels", "kernels_direct")]
+    found = validated(capsys, *places, "--part", "engines", "--part", "transfer")
+    told = [engine_sentence(found), transfer_sentence(found)]
+    assert [sentence for sentence in told if sentence not in prose()] == []
+
+
+@cache
+def benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("measured_search", ROOT / "benchmarks" / "measured_search.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def stages_to_measure(model: str) -> str:
+    made, estimate = benchmark(), iossim.cost_model("simulator", DEVICE)
+    truth = iossim.cost_model("perturbed:0.1,0", DEVICE)
+    options: SearchOptions = made.OPTIONS
+    space = made.build_space(made.problems_of(model), estimate, truth, options, concurrent=True, merge=True)
+    return f"{len(space.classes):,}"
+
+
+def measured_row(model: str) -> list[str]:
+    """The mean regret of five seeds and the budget under each error, and what trusting the simulator costs."""
+    made, estimate = benchmark(), iossim.cost_model("simulator", DEVICE)
+    problems, cells, trusting = made.problems_of(model), [], []
+    for error in ("0.1", "0.2"):
+        budget = made.BUDGETS[model][error]
+        trials = [made.run(problems, estimate, error, seed, budget) for seed in range(5)]
+        cells += [f"{fmean(trial.regret for trial in trials):.2f}", f"{budget:,}"]
+        trusting.append(f"{fmean(trial.trusting for trial in trials):.1f}")
+    return [*cells, ", ".join(trusting)]
+
+
+def test_how_much_need_be_measured(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSSIM_SHARED", str(shared))
+    rows = table(README, "stages", "error 10%", "measured", "error 20%", "measured", "trusting the simulator")
+    assert [row[:2] for row in rows] == [[title, stages_to_measure(model)] for title, model in MEASURED]
+    assert rows[0][2:] == measured_row("squeezenet")
+
+
+def test_a_table_that_is_wrong_is_found() -> None:
+    rows = table(README, *scheduler_names())
+    assert differences(rows, rows) == []
+    wrong = [[re.sub(r"\d", "0", cell) for cell in rows[0]], *rows[1:]]
+    assert len(differences(wrong, rows)) == 1
+    assert differences(rows[1:], rows)
