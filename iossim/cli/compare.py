@@ -17,7 +17,6 @@ from iossim.cli.progress import progress_bars
 if TYPE_CHECKING:
     from iossim.api import Comparison
     from iossim.cost.model import CostModel
-    from iossim.reporting.comparison import ComparisonRow
 
 
 def register(app: typer.Typer) -> None:
