@@ -19,6 +19,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
 
 PROCESS = 1
 STAGES_TRACK = 1
@@ -98,7 +99,7 @@ def _complete(
 def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
     stage = extent.stage
     groups = f"{len(stage.groups)} group{'s' if len(stage.groups) > 1 else ''}"
-    what = f"merge of {len(stage.units)}" if stage.strategy == "merge" else groups
+    what = f"merge of {len(stage.units)}" if stage.strategy is Strategy.MERGE else groups
     arguments = {
         "block": extent.block,
         "strategy": stage.strategy,
@@ -112,7 +113,7 @@ def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
 
 
 def _kernel_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
-    members = stage.units if stage.strategy == "merge" else [span.unit]
+    members = stage.units if stage.strategy is Strategy.MERGE else [span.unit]
     arguments = {"unit": span.unit, "kernel": span.name, "stage": span.stage, **_work(network, members)}
     return _complete(span.unit, "kernel", _FIRST_STREAM_TRACK + span.stream, span.start_us, span.end_us, arguments)
 

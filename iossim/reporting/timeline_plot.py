@@ -22,6 +22,7 @@ from iossim.ir.network import Network
 from iossim.reporting.figures import DARK, PALETTE, REST, new_figure
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,7 +109,7 @@ def _rows(extents: Sequence[StageExtent], wanted: int) -> list[_Row]:
 
 def _kind(network: Network, schedule: Schedule, span: Span) -> str:
     stage = schedule.stages[span.stage]
-    name = stage.units[0] if stage.strategy == "merge" else span.unit
+    name = stage.units[0] if stage.strategy is Strategy.MERGE else span.unit
     return network.units[network.unit_index[name]].kind
 
 
@@ -185,7 +186,7 @@ def _draw_kernels(
     ordered = sorted(spans, key=lambda span: (span.stream, span.start_us))
     for (stream, stage, unit), group in groupby(ordered, key=lambda span: (span.stream, span.stage, span.unit)):
         kernels = list(group)
-        members = schedule.stages[stage].units if schedule.stages[stage].strategy == "merge" else [unit]
+        members = schedule.stages[stage].units if schedule.stages[stage].strategy is Strategy.MERGE else [unit]
         hatch = "///" if len(members) > 1 else None
         colour = colours[_kind(network, schedule, kernels[0])]
         start_us, end_us = kernels[0].start_us, kernels[-1].end_us
@@ -260,7 +261,7 @@ def _draw_legend(
     handles = [Patch(facecolor=colour, label=kind) for kind, colour in shown.items()]
     if len(shown) < len(colours):
         handles.append(Patch(facecolor=REST, label="other"))
-    if any(stage.strategy == "merge" for stage in schedule.stages):
+    if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
         handles.append(Patch(facecolor="white", edgecolor="#555555", hatch="////", label="merged stage"))
     handles.append(Patch(facecolor="#eaeef2", edgecolor="#bbbbbb", label="stage"))
     handles.append(Patch(facecolor="#c4c4c4", label="between stages"))

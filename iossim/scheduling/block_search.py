@@ -18,8 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from iossim.cost.model import CostModel, Prices, StageBounds
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.cost.path import START
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.lattice import Lattice
 from iossim.scheduling.merges import MergedStages, bounds_with_merges
 from iossim.scheduling.options import StageSpace
@@ -41,18 +44,6 @@ from iossim.scheduling.relaxation import (
 RELATIVE_TOLERANCE = 1e-9
 #: How many states of a level the beam keeps, pass by pass; each pass starts from the bound of the one before.
 BEAM_WIDTHS = (1, 4)
-
-
-#: The bit of what comes before the first stage of a network: no stage at all.
-START = 2
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStage:
-    """Units (a mask of the problem) and how they run."""
-
-    mask: int
-    strategy: Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +281,9 @@ class _Search:
         state = len(self.lattice) - 1
         while state > 0:
             stages.append(
-                PlannedStage(int(self.labels.stage[state, bit]), Strategy(int(self.labels.strategy[state, bit])))
+                PlannedStage(
+                    int(self.labels.stage[state, bit]), Strategy.of_code(int(self.labels.strategy[state, bit]))
+                )
             )
             state, bit = int(self.labels.parent[state, bit]), int(self.labels.parent_bit[state, bit])
         return BlockPath(cost_us, tuple(reversed(stages)))

@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from time import perf_counter
 
-import numpy as np
-
 from iossim.cost.model import CostModel
+from iossim.cost.path import START, price_path
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
-from iossim.scheduling.block_search import START, BlockSolution, PlannedStage, solve_block
+from iossim.scheduling.block_search import BlockSolution, solve_block
 from iossim.scheduling.counting import FEW_STATES, more_transitions_than
 from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.lattice import Lattice, build_lattice
@@ -209,20 +208,14 @@ class _Solver:
     def _extend_greedily(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
         """Append a block in greedy stages, if the space of stages has them: what is split may have lost them."""
         stages = tuple(greedy_stages(problem))
-        widths = [stage.mask.bit_count() for stage in stages]
-        if max(widths) > (self.options.space.max_groups or len(problem)):
+        if max(stage.mask.bit_count() for stage in stages) > (self.options.space.max_groups or len(problem)):
             return {}
-        masks = np.array([stage.mask for stage in stages], dtype=np.uint64)
-        prices = self.cost_model.price_stages(StageBatch.concurrent(problem, masks)).tolist()
         ways: list[dict[int, _Prefix]] = []
         for entry, prefix in best.items():
-            cost_us, before = prefix.cost_us, entry
-            for width, price_us in zip(widths, prices, strict=True):
-                if before != START:
-                    cost_us += self.cost_model.price_boundary(bool(before), width > 1)
-                cost_us, before = cost_us + price_us, int(width > 1)
+            path = price_path(problem, stages, self.cost_model, entry)
+            cost_us = path.cost_us(prefix.cost_us)
             if isfinite(cost_us):
-                ways.append({before: _Prefix(cost_us, (*prefix.plans, stages))})
+                ways.append({path.leaving: _Prefix(cost_us, (*prefix.plans, stages))})
         return _cheapest(*ways)
 
     def _extend_merging(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
@@ -251,9 +244,7 @@ class _Solver:
                 cost_us = prefix.cost_us + path.cost_us
                 if bit in reached and reached[bit].cost_us <= cost_us:
                     continue
-                stages = tuple(
-                    PlannedStage(spread_mask(stage.mask, part.units), stage.strategy) for stage in path.stages
-                )
+                stages = tuple(stage.spread(part.units) for stage in path.stages)
                 reached[bit] = _Prefix(cost_us, (*prefix.plans[:-1], (*prefix.plans[-1], *stages)))
         return reached
 
@@ -381,8 +372,3 @@ def _halves(problem: ScheduleProblem, units: tuple[int, ...]) -> list[tuple[int,
     cuts = [cut for cut in range(1, len(ordered)) if depth[ordered[cut - 1]] != depth[ordered[cut]]]
     cut = min(cuts, key=lambda cut: abs(cut - middle)) if cuts else len(units) // 2
     return [tuple(sorted(ordered[:cut])), tuple(sorted(ordered[cut:]))]
-
-
-def spread_mask(mask: int, units: tuple[int, ...]) -> int:
-    """A mask over a run of units as a mask over the block's."""
-    return sum(1 << unit for index, unit in enumerate(units) if mask >> index & 1)

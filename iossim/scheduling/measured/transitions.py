@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import lowest_bit, scramble
 from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.lattice import Lattice
 from iossim.scheduling.options import StageSpace
 from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
@@ -72,8 +73,8 @@ def enumerate_transitions(
     used = keys != 0
     masks[numbers[used]] = keys[used]
     masks[found:] = merges
-    strategies = np.full(len(masks), Strategy.CONCURRENT, dtype=np.uint8)
-    strategies[found:] = Strategy.MERGE
+    strategies = np.full(len(masks), Strategy.CONCURRENT.code, dtype=np.uint8)
+    strategies[found:] = Strategy.MERGE.code
     # Merged stages were numbered from the end: how many others there are was not known.
     stage[stage < 0] += np.int32(len(masks))
     return Transitions(problem, begin, target, stage, masks, strategies)
