@@ -116,8 +116,7 @@ class SimulatorCostModel:
         concurrent = batch.strategies == Strategy.CONCURRENT.code
         crowding = self.profile.parameters.crowding
         prices[concurrent] = self._memo.prices(
-            batch.masks[concurrent],
-            problem.predecessors,
+            StageBatch.concurrent(problem, batch.masks[concurrent]),
             prepared.unit_keys,
             lambda masks: price_concurrent(masks, problem.predecessors, prepared.kernels, crowding, self._room),
         )

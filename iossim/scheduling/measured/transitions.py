@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.masks import lowest_bit, scramble
+from iossim.schedule.hash_table import find_slot
+from iossim.schedule.masks import lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.lattice import Lattice
@@ -103,7 +104,6 @@ def _enumerate(
     for merged ones; -1 if their table (``keys`` and ``numbers``) is more than half full.
     """
     counting = len(keys) == 0
-    slots = np.uint64(len(keys) - 1)
     place = np.zeros(2, dtype=np.int64)
     distinct = 0
     transitions = 0
@@ -121,9 +121,7 @@ def _enumerate(
                 bit = 1 if walk.group_counts[index] > 1 else 0
                 if not counting:
                     mask = walk.stages[index]
-                    slot = scramble(mask) & slots
-                    while keys[slot] != 0 and keys[slot] != mask:
-                        slot = slot + np.uint64(1) & slots
+                    slot = find_slot(mask, keys)
                     if keys[slot] == 0:
                         if 2 * distinct >= len(keys):
                             return -1
