@@ -10,14 +10,19 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+
+try:
+    from hypothesis import settings
+except ImportError:  # on a machine with a GPU, say: what needs one does without
+    settings = None
 
 # Projects of others, which tests install and run.
 collect_ignore = ["plugin_project", "user_project"]
 
 # No test asserts seconds: the first example of a test may compile for a while. In CI every run draws the same examples.
-settings.register_profile("iossim", deadline=None, derandomize=bool(os.environ.get("CI")))
-settings.load_profile("iossim")
+if settings is not None:
+    settings.register_profile("iossim", deadline=None, derandomize=bool(os.environ.get("CI")))
+    settings.load_profile("iossim")
 
 
 @cache
@@ -58,3 +63,14 @@ def shared() -> Path:
     if not (path / "data").is_dir():
         pytest.skip(f"no reference data at {path}; set IOSSIM_SHARED to its folder")
     return path
+
+
+def pytest_report_header() -> str:
+    return "" if settings is not None else "hypothesis is not installed: files of property tests are left out"
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Without hypothesis, the files that import it are left out."""
+    if settings is not None or collection_path.suffix != ".py":
+        return None
+    return "from hypothesis import" in collection_path.read_text(encoding="utf-8") or None

@@ -1,27 +1,23 @@
 """Which of cuDNN's execution plans a convolution runs by: the fastest when it runs alone, within a limit of workspace.
 
-As the published engine chooses, and as any framework's autotuner does. Each plan is timed as it will run, with the kernel
-behind it where that is apart: several copies in a captured graph between two events, so that the host does not count.
+As the published engine chooses, and as any framework's autotuner does. The first few plans of cuDNN's own ranking are timed
+(:mod:`.candidate_timing`), fused with their epilogue and apart from it; a choice is made once for all equal convolutions,
+and kept (:mod:`.kept_choices`) if the user says where.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
 
-import numpy as np
-
+from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver
-from iossim.backends.cupy_cudnn.issue import How, Issue, Lane, issue_convolution, issue_kernel
-from iossim.backends.cupy_cudnn.kernel_call import KernelCall, over_elements
-from iossim.backends.cupy_cudnn.service_kernels import RANDOMISE
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
+from iossim.backends.cupy_cudnn.issue import How
+from iossim.backends.cupy_cudnn.kept_choices import KeptChoices
 from iossim.backends.cupy_cudnn.unit_program import Program
-from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
 from iossim.execution.backend import BackendError, Choice
-
-COPIES = 8
-REPLAYS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +29,57 @@ class Timed:
     time_us: float
 
 
-class Algorithms:
-    """Chooses, once for all equal convolutions."""
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """What it took to choose algorithms so far: counts, and the time for which the device was warmed up.
 
-    def __init__(self, driver: Driver, library: ConvolutionLibrary, lane: Lane, workspace_limit_bytes: int) -> None:
-        self._driver, self._library, self._lane = driver, library, lane
-        self._limit = workspace_limit_bytes
+    ``convolutions`` are distinct ones that a choice was made for: ``chosen_by_timing`` among ``candidates_timed``, or
+    ``recalled`` from a file. ``plans_built`` counts cuDNN's plans, ``refused`` those that were offered and did not run,
+    with the reason that the first gave.
+    """
+
+    convolutions: int
+    plans_built: int
+    candidates_timed: int
+    chosen_by_timing: int
+    recalled: int
+    refused: int
+    first_refusal: str
+    warm_up_us: float
+
+    def to_json(self) -> dict[str, int | float | str]:
+        return asdict(self)
+
+
+class Algorithms:
+    """Chooses, once for all equal convolutions, among ``most`` plans of each kind."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        library: ConvolutionLibrary,
+        timing: CandidateTiming,
+        workspace_limit_bytes: int,
+        most: int,
+        kept: KeptChoices | None = None,
+    ) -> None:
+        self._driver, self._library, self._timing, self._kept = driver, library, timing, kept
+        self._limit, self._most = workspace_limit_bytes, most
         self._fastest: dict[Hashable, Timed] = {}
+        self._recalled = 0
+
+    def planning(self, warm_up_us: float) -> Planning:
+        refusals = self._timing.refusals
+        return Planning(
+            convolutions=len(self._fastest),
+            plans_built=self._library.built,
+            candidates_timed=self._timing.timed,
+            chosen_by_timing=len(self._fastest) - self._recalled,
+            recalled=self._recalled,
+            refused=refusals.count,
+            first_refusal=refusals.first,
+            warm_up_us=warm_up_us,
+        )
 
     def choice(self, program: Program) -> Choice:
         """The choices for a program's convolutions as one text, and the scratch that it needs."""
@@ -65,102 +105,59 @@ class Algorithms:
     def fastest(self, call: ConvolutionCall) -> Timed:
         """Raises BackendError where no plan can run the call."""
         if call.key not in self._fastest:
-            self._fastest[call.key] = self._timed(call)
+            recalled = self._recall(call)
+            self._fastest[call.key] = recalled or self._timed(call)
+            self._recalled += recalled is not None
         return self._fastest[call.key]
 
     def candidates(self, call: ConvolutionCall) -> Iterator[tuple[How, int]]:
-        """All ways to run a call within the limit, with their workspaces."""
-        kinds = [True] if call.fused else []
-        if call.convolution.bias or call.convolution.relu or not call.fused:
-            kinds.append(False)
-        for fused in kinds:
-            for plan in self._library.plans(How(fused, "").part_of(call)):
-                if plan.workspace_bytes <= self._limit:
-                    yield How(fused, plan.name), plan.workspace_bytes
+        """The first ways of each kind to run a call within the limit, with their workspaces."""
+        for fused in _kinds(call):
+            plans = self._library.plans(How(fused, "").part_of(call))
+            fitting = (plan for plan in plans if plan.workspace_bytes <= self._limit)
+            for plan in islice(fitting, self._most):
+                yield How(fused, plan.name), plan.workspace_bytes
 
     def _named(self, call: ConvolutionCall, how: How) -> Timed | None:
-        for candidate, workspace_bytes in self.candidates(call):
-            if candidate == how:
-                return Timed(how, workspace_bytes, 0.0)
-        return None
+        """The way that is named so, if the call can be run by it; its plan alone is built."""
+        known = self._fastest.get(call.key)
+        if known is not None and known.how == how:
+            return known
+        if how.fused not in _kinds(call):
+            return None
+        plan = self._library.named(how.part_of(call), how.plan)
+        if plan is None or plan.workspace_bytes > self._limit:
+            return None
+        return Timed(how, plan.workspace_bytes, 0.0)
+
+    def _recall(self, call: ConvolutionCall) -> Timed | None:
+        """The choice that was kept for the call, where it can still be made."""
+        kept = None if self._kept is None else self._kept.find(call.key)
+        found = None if kept is None else self._named(call, How.parsed(kept.algorithm))
+        return None if kept is None or found is None else Timed(found.how, found.workspace_bytes, kept.time_us)
 
     def _timed(self, call: ConvolutionCall) -> Timed:
-        candidates = list(self.candidates(call))
-        room = _Room(self._driver, call, max((size for _, size in candidates), default=0), self._lane)
-        best: Timed | None = None
-        for how, workspace_bytes in candidates:
-            try:
-                issues = issue_convolution(
-                    self._driver, self._library, call, how, room.address, room.workspace, self._lane
-                )
-                time_us = self._time_us(issues)
-            except self._library.refusals:
-                continue  # offered, but not for this device after all
-            if best is None or time_us < best.time_us:
-                best = Timed(how, workspace_bytes, time_us)
-        if best is None:
+        refusals = self._timing.refusals
+        refused = refusals.count
+        candidates = dict(self.candidates(call))
+        # A broken device fails every plan: then it is told here what it says, not that there are no plans.
+        self._driver.synchronize()
+        times_us = self._timing.times_us(call, list(candidates.items())) if candidates else {}
+        if not times_us:
+            why = f" ({refusals.first})" if refusals.count > refused else ""
             raise BackendError(
                 f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the numerical "
-                "options; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
+                f"options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
             )
-        return best
-
-    def _time_us(self, issues: Sequence[Issue]) -> float:
-        """The best of a few replays of a graph of several copies, for one copy."""
-        driver, stream = self._driver, self._lane.stream
-        for issue in issues:
-            issue()  # once outside a capture: libraries load what they need at a first use
-        driver.synchronize()
-        driver.begin_capture(stream)
-        try:
-            for _ in range(COPIES):
-                for issue in issues:
-                    issue()
-        except self._library.refusals:
-            driver.abandon_capture(stream)  # a plan that cannot be captured is refused as one that cannot run
-            raise
-        graph = driver.end_capture(stream)
-        times = []
-        for _ in range(1 + REPLAYS):
-            start, end = driver.event(timing=True), driver.event(timing=True)
-            driver.record(start, stream)
-            driver.launch_graph(graph, stream)
-            driver.record(end, stream)
-            driver.synchronize()
-            times.append(driver.elapsed_us(start, end) / COPIES)
-        return min(times[1:])
+        how = min(times_us, key=times_us.__getitem__)
+        if self._kept is not None:
+            self._kept.keep(call.key, str(call.convolution), str(how), times_us[how])
+        return Timed(how, candidates[how], times_us[how])
 
 
-class _Room:
-    """Memory for the operands of one call, filled with noise, and the largest workspace."""
-
-    def __init__(self, driver: Driver, call: ConvolutionCall, workspace_bytes: int, lane: Lane) -> None:
-        kernels = [kernel for kernel in (call.epilogue, call.after) if kernel is not None]
-        views = [
-            *call.views.values(),
-            *(item for kernel in kernels for item in kernel.arguments if isinstance(item, View)),
-        ]
-        sizes: dict[Memory, int] = {}
-        for view in views:
-            sizes[view.memory] = max(sizes.get(view.memory, 0), extent(view))
-        self._memory: dict[Memory, Allocation] = {}
-        for seed, (memory, elements) in enumerate(sizes.items()):
-            self._memory[memory] = driver.allocate(elements * ELEMENT_BYTES)
-            noise = randomise(dense(memory, (elements,)), seed)
-            issue_kernel(driver, noise, self.address, lane)()
-        self._workspace = driver.allocate(workspace_bytes)
-        self.workspace = self._workspace.address
-
-    def address(self, view: View) -> int:
-        return self._memory[view.memory].address + view.offset * ELEMENT_BYTES
-
-
-def randomise(view: View, seed: int) -> KernelCall:
-    """Uniform noise in [-1, 1) in a dense view."""
-    arguments = (np.uint32(view.elements), np.uint32(seed), view)
-    return over_elements(RANDOMISE, "randomise", view.elements, arguments)
-
-
-def extent(view: View) -> int:
-    """How many elements of its memory a view reaches into; its strides are not negative."""
-    return view.offset + 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+def _kinds(call: ConvolutionCall) -> list[bool]:
+    """Whether the call can be fused, and whether it can be run apart."""
+    kinds = [True] if call.fused else []
+    if call.convolution.bias or call.convolution.relu or not call.fused:
+        kinds.append(False)
+    return kinds

@@ -5,25 +5,30 @@ Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from iossim.backends.cupy_cudnn import element_kernels
-from iossim.backends.cupy_cudnn.algorithms import Algorithms, randomise
+from iossim.backends.cupy_cudnn.algorithms import Algorithms, Planning
+from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
+from iossim.backends.cupy_cudnn.cudnn_library import make_findable, the_only
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.engines import Run, ready_to_run
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
+from iossim.backends.cupy_cudnn.kept_choices import KeptChoices
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, PreparedPlan, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
+from iossim.backends.cupy_cudnn.working_clock import WorkingClock
 from iossim.calibration.device_names import device_of_product
 from iossim.errors import OptionError, first_line
-from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
+from iossim.execution.backend import BackendError, Choice, Choices, Context, DeviceLostError, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.lower import MAIN, lower_stage
@@ -50,13 +55,22 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
     from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
     from iossim.backends.cupy_cudnn.cupy_driver import CupyDriver
 
-    driver = CupyDriver()
-    library = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic))
-    return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions)
+    try:
+        driver = CupyDriver()
+        library = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled))
+        used = the_only()
+        return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions, str(used or ""))
+    except RuntimeError as error:  # both libraries' errors are such: no context, no handle
+        raise BackendError(
+            f"backend cupy_cudnn cannot begin on this GPU: {first_line(error)}; see 'nvidia-smi'"
+        ) from error
 
 
 def missing() -> str:
-    """What is not there of CuPy, the GPU with its driver, cuDNN and its front end, with the remedy; empty if all is."""
+    """What is not there of CuPy and its compiler, the GPU with its driver, cuDNN and its front end, with the remedy.
+
+    Empty if all is there.
+    """
     if find_spec("cupy") is None:
         return f"CuPy is not installed; {INSTALL}"
     try:
@@ -65,12 +79,19 @@ def missing() -> str:
         return f"CuPy cannot be imported ({first_line(error)}); {INSTALL}"
     if not devices:
         return "no NVIDIA GPU with a driver is visible; install its driver, or check CUDA_VISIBLE_DEVICES"
+    compiler = _compiler_missing()
+    if compiler:
+        return f"CUDA's run-time compiler cannot be loaded ({compiler}); pip install nvidia-cuda-nvrtc, or {INSTALL}"
     if find_spec("cudnn") is None:
         return f"nvidia-cudnn-frontend is not installed; {INSTALL}"
     try:
+        make_findable()
         import cudnn
 
         cudnn.backend_version()
+        the_only()
+    except BackendError as error:
+        return str(error)
     except (ImportError, OSError, RuntimeError) as error:
         return f"cuDNN cannot be loaded ({first_line(error)}); {INSTALL}"
     return ""
@@ -87,14 +108,26 @@ class CupyCudnnBackend:
         driver: Driver,
         library: ConvolutionLibrary,
         versions: tuple[tuple[str, str], ...] = (),
+        cudnn: str = "",
     ) -> None:
+        #: Which cuDNN is used: its version, and its file.
+        self.cudnn = cudnn
         self._engine, self._driver, self._library = engine, driver, library
         self._lanes: dict[Queue, Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
-        self._algorithms = Algorithms(driver, library, self._lane(MAIN), options.workspace_limit_bytes)
+        self._clock = WorkingClock(driver, self._lane(MAIN).stream)
+        facts = driver.facts
+        where = {"device": facts.name, "precision": str(precision), **dict(versions), **dict(options.pairs)}
+        self._algorithms = Algorithms(
+            driver,
+            library,
+            CandidateTiming(driver, library, self._lane(MAIN), self._clock),
+            options.workspace_limit_bytes,
+            options.plans,
+            KeptChoices(options.choices, where) if options.choices else None,
+        )
         self._machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
-        facts = driver.facts
         self._context = Context(
             "cupy_cudnn",
             device_of_product(facts.name),
@@ -109,6 +142,11 @@ class CupyCudnnBackend:
     def context(self) -> Context:
         return self._context
 
+    @property
+    def planning(self) -> Planning:
+        """What it took to choose algorithms so far."""
+        return self._algorithms.planning(self._clock.spent_us)
+
     def choices(self, network: Network) -> Choices:
         """For each unit, or merged stage, the plans of cuDNN that are fastest for its convolutions alone.
 
@@ -120,7 +158,8 @@ class CupyCudnnBackend:
         def choose(names: tuple[str, ...], strategy: Strategy) -> Choice:
             key = (names, strategy)
             if key not in found:
-                found[key] = self._choice(network, names, strategy)
+                with self._told():
+                    found[key] = self._choice(network, names, strategy)
             return found[key]
 
         return choose
@@ -128,12 +167,12 @@ class CupyCudnnBackend:
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         check_graph(plan, network)
         check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
-        prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
-        for name in plan.inputs:
-            self._upload(prepared, prepared.view(name), inputs[name])
-        self._driver.synchronize()
-        self._ready(prepared).run()
-        return {name: self._download(prepared, prepared.view(name)) for name in plan.outputs}
+        with self._told():
+            prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
+            for name in plan.inputs:
+                self._upload(prepared, prepared.view(name), inputs[name])
+            self._ready(prepared).run()
+            return {name: self._download(prepared, prepared.view(name)) for name in plan.outputs}
 
     def measure(
         self,
@@ -146,20 +185,38 @@ class CupyCudnnBackend:
 
         Plans whose memory does not fit the device together are measured in turns.
         """
-        if self._stopwatch is None:
-            self._stopwatch = Stopwatch(self._driver, self._lane(MAIN).stream)
         planned = [with_memory(plan) for plan in plans]
         samples: list[Samples] = []
         rounds = timing.warm_up + timing.rounds
-        for together in _fitting(planned, ARENA_SHARE * self._driver.free_bytes()):
-            before = len(samples)
-            runs = [self._made_ready(network, plan, seed) for seed, plan in enumerate(together, before)]
+        with self._told():
+            if self._stopwatch is None:
+                self._stopwatch = Stopwatch(self._driver, self._lane(MAIN).stream, self._clock)
+            for together in _fitting(planned, ARENA_SHARE * self._driver.free_bytes()):
+                before = len(samples)
+                runs = [self._made_ready(network, plan, seed) for seed, plan in enumerate(together, before)]
 
-            def tell(done: int, total: int, before: int = before) -> None:
-                progress(before * rounds + done, len(plans) * rounds)
+                def tell(done: int, total: int, before: int = before) -> None:
+                    progress(before * rounds + done, len(plans) * rounds)
 
-            samples += self._stopwatch.measure(runs, timing, tell)
+                samples += self._stopwatch.measure(runs, timing, tell)
         return samples
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the device or cuDNN fails of, in one line: DeviceLostError where nothing can run any more."""
+        failures = self._driver.failures
+        try:
+            yield
+        except (*failures, *self._library.refusals) as error:
+            reason = first_line(error)
+            try:
+                self._driver.synchronize()
+            except failures as lost:
+                raise DeviceLostError(
+                    f"the GPU failed: {first_line(lost)}; nothing more runs on it in this process. Begin again in a new "
+                    "one, with CUDA_LAUNCH_BLOCKING=1 to see what it was that failed"
+                ) from error
+            raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
 
     def _choice(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> Choice:
         indices = [network.unit_index[name] for name in names]
@@ -205,7 +262,6 @@ class CupyCudnnBackend:
     def _across(self, prepared: PreparedPlan, view: View, move: Callable[[int], None], *, into: bool) -> None:
         """Move a view to or from the host, by way of a dense copy where it is not dense itself."""
         if view.is_dense:
-            self._driver.synchronize()
             move(prepared.address(view))
             return
         landing = dense(Memory("landing"), view.shape)
@@ -219,10 +275,9 @@ class CupyCudnnBackend:
         if into:
             move(memory.address)
             issue()
-            self._driver.synchronize()
+            self._driver.synchronize()  # the landing is given out again when this returns
         else:
             issue()
-            self._driver.synchronize()
             move(memory.address)
 
 
@@ -243,3 +298,14 @@ def _devices() -> int:
     from iossim.backends.cupy_cudnn.cupy_driver import device_count
 
     return device_count()
+
+
+def _compiler_missing() -> str:
+    """Why kernels cannot be compiled here; empty where they can."""
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except (ImportError, OSError, RuntimeError) as error:
+        return first_line(error)
+    return ""

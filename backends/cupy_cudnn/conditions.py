@@ -7,9 +7,15 @@ from typing import Any
 
 
 class Conditions:
-    """Reads NVML where ``nvidia-ml-py`` is installed; without it, tells nothing."""
+    """Reads NVML where ``nvidia-ml-py`` is installed; without it, tells nothing.
 
-    def __init__(self) -> None:
+    The device is found by where it is plugged in (``0000:1b:00.0``). Its number is no name of it: CUDA counts the visible
+    devices, the fastest first, NVML all, along the bus. Nor is the identifier (UUID) that CUDA tells: where the device is a
+    part of a GPU (MIG) it is that of the part, for which NVML tells neither clocks nor power, and CuPy cuts it off at its
+    first zero byte.
+    """
+
+    def __init__(self, pci_bus: str) -> None:
         self._nvml: Any = None
         try:
             import pynvml
@@ -17,7 +23,7 @@ class Conditions:
             return
         try:
             pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus)
         except pynvml.NVMLError:
             return
         self._nvml = pynvml
@@ -39,6 +45,8 @@ class Conditions:
         }
         if reasons is not None:
             readings["throttle_reasons"] = lambda: hex(reasons(handle))
+        if hasattr(nvml, "nvmlDeviceGetUUID"):
+            readings["gpu"] = lambda: _text(nvml.nvmlDeviceGetUUID(handle))
         found: dict[str, float | str] = {}
         for name, reading in readings.items():
             try:
@@ -59,3 +67,7 @@ def first_and_last(before: dict[str, float | str], after: dict[str, float | str]
                 told[f"{name}_first"] = before[name]
             told[f"{name}_last"] = value
     return told
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -7,13 +7,14 @@ same plans are enumerated from a description of one (``properties``), though not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import ModuleType
 from typing import Any
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.errors import first_line
 from iossim.execution.backend import BackendError
@@ -24,18 +25,23 @@ UIDS = {"x": 1, "w": 2, "b": 3, "y": 4}
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a plan may do: multiply in TF32 on tensor cores, give other bits from run to run."""
+    """What a plan may do: multiply in TF32 on tensor cores, give other bits from run to run, be compiled when it is built."""
 
     tf32: bool = False
     nondeterministic: bool = False
+    runtime_compiled: bool = False
 
 
 @dataclass(frozen=True)
 class _Planned:
-    """A graph of the front end (None where cuDNN refuses it), and its plans by name with their index."""
+    """A graph of the front end (None where cuDNN refuses it), the index of each name, and what was built of them.
+
+    A plan that an option excludes, or that cannot be built after all, is None.
+    """
 
     graph: Any
-    plans: dict[str, tuple[int, EnginePlan]]
+    indices: Mapping[str, int]
+    plans: dict[str, EnginePlan | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class CudnnGraphs:
     """
 
     def __init__(self, allowed: Allowed, properties: str | None = None) -> None:
+        make_findable()
         import cudnn
 
         self._cudnn: ModuleType = cudnn
@@ -63,60 +70,68 @@ class CudnnGraphs:
             if properties is None
             else {"device_property": cudnn.create_device_properties(properties)}
         )
-        self._planned = cache(self._with_plans)
+        self._planned = cache(self._ranked)
+        self._built = 0
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
-        return (("cudnn", _version(self._cudnn.backend_version())), ("cudnn-frontend", self._cudnn.__version__))
+        return (
+            ("cudnn", version_text(int(self._cudnn.backend_version()))),
+            ("cudnn-frontend", str(self._cudnn.__version__)),
+        )
 
     def handle(self, stream: Any) -> Any:
         handle = self._cudnn.create_handle()
         self._cudnn.set_stream(handle, stream.ptr)
         return handle
 
-    def plans(self, convolution: Convolution) -> tuple[EnginePlan, ...]:
-        return tuple(plan for _, plan in self._planned(convolution).plans.values())
+    @property
+    def built(self) -> int:
+        return self._built
+
+    def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
+        for name in self._planned(convolution).indices:
+            plan = self.named(convolution, name)
+            if plan is not None:
+                yield plan
+
+    def named(self, convolution: Convolution, name: str) -> EnginePlan | None:
+        planned = self._planned(convolution)
+        if name not in planned.plans:
+            planned.plans[name] = self._build(planned, name) if name in planned.indices else None
+        return planned.plans[name]
 
     def bind(self, convolution: Convolution, plan: str) -> _Executable:
+        if self.named(convolution, plan) is None:
+            raise KeyError(plan)
         planned = self._planned(convolution)
-        return _Executable(planned, planned.plans[plan][0])
+        return _Executable(planned, planned.indices[plan])
 
     def execute(self, executable: _Executable, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
         pack = {UIDS[name]: address for name, address in addresses.items()}
         executable.planned.graph.execute_plan_at_index(pack, workspace, executable.index, handle)
 
-    def _with_plans(self, convolution: Convolution) -> _Planned:
-        """All plans of a convolution that the options allow, built, each name once.
+    def _ranked(self, convolution: Convolution) -> _Planned:
+        """The names of a convolution's plans in the order of cuDNN's heuristics, none built yet."""
+        graph = self._enumerated(convolution)
+        if graph is None:
+            return _Planned(None, {})
+        indices: dict[str, int] = {}
+        for index in range(graph.get_execution_plan_count()):
+            indices.setdefault(graph.get_plan_name_at_index(index), index)
+        return _Planned(graph, indices)
 
-        They are executed through a graph that no notes were filtered from: the front end checks filters at each execution,
-        which takes longer than all else that the host does for it.
-        """
-        filtered = self._enumerated(convolution, self._unwanted)
-        plans: dict[str, tuple[int, EnginePlan]] = {}
-        if filtered is not None:
-            for index in range(filtered.get_execution_plan_count()):
-                if self._built(filtered, index):
-                    name = filtered.get_plan_name_at_index(index)
-                    workspace_bytes = int(filtered.get_workspace_size_plan_at_index(index))
-                    plans.setdefault(name, (index, EnginePlan(name, workspace_bytes)))
-        if not self._unwanted or not plans:
-            return _Planned(filtered, plans)
-        graph = self._enumerated(convolution, [])
-        for name, (index, _) in list(plans.items()):
-            # The heuristics answer alike; were they not to, the plan would be another one, and is left out.
-            if not self._built(graph, index) or graph.get_plan_name_at_index(index) != name:
-                del plans[name]
-        return _Planned(graph, plans)
-
-    def _built(self, graph: Any, index: int) -> bool:
-        """Build a plan; False where a note excludes it, or cuDNN finds that it cannot be run after all."""
+    def _build(self, planned: _Planned, name: str) -> EnginePlan | None:
+        """Build a plan; None where a note excludes it, or cuDNN finds that it cannot be run after all."""
+        graph, index = planned.graph, planned.indices[name]
         try:
             graph.build_plan_at_index(index)
         except self.refusals:
-            return False
+            return None
         except ValueError:  # how the front end says from 1.28 on that a plan is excluded
-            return False
-        return True
+            return None
+        self._built += 1
+        return EnginePlan(name, int(graph.get_workspace_size_plan_at_index(index)))
 
     @cached_property
     def _unwanted(self) -> list[Any]:
@@ -129,8 +144,8 @@ class CudnnGraphs:
             unwanted.append(notes.NONDETERMINISTIC)
         return unwanted
 
-    def _enumerated(self, convolution: Convolution, unwanted: Sequence[Any]) -> Any:
-        """The graph with its plans enumerated, none built, those excluded that have one of the ``unwanted`` notes.
+    def _enumerated(self, convolution: Convolution) -> Any:
+        """The graph with its plans enumerated, none built, those excluded that the options do not allow.
 
         None where cuDNN refuses the convolution.
         """
@@ -147,8 +162,14 @@ class CudnnGraphs:
             raise BackendError(
                 f"cuDNN cannot plan {convolution}: {first_line(error)}; see CUDNN_LOGLEVEL_DBG"
             ) from None
-        if unwanted:
-            graph.deselect_numeric_notes(list(unwanted))
+        if self._unwanted or not self._allowed.runtime_compiled:
+            graph.deselect_numeric_notes(self._unwanted)
+            if not self._allowed.runtime_compiled:
+                graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
+            # cuDNN itself refuses from now on to build what is excluded. The front end's own list of it is for plans that are
+            # written in Python, and there are none of convolutions; but from 1.28 on it goes through that list at each execution,
+            # and takes longer than all else that the host does for it.
+            getattr(graph, "_note_filters", []).clear()
         return graph
 
     def _graph(self, convolution: Convolution) -> Any:
@@ -183,8 +204,3 @@ class CudnnGraphs:
             y = graph.relu(input=shaped(y))
         shaped(y).set_output(True).set_data_type(fp32).set_uid(UIDS["y"])
         return graph
-
-
-def _version(number: int) -> str:
-    """``91900`` as ``9.19.0``."""
-    return f"{number // 10000}.{number % 10000 // 100}.{number % 100}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from time import perf_counter
 from typing import Any
 
 import cupy
@@ -12,6 +13,7 @@ from cupy.cuda import runtime
 
 from iossim.backends.cupy_cudnn.driver import DeviceFacts
 from iossim.backends.cupy_cudnn.kernel_call import Scalar
+from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
 
 # Read when CUDA starts: with fewer hardware queues, streams would share one and wait for each other by accident.
@@ -32,7 +34,10 @@ class _PoolMemory:
 class CupyDriver:
     """The first device that is visible."""
 
+    failures: tuple[type[Exception], ...] = (runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+
     def __init__(self) -> None:
+        _keep_kernels_somewhere()
         runtime.setDevice(0)
         runtime.deviceSynchronize()  # makes the context now, not while something is timed
         self._kernels: dict[tuple[str, str], Any] = {}
@@ -44,14 +49,24 @@ class CupyDriver:
             int(runtime.deviceGetAttribute(runtime.cudaDevAttrL2CacheSize, 0)),
             int(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, 0)) or USUAL_CLOCK_KHZ,
             (("cuda", _dotted(runtime.runtimeGetVersion())), ("cupy", cupy.__version__)),
+            str(runtime.deviceGetPCIBusId(0)).lower(),
         )
 
     @property
     def facts(self) -> DeviceFacts:
         return self._facts
 
+    def host_us(self) -> float:
+        return perf_counter() * 1e6
+
     def allocate(self, size_bytes: int) -> _PoolMemory:
-        return _PoolMemory(size_bytes)
+        try:
+            return _PoolMemory(size_bytes)
+        except cupy.cuda.memory.OutOfMemoryError:
+            raise BackendError(
+                f"the GPU has no {size_bytes} bytes of memory left, only {self.free_bytes()}; take a smaller batch, or "
+                "end what else runs on it"
+            ) from None
 
     def free_bytes(self) -> int:
         free, _ = runtime.memGetInfo()
@@ -60,15 +75,18 @@ class CupyDriver:
     def write(self, address: int, array: Array) -> None:
         source = np.ascontiguousarray(array)
         if source.nbytes:
+            # Copies run in the legacy stream, which non-blocking streams are not ordered with: neither what was issued
+            # before (freed memory is given out again at once) nor what comes after. And a copy from pageable memory may
+            # return when the data has left the host, not when it is there.
+            runtime.deviceSynchronize()
             runtime.memcpy(address, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice)
+            runtime.deviceSynchronize()
 
     def read(self, address: int, array: Array) -> None:
         assert array.flags.c_contiguous, "only dense arrays are filled"
         if array.nbytes:
+            runtime.deviceSynchronize()
             runtime.memcpy(array.ctypes.data, address, array.nbytes, runtime.memcpyDeviceToHost)
-
-    def clear(self, address: int, size_bytes: int, stream: Any) -> None:
-        runtime.memsetAsync(address, 0, size_bytes, stream.ptr)
 
     def stream(self) -> Any:
         return cupy.cuda.Stream(non_blocking=True)
@@ -113,6 +131,18 @@ class CupyDriver:
 
     def launch(self, kernel: Any, blocks: int, threads: int, arguments: tuple[Scalar, ...], stream: Any) -> None:
         kernel((blocks,), (threads,), arguments, stream=stream)
+
+
+def _keep_kernels_somewhere() -> None:
+    """Let CuPy keep compiled kernels in memory where it has no folder for them: it would fail at the first one."""
+    given = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")
+    try:
+        os.makedirs(given, exist_ok=True)
+        usable = os.access(given, os.W_OK)
+    except OSError:
+        usable = False
+    if not usable:
+        os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
 
 
 def device_count() -> int:

@@ -6,7 +6,7 @@ Addresses and sizes are plain integers, so that nothing above this boundary impo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,13 +25,18 @@ Executable = Any
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What the driver says of the device: the product's name, the driver's version, and sizes that timing needs."""
+    """What the driver says of the device: the product's name, the driver's version, and sizes that timing needs.
+
+    ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` where the device is plugged in:
+    ``0000:1b:00.0``.
+    """
 
     name: str
     driver: str
     l2_bytes: int
     clock_khz: int
     libraries: tuple[tuple[str, str], ...]
+    pci_bus: str = ""
 
 
 class Allocation(Protocol):
@@ -42,27 +47,30 @@ class Allocation(Protocol):
 
 
 class Driver(Protocol):
-    """Memory, streams, events, graphs and kernels of one device."""
+    """Memory, streams, events, graphs and kernels of one device, and the clock of the host."""
+
+    #: Exceptions by which a call says that it, or something issued before it, failed on the device.
+    failures: tuple[type[Exception], ...]
 
     @property
     def facts(self) -> DeviceFacts: ...
 
+    def host_us(self) -> float:
+        """The host's clock, microseconds from some moment on."""
+        ...
+
     def allocate(self, size_bytes: int) -> Allocation:
-        """Memory at a multiple of 256 bytes."""
+        """Memory at a multiple of 256 bytes; raises BackendError where the device has not as much left."""
         ...
 
     def free_bytes(self) -> int: ...
 
     def write(self, address: int, array: Array) -> None:
-        """Copy a dense host array to the device; returns when it is there."""
+        """Copy a dense host array to the device, behind all that was issued; returns when it is there."""
         ...
 
     def read(self, address: int, array: Array) -> None:
-        """Fill a dense host array from the device; what was issued before must be synchronised with."""
-        ...
-
-    def clear(self, address: int, size_bytes: int, stream: Stream) -> None:
-        """Fill memory with zeros, in the stream's order."""
+        """Fill a dense host array from the device, behind all that was issued."""
         ...
 
     def stream(self) -> Stream:
@@ -113,15 +121,27 @@ class EnginePlan:
 class ConvolutionLibrary(Protocol):
     """cuDNN: the plans of convolutions, and their execution."""
 
-    #: Exceptions by which it refuses a plan that it offered.
+    #: Exceptions by which it refuses a plan that it offered; a device that is broken may raise them, too.
     refusals: tuple[type[Exception], ...]
+
+    @property
+    def built(self) -> int:
+        """How many plans were built so far."""
+        ...
 
     def handle(self, stream: Stream) -> Handle:
         """A handle whose calls go to the stream."""
         ...
 
-    def plans(self, convolution: Convolution) -> tuple[EnginePlan, ...]:
-        """All plans that the options allow, each name once, in the order of cuDNN's own heuristics."""
+    def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
+        """The plans that the options allow, each name once, in the order of cuDNN's own heuristics.
+
+        Each is built when it is asked for, if it was not before; those that cannot be built are left out.
+        """
+        ...
+
+    def named(self, convolution: Convolution, name: str) -> EnginePlan | None:
+        """The plan of that name alone, built; None where it is not among :meth:`plans`."""
         ...
 
     def bind(self, convolution: Convolution, plan: str) -> Executable:

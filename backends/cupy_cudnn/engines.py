@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iossim.backends.cupy_cudnn.driver import Driver, Graph, Stream
-from iossim.backends.cupy_cudnn.issue import Issue
+from iossim.backends.cupy_cudnn.issue import captured
 from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
 from iossim.execution.engine import Engine
 from iossim.execution.lower import MAIN
@@ -40,13 +40,13 @@ class GraphRun:
     def __init__(self, driver: Driver, prepared: PreparedPlan, main: Stream) -> None:
         self._driver, self._main = driver, main
         self.prepared = prepared  # whose memory the graphs are bound to
-        captured = [capturable(segment) for segment in segments(prepared.plan)]
+        parts = [capturable(segment) for segment in segments(prepared.plan)]
         # Once call by call: what libraries load and set up at a first use cannot be captured.
-        for segment in captured:
+        for segment in parts:
             for issue in prepared.issues(segment):
                 issue()
             driver.synchronize()
-        self.graphs: list[Graph] = [self._captured(prepared.issues(segment)) for segment in captured if segment]
+        self.graphs: list[Graph] = [captured(driver, main, prepared.issues(segment)) for segment in parts if segment]
 
     def run(self) -> None:
         """Launch all, and return when the device has run all."""
@@ -55,12 +55,6 @@ class GraphRun:
             self._driver.synchronize()
         if not self.graphs:
             self._driver.synchronize()
-
-    def _captured(self, issues: Sequence[Issue]) -> Graph:
-        self._driver.begin_capture(self._main)
-        for issue in issues:
-            issue()
-        return self._driver.end_capture(self._main)
 
 
 Run = PaperRun | GraphRun

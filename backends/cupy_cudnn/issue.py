@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Handle, Stream
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Graph, Handle, Stream
 from iossim.backends.cupy_cudnn.kernel_call import KernelCall
 from iossim.backends.cupy_cudnn.views import View
 
@@ -69,3 +69,15 @@ def issue_convolution(
     if behind is not None:
         issues.append(issue_kernel(driver, behind, address, lane))
     return issues
+
+
+def captured(driver: Driver, stream: Stream, issues: Sequence[Issue]) -> Graph:
+    """Calls as a graph, captured from ``stream``; what fails meanwhile, or interrupts, leaves no capture open."""
+    driver.begin_capture(stream)
+    try:
+        for issue in issues:
+            issue()
+        return driver.end_capture(stream)
+    except BaseException:
+        driver.abandon_capture(stream)
+        raise

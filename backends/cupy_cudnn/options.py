@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from iossim.errors import OptionError, did_you_mean
 from iossim.ir.types import Precision
 
 DEFAULT_WORKSPACE_LIMIT_BYTES = 256 * 2**20
+#: cuDNN ranks its plans by what they are expected to take; the fastest is among the first few as a rule.
+DEFAULT_PLANS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CudnnOptions:
-    """``tf32`` and ``nondeterministic`` allow plans that multiply in TF32, or give other bits from run to run.
+    """``tf32`` and ``nondeterministic`` allow plans that multiply in TF32, or give other bits from run to run;
+    ``runtime_compiled`` allows those that cuDNN compiles when it builds them, seconds each and anew in each process.
 
-    ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN. ``clocks`` says how the user has set the device's
+    ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN; ``plans`` is how many of cuDNN's own ranking are timed
+    for a convolution, fused with its epilogue and apart from it. ``choices`` names a file in which the choices are kept, and
+    from which they are read again; it is no part of what measurements are kept under. ``clocks`` says how the user has set the device's
     clocks (``free`` unless said); it changes nothing but is part of what measurements are kept under.
     """
 
@@ -23,13 +29,18 @@ class CudnnOptions:
     nondeterministic: bool = False
     workspace_limit_bytes: int = DEFAULT_WORKSPACE_LIMIT_BYTES
     clocks: str = "free"
+    plans: int = DEFAULT_PLANS
+    choices: Path | None = None
+    runtime_compiled: bool = False
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Sorted names and values."""
+        """Sorted names and values of those that times depend on."""
         return (
             ("clocks", self.clocks),
             ("nondeterministic", str(self.nondeterministic).lower()),
+            ("plans", str(self.plans)),
+            ("runtime_compiled", str(self.runtime_compiled).lower()),
             ("tf32", str(self.tf32).lower()),
             ("workspace_limit_bytes", str(self.workspace_limit_bytes)),
         )
@@ -37,18 +48,24 @@ class CudnnOptions:
 
 def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOptions:
     """Raises OptionError for an unknown name or value; TF32 is allowed by default where the precision is TF32."""
-    known = [name for name, _ in CudnnOptions().pairs]
+    known = [*(name for name, _ in CudnnOptions().pairs), "choices"]
     for name in options:
         if name not in known:
             raise OptionError(f"backend option {name!r} is not known; {did_you_mean(name, known)}")
     limit = options.get("workspace_limit_bytes", str(DEFAULT_WORKSPACE_LIMIT_BYTES))
-    if not limit.isdecimal():
+    if not (limit.isascii() and limit.isdecimal()):
         raise OptionError(f"backend option workspace_limit_bytes is {limit!r}; give a number of bytes")
+    plans = options.get("plans", str(DEFAULT_PLANS))
+    if not (plans.isascii() and plans.isdecimal() and int(plans) > 0):
+        raise OptionError(f"backend option plans is {plans!r}; give how many plans are timed, at least 1")
     return CudnnOptions(
         _truth("tf32", options.get("tf32", str(precision is Precision.TF32))),
         _truth("nondeterministic", options.get("nondeterministic", "false")),
         int(limit),
         options.get("clocks", "free"),
+        int(plans),
+        Path(options["choices"]) if "choices" in options else None,
+        _truth("runtime_compiled", options.get("runtime_compiled", "false")),
     )
 
 

@@ -69,7 +69,10 @@ class PreparedPlan:
         self._issued: dict[Launch | Copy, list[Issue]] = {}
 
     def issues(self, commands: Sequence[Queued]) -> list[Issue]:
-        """The host's calls for commands; each event that they name is made anew."""
+        """The host's calls for commands between two synchronises; each event that they name is made anew.
+
+        Waits for events of an earlier segment need no call: the host has waited for them.
+        """
         events: dict[int, Event] = {}
         found: list[Issue] = []
         for command in commands:
@@ -82,7 +85,7 @@ class PreparedPlan:
                     events[command.event] = self._machine.driver.event()
                     stream = self._machine.lane(command.queue).stream
                     found.append(partial(self._machine.driver.record, events[command.event], stream))
-                case Wait():
+                case Wait() if command.event in events:
                     stream = self._machine.lane(command.queue).stream
                     found.append(partial(self._machine.driver.wait, events[command.event], stream))
         return found

@@ -1,4 +1,4 @@
-"""Kernels that compute nothing of a network: they make inputs, keep the device busy, and show drift."""
+"""Kernels that compute nothing of a network: they make inputs, keep the device busy, empty its cache, and show drift."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ RANDOMISE = """extern "C" __global__ void randomise(unsigned int elements, unsig
 SPIN = """extern "C" __global__ void spin(long long cycles) {
     const long long start = clock64();
     while (clock64() - start < cycles) { }
+}
+"""
+
+#: Reads as many numbers as there are threads, so that the L2 cache holds those and nothing else. Written, they would be in the
+#: way of what is timed: it would have to wait until they are in memory. Arguments: elements, their address.
+FLUSH = """extern "C" __global__ void flush(unsigned int elements, float* p) {
+    const unsigned int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= elements) return;
+    const float a = p[i];
+    if (a == 1.17549435e-38f) p[i] = 0.0f;
 }
 """
 

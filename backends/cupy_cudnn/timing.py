@@ -1,65 +1,107 @@
 """How plans are timed on the GPU.
 
-Rounds are interleaved: in each, every plan runs once, in a random order, so that drift of clocks and temperature meets all
-alike; a *sentinel*, a kernel of fixed arithmetic, is timed in each round to see that drift. A plan of one graph is timed by
-two events around its launch, behind a kernel that waits until the host has issued all of it (the *spin*), so that the host
-does not count; it ends when its last kernel does. Any other plan is timed by the host's clock, from its first call until
-the host has waited for the last. *Warm*: the plan ran once just before, untimed. *Cold*: a buffer larger than the L2 cache
-was written just before.
+The device is brought to its working clock first. Rounds are interleaved: in each, every plan runs once, in a random order,
+so that drift of clocks and temperature meets all alike. Around each round a *sentinel* is timed, a kernel of fixed
+arithmetic, whose time follows the clock alone: a round between two sentinels of which one is off the usual was disturbed,
+is left out, and taken again.
+
+A plan of one graph is timed by two events around its launch, behind a kernel that waits until the host has issued all of it
+(:mod:`.graph_timer`), so that the host does not count; it ends when its last kernel does. Any other plan is timed by the
+host's clock, from its first call until the host has waited for the last.
+
+*Warm*: the plan ran once just before, untimed: what fits the L2 cache is there. *Cold*: a buffer of several times the L2 was
+read just before, untimed, so that nothing of the plan's is there: neither weights nor inputs. In a network that runs as a
+whole, weights are mostly gone from the cache, and a stage's inputs were written just now: its time lies between the two.
+A flush treats every plan alike, whatever its size and engine; copies of the weights that take turns would not empty the
+cache for small plans. A cold time holds what a launch costs on the device, since it is of one run.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from dataclasses import dataclass
+from functools import partial
+from statistics import median_low
 
 import numpy as np
 
 from iossim.backends.cupy_cudnn.conditions import Conditions, first_and_last
 from iossim.backends.cupy_cudnn.driver import Driver, Stream
 from iossim.backends.cupy_cudnn.engines import GraphRun, Run
-from iossim.backends.cupy_cudnn.service_kernels import SENTINEL, SPIN
+from iossim.backends.cupy_cudnn.graph_timer import GraphTimer, Lead
+from iossim.backends.cupy_cudnn.kernel_call import BLOCK_THREADS
+from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
+from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES
+from iossim.backends.cupy_cudnn.working_clock import LEAD_IN_US, WorkingClock, cycles
 from iossim.execution.backend import Samples, Timing
 
-#: How much more than the time that the host needs is spun, and at least: host times scatter.
-SPIN_MARGIN = 2.0
-LEAST_SPIN_US = 20.0
-MOST_SPIN_US = 20_000.0
+#: What a flush reads, in sizes of the L2: more than it, since the cache does not drop what is oldest first.
+FLUSHED = 4
 SENTINEL_STEPS = 10_000
 SENTINEL_BLOCKS = 256
+#: How far a sentinel may be from the median of all.
+USUAL = 0.05
+#: Rounds that are taken at most, for each that is wanted.
+MOST_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A time of each run, and the sentinels before and after."""
+
+    times_us: list[float]
+    sentinels_us: tuple[float, float]
 
 
 class Stopwatch:
     """Times runs on one stream of one device."""
 
-    def __init__(self, driver: Driver, main: Stream) -> None:
-        self._driver, self._main = driver, main
-        self._conditions = Conditions()
+    def __init__(self, driver: Driver, main: Stream, clock: WorkingClock) -> None:
+        self._driver, self._main, self._clock = driver, main, clock
+        self._conditions = Conditions(driver.facts.pci_bus)
+        self._timer = GraphTimer(driver, main)
         self._start, self._end = driver.event(timing=True), driver.event(timing=True)
-        self._flush_bytes = 2 * driver.facts.l2_bytes
-        self._flush = driver.allocate(self._flush_bytes)
-        self._spin = driver.kernel(SPIN, "spin")
+        self._flush_elements = FLUSHED * driver.facts.l2_bytes // ELEMENT_BYTES
+        self._flushed = driver.allocate(self._flush_elements * ELEMENT_BYTES)
+        self._flush = driver.kernel(FLUSH, "flush")
         self._sentinel = driver.kernel(SENTINEL, "sentinel")
+        self._spin = driver.kernel(SPIN, "spin")
 
     def measure(
         self, runs: Sequence[Run], timing: Timing, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> list[Samples]:
-        """The samples of each run; ``progress`` is told how many of all timed runs are done."""
-        times: list[list[float]] = [[] for _ in runs]
-        sentinels: list[float] = []
-        issue_us = [MOST_SPIN_US] * len(runs)
+        """The samples of each run; ``progress`` is told how many of all timed runs are done.
+
+        At least one round is accepted: where times fall into two kinds, those of the kind that is more frequent.
+        """
+        leads = [Lead() for _ in runs]
+        thrown_away, behind = [0] * len(runs), [0] * len(runs)
         generator = random.Random(timing.seed)
-        rounds = timing.warm_up + timing.rounds
+        wanted = timing.warm_up + timing.rounds
+        taken: list[_Round] = []
         before = self._conditions.read()
-        for number in range(rounds):
+        self._clock.ensure()
+        self._sentinel_us()  # loads it
+        last_us = self._sentinel_us()
+        number = 0
+        while number < wanted or (
+            len(_undisturbed(taken)) < timing.rounds and len(taken) < MOST_ROUNDS * timing.rounds
+        ):
+            times = [0.0] * len(runs)
             for index in generator.sample(range(len(runs)), len(runs)):
-                time_us, host_us = self._time_us(runs[index], timing.cold, issue_us[index])
-                issue_us[index] = min(issue_us[index], host_us)
-                if number >= timing.warm_up:
-                    times[index].append(time_us)
-            sentinels.append(self._sentinel_us())
-            progress((number + 1) * len(runs), rounds * len(runs))
+                found = self._time_us(runs[index], timing.cold, leads[index])
+                times[index] = found[0]
+                thrown_away[index] += found[1]
+                behind[index] += not found[2]
+            own_us = self._sentinel_us()
+            if number >= timing.warm_up:
+                taken.append(_Round(times, (last_us, own_us)))
+            last_us = own_us
+            number += 1
+            progress(min(number, wanted) * len(runs), wanted * len(runs))
+        accepted = _undisturbed(taken)[: timing.rounds]
+        sentinels = [sentinel for one in taken for sentinel in one.sentinels_us]
         conditions = first_and_last(before, self._conditions.read())
         conditions |= {
             "sentinel_first_us": sentinels[0],
@@ -68,47 +110,57 @@ class Stopwatch:
             "l2": "cold" if timing.cold else "warm",
         }
         return [
-            Samples(tuple(own), 0, {**conditions, "issue_us": host_us})
-            for own, host_us in zip(times, issue_us, strict=True)
+            Samples(
+                tuple(one.times_us[index] for one in accepted),
+                len(taken) - len(accepted) + thrown_away[index],
+                {**conditions, "issue_us": leads[index].largest_us, "host_was_behind": float(behind[index])},
+            )
+            for index in range(len(runs))
         ]
 
-    def _time_us(self, run: Run, cold: bool, issue_us: float) -> tuple[float, float]:
-        """One time of a run, and what the host took to issue it."""
+    def _time_us(self, run: Run, cold: bool, lead: Lead) -> tuple[float, int, bool]:
+        """One time of a run; how many were thrown away before it; whether the host was through in time."""
+        driver = self._driver
         if isinstance(run, GraphRun) and len(run.graphs) == 1:
-            return self._graph_us(run, cold, issue_us)
+            (graph,) = run.graphs
+            before = self._empty_cache if cold else partial(driver.launch_graph, graph, self._main)
+            found = self._timer.take(graph, before, lead)
+            self._clock.worked()
+            return found
         if cold:
-            self._driver.clear(self._flush.address, self._flush_bytes, self._main)
-            self._driver.synchronize()
+            self._empty_cache()
+            driver.synchronize()
         else:
             run.run()
-        begin = perf_counter()
+        begin_us = driver.host_us()
         run.run()
-        taken_us = (perf_counter() - begin) * 1e6
-        return taken_us, taken_us
+        taken_us = driver.host_us() - begin_us
+        self._clock.worked()
+        lead.add(taken_us)
+        return taken_us, 0, True
 
-    def _graph_us(self, run: GraphRun, cold: bool, issue_us: float) -> tuple[float, float]:
-        driver, main = self._driver, self._main
-        (graph,) = run.graphs
-        if cold:
-            driver.clear(self._flush.address, self._flush_bytes, main)
-        else:
-            driver.launch_graph(graph, main)
-        spin_us = min(MOST_SPIN_US, LEAST_SPIN_US + SPIN_MARGIN * issue_us)  # the most at first: nothing is known yet
-        cycles = np.int64(spin_us * driver.facts.clock_khz / 1e3)
-        driver.launch(self._spin, 1, 1, (cycles,), main)
-        driver.record(self._start, main)
-        begin = perf_counter()
-        driver.launch_graph(graph, main)
-        host_us = (perf_counter() - begin) * 1e6
-        driver.record(self._end, main)
-        driver.synchronize()
-        return driver.elapsed_us(self._start, self._end), host_us
+    def _empty_cache(self) -> None:
+        blocks = -(-self._flush_elements // BLOCK_THREADS)
+        arguments = (np.uint32(self._flush_elements), np.uint64(self._flushed.address))
+        self._driver.launch(self._flush, blocks, BLOCK_THREADS, arguments, self._main)
 
     def _sentinel_us(self) -> float:
         driver, main = self._driver, self._main
-        arguments = (np.int32(SENTINEL_STEPS), np.uint64(self._flush.address))
+        arguments = (np.int32(SENTINEL_STEPS), np.uint64(self._flushed.address))
+        driver.launch(self._spin, 1, 1, (cycles(driver, LEAD_IN_US),), main)
         driver.record(self._start, main)
         driver.launch(self._sentinel, SENTINEL_BLOCKS, 256, arguments, main)
         driver.record(self._end, main)
         driver.synchronize()
         return driver.elapsed_us(self._start, self._end)
+
+
+def _undisturbed(taken: Sequence[_Round]) -> list[_Round]:
+    """The rounds whose sentinels both are near the median of all."""
+    if not taken:
+        return []
+    usual_us = median_low([one.sentinels_us[1] for one in taken])
+    undisturbed = [
+        one for one in taken if all(abs(sentinel - usual_us) <= USUAL * usual_us for sentinel in one.sentinels_us)
+    ]
+    return undisturbed or [min(taken, key=lambda one: sum(abs(each - usual_us) for each in one.sentinels_us))]

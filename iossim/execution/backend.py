@@ -9,7 +9,7 @@ plugin with such a module (:mod:`iossim.plugins`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -32,6 +32,10 @@ class BackendError(IossimError):
     """A backend that cannot run here (what is missing, and how to install it), or cannot run what it was given."""
 
 
+class DeviceLostError(BackendError):
+    """The device failed in a way that stays: nothing more runs on it in this process."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """All that a measured time depends on besides the work: the key under which it may be kept and used again.
@@ -48,6 +52,15 @@ class Context:
     driver: str = ""
     libraries: tuple[tuple[str, str], ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+
+    def timed(self, timing: Timing) -> Context:
+        """This context with what times depend on of how they are taken: cold caches are one more option.
+
+        The store keeps such times under the plain context, apart from warm ones by a mark of their own.
+        """
+        if not timing.cold:
+            return self
+        return replace(self, options=tuple(sorted({**dict(self.options), "caches": "cold"}.items())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,8 @@ def test_cold_stages_run_once_and_are_kept_apart(tmp_path: Path) -> None:
     cold.timing = Timing(rounds=3, warm_up=0, cold=True)
     assert cold.price_stages(batch) == pytest.approx(warm.price_stages(batch))
     assert cold.measured == 1
+    assert "caches=cold" in cold.identity.version
+    assert "caches" not in warm.identity.version
     assert [record.copies for record in cold.measure(batch).values()] == [1]
 
 

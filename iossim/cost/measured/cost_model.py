@@ -88,7 +88,7 @@ class MeasuredCostModel:
 
     @property
     def identity(self) -> CostModelIdentity:
-        return identity_of(self.context)
+        return identity_of(self.context.timed(self.timing))
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
         return list(self._signatures.of_batch(batch))

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from iossim.backends.cupy_cudnn import algorithms
+from iossim.backends.cupy_cudnn import candidate_timing
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _few_copies() -> Iterator[None]:
-    """The host's device computes what it times, and its times are exact: one copy and one replay say all."""
+    """The host's device computes what it times, and its times are exact: one copy and one round say all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(algorithms, "COPIES", 1)
-        patch.setattr(algorithms, "REPLAYS", 1)
+        for number in ("COPIES", "ROUNDS", "FINAL_ROUNDS"):
+            patch.setattr(candidate_timing, number, 1)
         yield

@@ -1,15 +1,19 @@
 """A device on the host, behind the backend's driver boundary: it records what it is asked, and really computes it.
 
 Streams, events and captures order work as CUDA does; between those orders, work runs at random, so that what the backend
-fails to order shows as a wrong result. New memory holds NaNs. Kernels are the backend's own, compiled for the host; the
-convolutions are NumPy's. Time is virtual: what runs has a duration, and independent work runs at once.
+fails to order shows as a wrong result. New memory holds NaNs, and what the host copies there lands when the device is
+synchronised with. Kernels are the backend's own, compiled for the host; the convolutions are NumPy's.
+
+Time is virtual, the host's as well: what runs has a duration, and independent work runs at once. Its clock may begin slow
+(:class:`Ramp`), a call may take the host time (``issue_us``), and work may break the device (:meth:`HostDriver.fail`), which
+then fails every call, as CUDA's sticky errors do.
 """
 
 from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,13 +40,40 @@ class Call(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """A piece of work, and what it comes after."""
+    """A piece of work, how long it takes at full clock, and what it comes after."""
 
     run: Callable[[], None]
     duration_us: float
     after: set[Node]
     end_us: float = 0.0
     done: bool = False
+
+
+@dataclass
+class Ramp:
+    """A clock that begins slow, and is slow again after a pause: ``slowdown`` at first, 1 after ``ramp_us`` of work.
+
+    A pause of more than ``idle_us`` ends the work.
+    """
+
+    slowdown: float = 1.0
+    ramp_us: float = 1.0
+    idle_us: float = float("inf")
+    _since_us: float = float("-inf")
+    _until_us: float = float("-inf")
+
+    def factor(self, begin_us: float) -> float:
+        """By how much more time than at full clock work takes that begins then."""
+        if self._until_us == float("-inf") or begin_us - self._until_us > self.idle_us:
+            self._since_us = begin_us
+        return 1.0 + (self.slowdown - 1.0) * max(0.0, 1.0 - (begin_us - self._since_us) / self.ramp_us)
+
+    def ran(self, end_us: float) -> None:
+        self._until_us = max(self._until_us, end_us)
+
+
+class HostDeviceError(RuntimeError):
+    """What the device says of each call once it is broken; CuPy's is a RuntimeError, too."""
 
 
 @dataclass(eq=False)
@@ -63,6 +94,11 @@ class HostEvent:
     number: int
     front: set[Node] | None = None
     capture: HostGraph | None = None
+    recorded_us: float = 0.0
+
+    @property
+    def fired_us(self) -> float:
+        return max(_end(self.front or set()), self.recorded_us)
 
 
 class HostMemory:
@@ -80,25 +116,53 @@ class HostMemory:
 
 
 class HostDriver:
-    """See :class:`iossim.backends.cupy_cudnn.driver.Driver`; ``seed`` draws the order of what nothing orders."""
+    """See :class:`iossim.backends.cupy_cudnn.driver.Driver`; ``seed`` draws the order of what nothing orders.
 
-    def __init__(self, seed: int = 0, free_bytes: int = 2**34) -> None:
+    ``issue_us`` says how long the host takes for a call, by its verb.
+    """
+
+    failures: tuple[type[Exception], ...] = (HostDeviceError,)
+
+    def __init__(
+        self,
+        seed: int = 0,
+        free_bytes: int = 2**34,
+        ramp: Ramp | None = None,
+        issue_us: Callable[[str], float] = lambda verb: 0.0,
+    ) -> None:
         self.calls: list[Call] = []
+        self.broken = ""
+        self.now_us = 0.0
+        self._ramp = ramp or Ramp()
+        self._issue_us = issue_us
         self._random = random.Random(seed)
         self._memory: weakref.WeakSet[HostMemory] = weakref.WeakSet()
         self._pending: list[Node] = []
         self._streams: list[HostStream] = []
+        self._copies = HostStream(-1)  # the legacy stream, which nothing else is ordered with
         self._events = 0
         self._free_bytes = free_bytes
         self.kernels: dict[tuple[str, str], int] = {}
 
     @property
     def facts(self) -> DeviceFacts:
-        return DeviceFacts("NVIDIA H100 80GB HBM3", "580.1", 4096, 1_000_000, (("cuda", "13.0"), ("cupy", "14.2.0")))
+        libraries = (("cuda", "13.0"), ("cupy", "14.2.0"))
+        return DeviceFacts("NVIDIA H100 80GB HBM3", "580.1", 4096, 1_000_000, libraries, "0000:1b:00.0")
 
     @property
     def is_capturing(self) -> bool:
         return any(stream.capture is not None for stream in self._streams)
+
+    def fail(self, reason: str) -> None:
+        """Break the device: from the next synchronise on every call fails, until :meth:`reset`."""
+        self.broken = reason
+
+    def reset(self) -> None:
+        self.broken = ""
+        self._pending = []
+
+    def host_us(self) -> float:
+        return self.now_us
 
     def allocate(self, size_bytes: int) -> HostMemory:
         assert not self.is_capturing, "memory is allocated during a capture"
@@ -111,11 +175,19 @@ class HostDriver:
         return self._free_bytes
 
     def write(self, address: int, array: Array) -> None:
+        self.copy_in(address, np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+        self.synchronize()
+
+    def copy_in(self, address: int, data: Array) -> None:
+        """A copy from pageable memory: it has left the host when this returns, and lands before the next synchronise."""
         assert not self.is_capturing, "memory is copied to the device during a capture"
-        self.bytes(address, array.nbytes)[:] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        self._alive()
+        target, staged = self.bytes(address, data.nbytes), data.copy()
+        self.enqueue(self._copies, lambda: np.copyto(target, staged), KERNEL_US)
 
     def read(self, address: int, array: Array) -> None:
-        assert not self._pending, "memory is read before the device was synchronised with"
+        self._alive()
+        self.synchronize()
         array.reshape(-1).view(np.uint8)[:] = self.bytes(address, array.nbytes)
 
     def bytes(self, address: int, size_bytes: int) -> Array:
@@ -124,11 +196,6 @@ class HostDriver:
             if memory.address <= address and address + size_bytes <= memory.address + memory.size_bytes:
                 return memory.part(address, size_bytes)
         raise AssertionError(f"{size_bytes} bytes at {address} are no memory of the device")
-
-    def clear(self, address: int, size_bytes: int, stream: HostStream) -> None:
-        target = self.bytes(address, size_bytes)
-        self._say("clear", stream, size_bytes)
-        self.enqueue(stream, lambda: target.fill(0), KERNEL_US)
 
     def stream(self) -> HostStream:
         self._streams.append(HostStream(len(self._streams)))
@@ -141,7 +208,7 @@ class HostDriver:
     def record(self, event: HostEvent, stream: HostStream) -> None:
         assert not (event.timing and stream.capture), "a timing event is recorded in a capture"
         self._say("record", stream, event.number)
-        event.front, event.capture = set(stream.front), stream.capture
+        event.front, event.capture, event.recorded_us = set(stream.front), stream.capture, self.now_us
 
     def wait(self, event: HostEvent, stream: HostStream) -> None:
         assert event.front is not None, "a stream waits for an event that is not recorded"
@@ -155,16 +222,18 @@ class HostDriver:
     def synchronize(self) -> None:
         assert not self.is_capturing, "the device is synchronised with during a capture"
         self._say("synchronize", None)
-        self._execute(self._pending)
-        self._pending = []
-        for stream in self._streams:
+        pending, self._pending = self._pending, []
+        self.now_us = max([self.now_us, *(node.end_us for node in pending)])
+        for stream in (*self._streams, self._copies):
             stream.front = set()
+        self._execute(pending)
+        self._alive()
 
     def elapsed_us(self, start: HostEvent, end: HostEvent) -> float:
         assert start.timing, "the event keeps no time"
         assert end.timing, "the event keeps no time"
         assert not self._pending, "events are read before the device was synchronised with"
-        return _end(end.front or set()) - _end(start.front or set())
+        return end.fired_us - start.fired_us
 
     def begin_capture(self, stream: HostStream) -> None:
         assert not self.is_capturing, "two captures at a time"
@@ -190,7 +259,7 @@ class HostDriver:
     def abandon_capture(self, stream: HostStream) -> None:
         for other in self._streams:
             other.capture, other.front = None, set()
-        self._say("abandon_capture", stream)
+        self.calls.append(Call("abandon_capture", stream.ptr))
 
     def launch_graph(self, graph: HostGraph, stream: HostStream) -> None:
         self._say("launch_graph", stream, len(graph.nodes))
@@ -200,13 +269,12 @@ class HostDriver:
                 node.done = False
             self._execute(graph.nodes)
 
-        def duration() -> float:
-            return _end(set(graph.nodes))
-
+        begin_us = max(_end(stream.front), self.now_us)
+        factor = self._ramp.factor(begin_us)
         # The longest path is the same in whatever order it is walked.
         for node in graph.nodes:
-            node.end_us = _end(node.after) + node.duration_us
-        self.enqueue(stream, run, duration())
+            node.end_us = max(_end(node.after), begin_us) + node.duration_us * factor
+        self.enqueue(stream, run, max(_end(set(graph.nodes)) - begin_us, 0.0) / factor)
 
     def kernel(self, source: str, name: str) -> tuple[str, str]:
         self.kernels[source, name] = self.kernels.get((source, name), 0) + 1
@@ -221,18 +289,31 @@ class HostDriver:
         stream: HostStream,
     ) -> None:
         self._say("launch", stream, kernel[1])
-        function = host_kernel(*kernel) if kernel[1] not in ("spin", "sentinel") else None
-        self.enqueue(stream, lambda: None if function is None else function(blocks, threads, arguments), KERNEL_US)
+        function = host_kernel(*kernel) if kernel[1] not in ("spin", "sentinel", "flush") else None
+        duration_us = float(arguments[0]) / (self.facts.clock_khz / 1e3) if kernel[1] == "spin" else KERNEL_US
+        self.enqueue(stream, lambda: None if function is None else function(blocks, threads, arguments), duration_us)
 
     def enqueue(self, stream: HostStream, run: Callable[[], None], duration_us: float) -> None:
         node = Node(run, duration_us, set(stream.front))
+        if stream.capture is None:
+            begin_us = max(_end(node.after), self.now_us)
+            node.end_us = begin_us + duration_us * self._ramp.factor(begin_us)
+            self._ramp.ran(node.end_us)
+            self._pending.append(node)
+        else:
+            stream.capture.nodes.append(node)
         stream.front = {node}
-        (self._pending if stream.capture is None else stream.capture.nodes).append(node)
 
     def say(self, verb: str, stream: HostStream, about: object) -> None:
         self._say(verb, stream, about)
 
+    def _alive(self) -> None:
+        if self.broken:
+            raise HostDeviceError(self.broken)
+
     def _say(self, verb: str, stream: HostStream | None, about: object = None) -> None:
+        self._alive()
+        self.now_us += self._issue_us(verb)
         number = -1 if stream is None else stream.ptr
         self.calls.append(Call(verb, number, about, stream is not None and stream.capture is not None))
 
@@ -249,8 +330,9 @@ class HostDriver:
         while ready:
             node = ready.pop(self._random.randrange(len(ready)))
             node.run()
-            node.end_us = _end(node.after) + node.duration_us
             node.done = True
+            if self.broken:
+                return
             ran += 1
             for other in behind.get(node, []):
                 waiting[other] -= 1
@@ -264,24 +346,46 @@ class RefusalError(Exception):
 
 
 class HostLibrary:
-    """Convolutions by NumPy; ``plans_of`` says which plans there are, and how long each takes in virtual microseconds."""
+    """Convolutions by NumPy; ``plans_of`` says which plans there are, and how long each takes in virtual microseconds.
 
-    refusals: tuple[type[Exception], ...] = (RefusalError,)
+    Plan ``refused`` cannot be run, ``uncaptured`` not be captured, and ``breaks`` breaks the device. The host takes
+    ``planning_us`` to rank the plans of a convolution.
+    """
+
+    refusals: tuple[type[Exception], ...] = (RefusalError, RuntimeError)
 
     def __init__(
-        self, driver: HostDriver, plans_of: Callable[[Convolution], Mapping[EnginePlan, float]] | None = None
+        self,
+        driver: HostDriver,
+        plans_of: Callable[[Convolution], Mapping[EnginePlan, float]] | None = None,
+        planning_us: float = 0.0,
     ) -> None:
         self._driver = driver
         self._plans_of = plans_of or default_plans
+        self._planning_us = planning_us
+        self._built: set[tuple[Convolution, str]] = set()
         self.asked: list[Convolution] = []
         self.workspaces: list[tuple[int, int, int]] = []  #: stream, address and size of those that were used
+
+    @property
+    def built(self) -> int:
+        return len(self._built)
 
     def handle(self, stream: HostStream) -> HostStream:
         return stream
 
-    def plans(self, convolution: Convolution) -> tuple[EnginePlan, ...]:
+    def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
         self.asked.append(convolution)
-        return tuple(self._plans_of(convolution))
+        self._driver.now_us += self._planning_us
+        for plan in self._plans_of(convolution):
+            self._built.add((convolution, plan.name))
+            yield plan
+
+    def named(self, convolution: Convolution, name: str) -> EnginePlan | None:
+        found = next((plan for plan in self._plans_of(convolution) if plan.name == name), None)
+        if found is not None:
+            self._built.add((convolution, name))
+        return found
 
     def bind(self, convolution: Convolution, plan: str) -> tuple[Convolution, EnginePlan, float]:
         for found, duration_us in self._plans_of(convolution).items():
@@ -297,8 +401,8 @@ class HostLibrary:
         handle: HostStream,
     ) -> None:
         convolution, plan, duration_us = executable
-        if plan.name == "refused" or (plan.name == "not captured" and handle.capture is not None):
-            raise RefusalError
+        if plan.name == "refused" or (plan.name == "uncaptured" and handle.capture is not None):
+            raise RefusalError(f"CUDNN_STATUS_NOT_SUPPORTED: {plan.name}")
         assert set(addresses) == ({"x", "w", "b", "y"} if convolution.bias else {"x", "w", "y"})
         assert all(address % 16 == 0 for address in addresses.values()), "cuDNN's pointers are aligned"
         self._driver.say("convolution", handle, plan.name)
@@ -307,6 +411,9 @@ class HostLibrary:
         self._driver.enqueue(handle, lambda: self._run(convolution, plan, addresses, workspace), duration_us)
 
     def _run(self, convolution: Convolution, plan: EnginePlan, addresses: Mapping[str, int], workspace: int) -> None:
+        if plan.name == "breaks":
+            self._driver.fail("cudaErrorIllegalAddress: an illegal memory access was encountered")
+            return
         if plan.workspace_bytes:
             self._driver.bytes(workspace, plan.workspace_bytes)[:] = 0xFF
         x, w, y = (

@@ -66,7 +66,7 @@ def test_plans_over_the_limit_are_not_taken() -> None:
     assert only_choice(network, plans(5.0, 50.0), CudnnOptions(workspace_limit_bytes=511)).algorithm == "fused:slow"
 
 
-@pytest.mark.parametrize("name", ["refused", "not captured"])
+@pytest.mark.parametrize("name", ["refused", "uncaptured"])
 def test_a_plan_that_refuses_to_run_or_to_be_captured_is_passed_over(name: str) -> None:
     network = of_op(Conv(), (1, 4, 5, 5), weights=((3, 4, 1, 1),))
     choice = only_choice(network, lambda _: {EnginePlan(name, 0): 1.0, EnginePlan("eng0", 0): 9.0})

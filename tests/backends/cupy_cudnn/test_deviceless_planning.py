@@ -12,6 +12,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ if importlib.util.find_spec("cudnn") is None:
     pytest.skip("nvidia-cudnn-frontend is not installed; pip install 'iossim[gpu]'", allow_module_level=True)
 
 from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+from iossim.backends.cupy_cudnn.cudnn_library import the_only
 
 #: An H100 SXM as cuDNN describes a device to itself.
 H100 = {
@@ -100,7 +102,7 @@ CONVOLUTION = Convolution(
 @pytest.mark.parametrize("name", [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name])
 def test_every_kind_of_convolution_has_plans(name: str, graphs: CudnnGraphs) -> None:
     for convolution in convolutions({**OPS, **UNITS}[name]()):
-        plans = graphs.plans(convolution)
+        plans = tuple(graphs.plans(convolution))
         assert plans, convolution
         assert len({plan.name for plan in plans}) == len(plans)
         assert all(plan.workspace_bytes >= 0 for plan in plans)
@@ -109,9 +111,59 @@ def test_every_kind_of_convolution_has_plans(name: str, graphs: CudnnGraphs) -> 
 def test_plans_without_tf32_are_fewer(graphs: CudnnGraphs) -> None:
     free = CudnnGraphs(Allowed(tf32=True, nondeterministic=True), json.dumps(H100))
     for convolution in (CONVOLUTION, CONVOLUTION.plain):
-        strict, all_plans = graphs.plans(convolution), free.plans(convolution)
+        strict, all_plans = tuple(graphs.plans(convolution)), tuple(free.plans(convolution))
         assert {plan.name for plan in strict} < {plan.name for plan in all_plans}
         assert max(plan.workspace_bytes for plan in all_plans) > 0
+
+
+def test_plans_are_built_when_they_are_asked_for_and_once() -> None:
+    """In the order of cuDNN's ranking; a plan by its name, without those before it."""
+    graphs = CudnnGraphs(Allowed(), json.dumps(H100))
+    plans = graphs.plans(CONVOLUTION)
+    assert graphs.built == 0
+    first, second = next(plans), next(plans)
+    assert graphs.built == 2
+    everything = tuple(graphs.plans(CONVOLUTION))
+    assert everything[:2] == (first, second)
+    assert graphs.built == len(everything) > 2
+    assert [graphs.named(CONVOLUTION, plan.name) for plan in everything] == list(everything)
+    graphs.bind(CONVOLUTION, first.name)
+    assert graphs.built == len(everything)
+    again = CudnnGraphs(Allowed(), json.dumps(H100))
+    assert again.named(CONVOLUTION, everything[-1].name) == everything[-1]
+    assert again.built == 1
+
+
+def test_a_plan_that_the_options_exclude_is_not_found_by_its_name_either(graphs: CudnnGraphs) -> None:
+    free = CudnnGraphs(Allowed(tf32=True, nondeterministic=True), json.dumps(H100))
+    before = graphs.built
+    excluded = [plan.name for plan in islice(free.plans(CONVOLUTION), 5)]
+    assert any(graphs.named(CONVOLUTION, name) is None for name in excluded)
+    assert graphs.built - before < len(excluded)
+
+
+@pytest.mark.slow
+def test_a_plan_that_is_compiled_when_it_is_built_is_not_built(graphs: CudnnGraphs) -> None:
+    """cuDNN offers them for depthwise convolutions, above all. Slow: with them allowed, they are compiled."""
+    y, ones, twos = dense(1, 64, 28, 28), (1, 1), (2, 2)
+    depthwise = Convolution(y, dense(64, 1, 5, 5), y, twos, twos, ones, ones)
+    free = CudnnGraphs(Allowed(runtime_compiled=True), json.dumps(H100))
+    refused: dict[CudnnGraphs, list[str]] = {graphs: [], free: []}
+    for library, said in refused.items():
+        graph = library._enumerated(depthwise)
+        for index in range(graph.get_execution_plan_count()):
+            try:
+                graph.build_plan_at_index(index)
+            except library.refusals as error:
+                said.append(str(error))
+    # Without a device what was compiled cannot be loaded, and so is refused as well, but for that.
+    assert any("cuLibraryLoadData" in reason for reason in refused[free])
+    assert not any("cuLibraryLoadData" in reason for reason in refused[graphs])
+    assert tuple(graphs.plans(depthwise))
+
+
+def test_the_library_tells_which_cudnn_it_is(graphs: CudnnGraphs) -> None:
+    assert dict(graphs.versions)["cudnn"] == the_only().version
 
 
 def test_a_plan_is_found_by_its_name(graphs: CudnnGraphs) -> None:
@@ -134,13 +186,13 @@ def test_execution_gets_as_far_as_the_missing_device(graphs: CudnnGraphs) -> Non
 
 def test_what_cudnn_does_not_fuse_has_no_plans(graphs: CudnnGraphs) -> None:
     """Why a ReLU without a bias is given one of zeros."""
-    assert graphs.plans(replace(CONVOLUTION, bias=False)) == ()
+    assert tuple(graphs.plans(replace(CONVOLUTION, bias=False))) == ()
 
 
 def test_what_is_no_convolution_is_refused_in_one_line(graphs: CudnnGraphs) -> None:
     wrong = Convolution(dense(1, 7, 9, 9), dense(4, 3, 3, 3), dense(1, 4, 7, 7), (0, 0), (0, 0), (1, 1), (1, 1))
     with pytest.raises(BackendError, match="cuDNN cannot plan a convolution of 1x7x9x9 by 4x3x3x3: ") as error:
-        graphs.plans(wrong)
+        next(graphs.plans(wrong))
     assert "\n" not in str(error.value)
 
 
@@ -151,4 +203,4 @@ def test_every_convolution_of_the_zoo_has_plans(model: str, batch: int, graphs: 
     asked = convolutions(load(model, batch=batch))
     assert asked
     for convolution in asked:
-        assert graphs.plans(convolution), convolution
+        assert next(graphs.plans(convolution), None), convolution

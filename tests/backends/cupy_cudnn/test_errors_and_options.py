@@ -59,12 +59,22 @@ def test_importing_it_imports_neither_cupy_nor_cudnn() -> None:
 def test_what_is_missing_is_said_with_the_remedy(absent: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == absent else object())
     monkeypatch.setattr(module, "_devices", lambda: 1)
+    monkeypatch.setattr(module, "_compiler_missing", lambda: "")
     said = missing_for("cupy_cudnn")
     assert says in said
     assert "iossim[gpu-cuda12]" in said
     assert "\n" not in said
     with pytest.raises(BackendError, match="backend cupy_cudnn cannot run here: "):
         create_backend("cupy_cudnn")
+
+
+def test_a_compiler_that_is_missing_is_said_before_a_kernel_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    monkeypatch.setattr(module, "_devices", lambda: 1)
+    monkeypatch.setattr(module, "_compiler_missing", lambda: "libnvrtc.so.13: cannot open shared object file")
+    said = missing_for("cupy_cudnn")
+    assert said.startswith("CUDA's run-time compiler cannot be loaded (libnvrtc.so.13: cannot open")
+    assert "pip install nvidia-cuda-nvrtc" in said
 
 
 def test_a_machine_without_a_gpu_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +105,8 @@ def test_other_precisions_are_refused() -> None:
         ({"tf23": "true"}, "'tf23' is not known; did you mean 'tf32'"),
         ({"tf32": "maybe"}, "tf32 is 'maybe'; give true or false"),
         ({"workspace_limit_bytes": "-1"}, "is '-1'; give a number of bytes"),
+        ({"plans": "0"}, "plans is '0'; give how many plans are timed, at least 1"),
+        ({"choice": "a.json"}, "'choice' is not known; did you mean 'choices'"),
     ],
 )
 def test_options_are_checked(options: dict[str, str], says: str) -> None:
@@ -106,11 +118,13 @@ def test_options_are_part_of_what_measurements_are_kept_under() -> None:
     assert parsed_options(Precision.TF32, {}).tf32
     assert not parsed_options(Precision.FP32, {}).tf32
     given = parsed_options(
-        Precision.FP32, {"tf32": "on", "nondeterministic": "yes", "workspace_limit_bytes": "7", "clocks": "1530"}
+        Precision.FP32,
+        {"tf32": "on", "nondeterministic": "yes", "workspace_limit_bytes": "7", "clocks": "1530", "plans": "2"},
     )
-    assert given == CudnnOptions(True, True, 7, "1530")
+    assert given == CudnnOptions(True, True, 7, "1530", 2)
     assert dict(given.pairs) == {
         "tf32": "true", "nondeterministic": "true", "workspace_limit_bytes": "7", "clocks": "1530",
+        "plans": "2", "runtime_compiled": "false",
     }  # fmt: skip
     assert sorted(given.pairs) == list(given.pairs)
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
 import pytest
-from host_device import KERNEL_US, HostDriver, HostLibrary
+from host_device import KERNEL_US, HostDriver, HostLibrary, Ramp
+from host_kernels import host_kernel
 from random_networks import random_network
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.backends.cupy_cudnn.service_kernels import FLUSH
 from iossim.execution.backend import Samples, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.lower import lower_stage
-from iossim.execution.plan import Plan
+from iossim.execution.lower import MAIN, lower_stage
+from iossim.execution.plan import Plan, Record, Wait
 from iossim.execution.repeat import repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -31,9 +37,14 @@ def two_branches() -> Network:
 
 
 def measured(
-    engine: Engine, plans: list[Plan], network: Network, timing: Timing, free_bytes: int = 2**34
+    engine: Engine,
+    plans: list[Plan],
+    network: Network,
+    timing: Timing,
+    free_bytes: int = 2**34,
+    driver: HostDriver | None = None,
 ) -> tuple[list[Samples], HostDriver, list[tuple[int, int]]]:
-    driver = HostDriver(free_bytes=free_bytes)
+    driver = driver or HostDriver(free_bytes=free_bytes)
     library = HostLibrary(driver, lambda _: {EnginePlan("eng0", 0): CONVOLUTION_US})
     backend = CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(), driver, library)
     told: list[tuple[int, int]] = []
@@ -75,15 +86,15 @@ def test_every_round_times_every_plan_once_in_a_drawn_order() -> None:
 
 def test_warm_runs_follow_a_run_of_their_own_and_cold_ones_a_flush() -> None:
     network = two_branches()
-    for cold, before in ((False, "launch_graph"), (True, "clear")):
+    for cold, before in ((False, "launch_graph"), (True, "launch")):
         _, driver, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=3, warm_up=0, cold=cold))
         verbs = [call.verb for call in driver.calls]
         timed = [i for i, verb in enumerate(verbs) if verbs[i : i + 3] == ["record", "launch_graph", "record"]][-3:]
         assert len(timed) == 3
         for begin in timed:
-            assert verbs[begin - 2 : begin] == [before, "launch"]  # the launch is that of the spin
-    flushed = [call.about for call in driver.calls if call.verb == "clear"]
-    assert flushed == [2 * driver.facts.l2_bytes] * 3
+            # The launch is that of the spin, whose own time is taken, too.
+            assert verbs[begin - 3 : begin] == [before, "record", "launch"]
+    assert [call.about for call in driver.calls].count("flush") == 3
 
 
 def test_the_paper_engine_is_timed_by_the_host() -> None:
@@ -101,7 +112,7 @@ def test_conditions_tell_of_the_sentinel_and_the_cache() -> None:
     assert samples.conditions["l2"] == "cold"
     for name in ("sentinel_first_us", "sentinel_least_us", "sentinel_most_us"):
         assert samples.conditions[name] == pytest.approx(KERNEL_US)
-    assert float(samples.conditions["issue_us"]) > 0
+    assert samples.conditions["host_was_behind"] == 0
 
 
 def test_plans_that_do_not_fit_together_are_measured_in_turns() -> None:
@@ -124,3 +135,106 @@ def test_a_stage_that_launches_nothing_can_be_measured() -> None:
     for engine in Engine:
         (samples,), _, _ = measured(engine, [plan], network, Timing(rounds=2))
         assert len(samples.times_us) == 2
+
+
+def test_the_host_does_not_count_however_its_times_scatter() -> None:
+    """Behind a spin for the least that the host has needed, the device would wait for it in every third launch."""
+    network = two_branches()
+    launches = count()
+
+    def issue_us(verb: str) -> float:
+        if verb != "launch_graph":
+            return 1.0
+        return 5.0 if next(launches) % 3 else 400.0
+
+    driver = HostDriver(issue_us=issue_us)
+    (samples,), _, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=12), driver=driver)
+    assert samples.times_us == pytest.approx([CONVOLUTION_US] * 12)
+    assert samples.rejected > 0  # the first times, before it is known what the host needs
+    assert float(samples.conditions["issue_us"]) >= 400
+    assert samples.conditions["host_was_behind"] == 0
+
+
+def test_a_host_that_is_never_through_in_time_is_told() -> None:
+    network = two_branches()
+    driver = HostDriver(issue_us=lambda verb: 50_000.0 if verb == "launch_graph" else 1.0)
+    (samples,), _, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=2), driver=driver)
+    assert float(samples.conditions["host_was_behind"]) > 0
+    assert len(samples.times_us) == 2
+
+
+class Disturbed(Ramp):
+    """The device is slow from one sentinel to another, as told by how many of them it has heard."""
+
+    def __init__(self, driver: HostDriver, first: int, last: int) -> None:
+        super().__init__()
+        self.driver, self.first, self.last = driver, first, last
+
+    def factor(self, begin_us: float) -> float:
+        heard = sum(call.about == "sentinel" for call in self.driver.calls)
+        return 1.5 if self.first <= heard < self.last else 1.0
+
+
+@pytest.mark.parametrize("engine", list(Engine))
+def test_disturbed_rounds_are_left_out_and_taken_again(engine: Engine) -> None:
+    network = two_branches()
+    driver = HostDriver()
+    driver._ramp = Disturbed(driver, 6, 9)
+    plans = [stage(network, [0], engine=engine), stage(network, [0, 2], engine=engine)]
+    found, _, told = measured(engine, plans, network, Timing(rounds=8, warm_up=1), driver=driver)
+    for samples, expected in zip(found, (1, 2), strict=True):
+        assert samples.times_us == pytest.approx([expected * CONVOLUTION_US] * 8)
+        # Those between slow sentinels, and those on the way in and out.
+        assert 3 <= samples.rejected <= 5
+        assert float(samples.conditions["sentinel_most_us"]) == pytest.approx(1.5 * KERNEL_US)
+    assert told[-1] == (18, 18)
+    assert told == sorted(told)
+
+
+def test_where_the_device_is_never_the_same_some_round_is_accepted_all_the_same() -> None:
+    class Wandering(Ramp):
+        def factor(self, begin_us: float) -> float:
+            return 1.0 + (begin_us % 977) / 977
+
+    driver = HostDriver(ramp=Wandering())
+    network = two_branches()
+    (samples,), _, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=4), driver=driver)
+    assert 1 <= len(samples.times_us) <= 4
+    assert len(samples.times_us) + samples.rejected >= 8
+
+
+def test_measuring_begins_at_the_working_clock() -> None:
+    network = two_branches()
+    driver = HostDriver(ramp=Ramp(5.7, 250_000.0, 100_000.0))
+    (samples,), _, _ = measured(
+        Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=4, warm_up=0), driver=driver
+    )
+    assert samples.times_us == pytest.approx([CONVOLUTION_US] * 4)
+
+
+def test_a_flush_reads_several_times_the_cache_and_leaves_nothing_to_write_back() -> None:
+    """What a flush wrote would have to go to memory while the plan is timed."""
+    driver = HostDriver()
+    network = two_branches()
+    measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=2, warm_up=0, cold=True), driver=driver)
+    assert 4 * driver.facts.l2_bytes in [call.about for call in driver.calls if call.verb == "allocate"]
+    memory = np.arange(600, dtype=np.float32)
+    before = memory.copy()
+    host_kernel(FLUSH, "flush")(3, 256, (np.uint32(600), np.uint64(memory.ctypes.data)))
+    np.testing.assert_array_equal(memory, before)
+
+
+@pytest.mark.parametrize("engine", list(Engine))
+def test_a_plan_of_one_engine_runs_under_the_other(engine: Engine) -> None:
+    """Also where it waits for an event that was recorded before the last synchronise: the host has waited for it."""
+    network = two_branches()
+    plan = stage(network, [0], [1], engine=Engine.GRAPH if engine is Engine.PAPER else Engine.PAPER)
+    twice = repeat(plan, 2, synchronise=True)
+    first = (
+        next(command for command in twice.commands if isinstance(command, Record)) if engine is Engine.PAPER else None
+    )
+    if first is not None:
+        late = Wait(first.event, MAIN)
+        twice = replace(twice, commands=(*twice.commands[:-1], late, twice.commands[-1]))
+    (samples,), _, _ = measured(engine, [twice], network, Timing(rounds=2))
+    assert len(samples.times_us) == 2

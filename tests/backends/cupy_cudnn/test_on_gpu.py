@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 from small_networks import OPS, UNITS
 
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.execution.backend import Backend, Timing, create_backend, missing_for
 from iossim.execution.engine import Engine
@@ -105,7 +108,9 @@ def test_times_grow_with_the_work(engine: Engine, cold: bool, backends: dict[Eng
     found = backend.measure(network, plans, Timing(rounds=10, warm_up=2, cold=cold), lambda *done: told.append(done))
     one, some, many = (samples.median_us for samples in found)
     assert 0 < one < some < many
-    assert [len(samples.times_us) for samples in found] == [10] * 3
+    # Rounds in which the clock changed are left out, all plans' alike.
+    assert len({len(samples.times_us) for samples in found}) == 1
+    assert 1 <= len(found[0].times_us) <= 10
     assert told[-1] == (36, 36)
     assert all(float(samples.conditions["sentinel_least_us"]) > 0 for samples in found)
 
@@ -125,3 +130,35 @@ def test_branches_of_a_graph_run_side_by_side(backends: dict[Engine, Backend]) -
     )
     found = backend.measure(network, [apart, together], Timing(rounds=15))
     assert found[1].median_us < found[0].median_us
+
+
+def test_choices_are_kept_and_recalled(tmp_path: Path) -> None:
+    if reason := missing_for("cupy_cudnn"):
+        pytest.skip(reason)
+    network = load("ios_sample")
+    options = {"choices": str(tmp_path / "choices.json")}
+    counts = []
+    for engine in ENGINES:
+        backend = create_backend("cupy_cudnn", Precision.FP32, engine, options)
+        assert isinstance(backend, CupyCudnnBackend)
+        choices = backend.choices(network)
+        for unit in network.units:
+            choices((unit.name,), Strategy.CONCURRENT)
+        counts.append(backend.planning)
+    first, second = counts
+    assert first.convolutions == second.convolutions > 0
+    assert (second.candidates_timed, second.recalled) == (0, second.convolutions)
+    assert second.plans_built <= first.plans_built
+
+
+def test_the_clock_is_up_when_something_is_timed(backends: dict[Engine, Backend]) -> None:
+    """The first rounds are no slower than the last."""
+    network = load("squeezenet")
+    backend = backends[Engine.GRAPH]
+    stage = lower_stage(
+        network, [[2]], Strategy.CONCURRENT, Engine.GRAPH, in_place=True, choices=backend.choices(network)
+    )
+    (samples,) = backend.measure(network, [repeat(stage, 20, synchronise=False)], Timing(rounds=20, warm_up=0))
+    conditions = samples.conditions
+    assert float(conditions["sentinel_first_us"]) < 1.1 * float(conditions["sentinel_least_us"])
+    assert conditions["host_was_behind"] == 0

@@ -1,0 +1,145 @@
+"""How long each of several ways to run a convolution takes: alone, as it will run, all of them side by side in rounds.
+
+Each way is a captured graph of several copies, with the kernel behind the convolution where that is apart. In each round
+every way runs once, in an order drawn anew, so that the device's clock, wherever it is, meets all alike; the best three are
+then timed again, in more rounds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
+from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph
+from iossim.backends.cupy_cudnn.graph_timer import GraphTimer, Lead
+from iossim.backends.cupy_cudnn.issue import How, Lane, captured, issue_convolution, issue_kernel
+from iossim.backends.cupy_cudnn.kernel_call import KernelCall, over_elements
+from iossim.backends.cupy_cudnn.service_kernels import RANDOMISE
+from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
+from iossim.backends.cupy_cudnn.working_clock import WorkingClock
+from iossim.errors import first_line
+
+COPIES = 8
+#: Rounds of all ways, and of the best of them.
+ROUNDS = 3
+FINALISTS = 3
+FINAL_ROUNDS = 7
+
+
+@dataclass
+class Refusals:
+    """How many plans were offered that then refused to run, and the reason that the first gave."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, about: str, error: Exception) -> None:
+        self.count += 1
+        self.first = self.first or f"{about}: {first_line(error)}"
+
+
+class CandidateTiming:
+    """Times ways to run convolutions on one device."""
+
+    def __init__(self, driver: Driver, library: ConvolutionLibrary, lane: Lane, clock: WorkingClock) -> None:
+        self._driver, self._library, self._lane, self._clock = driver, library, lane, clock
+        self._timer: GraphTimer | None = None
+        self.refusals = Refusals()
+        #: How many ways were timed so far.
+        self.timed = 0
+
+    def times_us(self, call: ConvolutionCall, candidates: Sequence[tuple[How, int]]) -> dict[How, float]:
+        """The median time of one copy of each finalist; empty where every candidate, with its workspace, refuses.
+
+        Raises one of the driver's failures where the device is broken.
+        """
+        self._timer = self._timer or GraphTimer(self._driver, self._lane.stream)
+        room = _Room(self._driver, call, max((size for _, size in candidates), default=0), self._lane)
+        graphs: dict[How, Graph] = {}
+        for how, _ in candidates:
+            graph = self._graph(call, how, room)
+            if graph is not None:
+                graphs[how] = graph
+        self.timed += len(graphs)
+        self._clock.ensure()
+        least = {how: min(taken) for how, taken in self._rounds(graphs, ROUNDS).items()}
+        finalists = sorted(least, key=least.__getitem__)[:FINALISTS]
+        if len(finalists) > 1:
+            last = self._rounds({how: graphs[how] for how in finalists}, FINAL_ROUNDS)
+            least = {how: float(np.median(taken)) for how, taken in last.items()}
+        return least
+
+    def _graph(self, call: ConvolutionCall, how: How, room: _Room) -> Graph | None:
+        """Several copies as a graph; None where the plan refuses."""
+        try:
+            issues = issue_convolution(
+                self._driver, self._library, call, how, room.address, room.workspace, self._lane
+            )
+            for issue in issues:
+                issue()  # once outside a capture: libraries load what they need at a first use
+            self._driver.synchronize()
+            return captured(self._driver, self._lane.stream, issues * COPIES)
+        except (*self._library.refusals, *self._driver.failures) as error:
+            self.refusals.add(f"{how} of {call.convolution}", error)
+        # Out of the handler: what the device says now is no refusal of a plan, and is told as itself.
+        self._driver.synchronize()
+        return None
+
+    def _rounds(self, graphs: Mapping[How, Graph], rounds: int) -> dict[How, list[float]]:
+        """Times of one copy, of each graph in each round."""
+        assert self._timer is not None, "made before the first graph"
+        hows = list(graphs)
+        generator = random.Random(len(hows))
+        lead = Lead()
+        times: dict[How, list[float]] = {how: [] for how in hows}
+        for _ in range(rounds):
+            for how in generator.sample(hows, len(hows)):
+                graph = graphs[how]
+
+                def before(graph: Graph = graph) -> None:
+                    self._driver.launch_graph(graph, self._lane.stream)
+
+                taken = self._timer.take(graph, before, lead)
+                times[how].append(taken.time_us / COPIES)
+                self._clock.worked()
+        return times
+
+
+class _Room:
+    """Memory for the operands of one call, filled with noise, and the largest workspace."""
+
+    def __init__(self, driver: Driver, call: ConvolutionCall, workspace_bytes: int, lane: Lane) -> None:
+        kernels = [kernel for kernel in (call.epilogue, call.after) if kernel is not None]
+        views = [
+            *call.views.values(),
+            *(item for kernel in kernels for item in kernel.arguments if isinstance(item, View)),
+        ]
+        sizes: dict[Memory, int] = {}
+        for view in views:
+            sizes[view.memory] = max(sizes.get(view.memory, 0), extent(view))
+        self._memory: dict[Memory, Allocation] = {}
+        for seed, (memory, elements) in enumerate(sizes.items()):
+            self._memory[memory] = driver.allocate(elements * ELEMENT_BYTES)
+            noise = randomise(dense(memory, (elements,)), seed)
+            issue_kernel(driver, noise, self.address, lane)()
+        self._workspace = driver.allocate(workspace_bytes)
+        self.workspace = self._workspace.address
+        driver.synchronize()
+
+    def address(self, view: View) -> int:
+        return self._memory[view.memory].address + view.offset * ELEMENT_BYTES
+
+
+def randomise(view: View, seed: int) -> KernelCall:
+    """Uniform noise in [-1, 1) in a dense view."""
+    arguments = (np.uint32(view.elements), np.uint32(seed), view)
+    return over_elements(RANDOMISE, "randomise", view.elements, arguments)
+
+
+def extent(view: View) -> int:
+    """How many elements of its memory a view reaches into; its strides are not negative."""
+    return view.offset + 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))

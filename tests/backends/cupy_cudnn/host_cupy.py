@@ -1,0 +1,149 @@
+"""CuPy's interface to CUDA on the host's device: what the backend's own driver calls, as CuPy spells it.
+
+So that the driver itself is tested, and not only what stands above it. Host copies behave as CUDA's of pageable memory: one to
+the device returns when the data has left the host, and runs in the legacy stream, which other streams are not ordered with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from host_device import HostDeviceError, HostDriver, HostMemory
+
+
+class OutOfMemoryError(MemoryError):
+    """As that of CuPy's pools."""
+
+
+class HostCupy:
+    """Module ``cupy`` on a host's device; ``cupy.cuda`` is its :attr:`cuda`."""
+
+    __version__ = "14.2.0"
+
+    def __init__(self, device: HostDriver, memory_bytes: int = 2**34) -> None:
+        self.device, self.memory_bytes = device, memory_bytes
+        self.cuda = SimpleNamespace(
+            alloc=self._alloc,
+            Stream=lambda non_blocking: _Stream(device, non_blocking),
+            Event=lambda disable_timing: _Event(device, disable_timing),
+            get_elapsed_time=lambda start, end: device.elapsed_us(start.event, end.event) / 1e3,
+            memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            driver=SimpleNamespace(CUDADriverError=type("CUDADriverError", (RuntimeError,), {})),
+            runtime=_Runtime(device),
+        )
+
+    def RawModule(self, code: str) -> Any:  # noqa: N802
+        def get_function(name: str) -> Any:
+            kernel = self.device.kernel(code, name)
+
+            def call(grid: tuple[int], block: tuple[int], args: tuple[np.generic, ...], *, stream: _Stream) -> None:
+                self.device.launch(kernel, *grid, *block, args, stream.stream)
+
+            return SimpleNamespace(kernel=call)
+
+        return SimpleNamespace(get_function=get_function)
+
+    def get_default_memory_pool(self) -> Any:
+        return SimpleNamespace(free_bytes=lambda: 0)
+
+    def _alloc(self, size_bytes: int) -> Any:
+        if size_bytes > self.memory_bytes:
+            raise OutOfMemoryError(size_bytes)
+        return _Pointer(self.device.allocate(size_bytes))
+
+
+class _Pointer:
+    def __init__(self, memory: HostMemory) -> None:
+        self.memory, self.ptr = memory, memory.address
+
+
+class _Graph:
+    def __init__(self, device: HostDriver, graph: Any) -> None:
+        self.device, self.graph = device, graph
+
+    def upload(self, stream: _Stream) -> None:
+        self.device._alive()
+
+    def launch(self, stream: _Stream) -> None:
+        self.device.launch_graph(self.graph, stream.stream)
+
+
+class _Stream:
+    def __init__(self, device: HostDriver, non_blocking: bool) -> None:
+        assert non_blocking, "other streams wait for the legacy one at each launch"
+        self.device, self.stream = device, device.stream()
+
+    @property
+    def ptr(self) -> int:
+        return self.stream.ptr
+
+    def wait_event(self, event: _Event) -> None:
+        self.device.wait(event.event, self.stream)
+
+    def begin_capture(self, mode: int) -> None:
+        assert mode == _Runtime.streamCaptureModeRelaxed, "libraries may load what they need at a first use"
+        self.device.begin_capture(self.stream)
+
+    def end_capture(self) -> _Graph:
+        if self.stream.capture is None:
+            raise HostDeviceError("cudaErrorIllegalState: the operation cannot be performed in the present state")
+        return _Graph(self.device, self.device.end_capture(self.stream))
+
+
+class _Event:
+    def __init__(self, device: HostDriver, disable_timing: bool) -> None:
+        self.device, self.event = device, device.event(timing=not disable_timing)
+
+    def record(self, stream: _Stream) -> None:
+        self.device.record(self.event, stream.stream)
+
+
+class _Runtime:
+    """``cupy.cuda.runtime``."""
+
+    CUDARuntimeError = HostDeviceError
+    streamCaptureModeRelaxed = 2  # noqa: N815
+    memcpyHostToDevice, memcpyDeviceToHost = 1, 2  # noqa: N815
+    cudaDevAttrL2CacheSize, cudaDevAttrClockRate = 38, 13  # noqa: N815
+
+    def __init__(self, device: HostDriver) -> None:
+        self._device = device
+
+    def setDevice(self, device: int) -> None:  # noqa: N802
+        assert device == 0
+
+    def getDeviceCount(self) -> int:  # noqa: N802
+        return 1
+
+    def getDeviceProperties(self, device: int) -> dict[str, Any]:  # noqa: N802
+        return {"name": self._device.facts.name.encode()}
+
+    def deviceGetAttribute(self, attribute: int, device: int) -> int:  # noqa: N802
+        facts = self._device.facts
+        return {self.cudaDevAttrL2CacheSize: facts.l2_bytes, self.cudaDevAttrClockRate: facts.clock_khz}[attribute]
+
+    def deviceGetPCIBusId(self, device: int) -> str:  # noqa: N802
+        return self._device.facts.pci_bus.upper()
+
+    def runtimeGetVersion(self) -> int:  # noqa: N802
+        return 13000
+
+    driverGetVersion = runtimeGetVersion  # noqa: N815
+
+    def deviceSynchronize(self) -> None:  # noqa: N802
+        self._device.synchronize()
+
+    def memGetInfo(self) -> tuple[int, int]:  # noqa: N802
+        return self._device.free_bytes(), 2**40
+
+    def memcpy(self, target: int, source: int, size_bytes: int, kind: int) -> None:
+        if kind == self.memcpyHostToDevice:
+            data = np.frombuffer((ctypes.c_uint8 * size_bytes).from_address(source), np.uint8)
+            self._device.copy_in(target, data)
+        else:
+            # What the legacy stream holds has run before; what other streams hold need not have.
+            self._device._alive()
+            ctypes.memmove(target, self._device.bytes(source, size_bytes).ctypes.data, size_bytes)

@@ -1,0 +1,149 @@
+"""Choices of algorithms in a file: what is kept is not timed again, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from host_device import HostDriver, HostLibrary
+from small_networks import UNITS
+
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.kept_choices import FORMAT, KeptChoices
+from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
+from iossim.errors import OptionError
+from iossim.execution.backend import BackendError
+from iossim.execution.engine import Engine
+from iossim.ir.types import Precision
+from iossim.schedule.batch import Strategy
+
+VERSIONS = {"cudnn": "9.19.1", "cudnn-frontend": "1.28.0"}
+PLANS = {EnginePlan("eng0", 0): 9.0, EnginePlan("eng1", 256): 5.0}
+
+
+def backend(
+    path: Path | None,
+    engine: Engine = Engine.GRAPH,
+    plans: dict[EnginePlan, float] | None = None,
+    options: CudnnOptions | None = None,
+    **versions: str,
+) -> CupyCudnnBackend:
+    driver = HostDriver()
+    settings = options or CudnnOptions(choices=path)
+    library = HostLibrary(driver, lambda _: plans or PLANS)
+    given = {**VERSIONS, **{name.replace("_", "-"): version for name, version in versions.items()}}
+    return CupyCudnnBackend(Precision.FP32, engine, settings, driver, library, tuple(given.items()))
+
+
+def chosen(made: CupyCudnnBackend) -> list[str]:
+    found = []
+    for name in ("conv and relu without bias", "separable conv of a sum"):
+        network = UNITS[name]()
+        choices = made.choices(network)
+        found += [choices((unit.name,), Strategy.CONCURRENT).algorithm for unit in network.units]
+    return found
+
+
+def test_a_second_backend_times_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "choices.json"
+    first = backend(path)
+    names = chosen(first)
+    assert first.planning.chosen_by_timing == first.planning.convolutions == 3
+    assert first.planning.recalled == 0
+    second = backend(path, Engine.PAPER)  # a choice does not depend on the engine
+    assert chosen(second) == names
+    planning = second.planning
+    assert (planning.convolutions, planning.recalled, planning.candidates_timed) == (3, 3, 0)
+    assert planning.plans_built == 3  # those that run, and no other
+    assert planning.warm_up_us == 0
+    assert [item.name for item in tmp_path.iterdir()] == ["choices.json"]
+
+
+def test_a_backend_reads_what_another_has_kept_since(tmp_path: Path) -> None:
+    path = tmp_path / "choices.json"
+    first, second = backend(path), backend(path)
+    chosen(first)
+    chosen(second)
+    assert second.planning.recalled == 3
+
+
+def test_two_that_write_in_turn_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "choices.json"
+    first, second = KeptChoices(path, {"device": "a"}), KeptChoices(path, {"device": "b"})
+    first.keep("x", "about x", "fused:eng1", 1.0)
+    second.keep("y", "about y", "fused:eng2", 2.0)
+    first.keep("z", "about z", "fused:eng3", 3.0)
+    again = KeptChoices(path, {"device": "a"})
+    assert [again.find(key) and again.find(key).algorithm for key in "xyz"] == ["fused:eng1", None, "fused:eng3"]  # type: ignore[union-attr]
+    assert KeptChoices(path, {"device": "b"}).find("y") is not None
+
+
+@pytest.mark.parametrize("versions", [{"cudnn": "9.20.0"}, {"cudnn_frontend": "1.27.0"}])
+def test_choices_of_another_version_are_none(tmp_path: Path, versions: dict[str, str]) -> None:
+    path = tmp_path / "choices.json"
+    chosen(backend(path))
+    other = backend(path, **versions)
+    chosen(other)
+    assert other.planning.recalled == 0
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    assert [len(place["choices"]) for place in kept["places"]] == [3, 3]
+
+
+def test_choices_under_other_options_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "choices.json"
+    chosen(backend(path))
+    other = backend(path, options=CudnnOptions(choices=path, workspace_limit_bytes=100))
+    assert "fused:eng0" in chosen(other)
+    assert other.planning.recalled == 0
+
+
+def test_a_plan_that_is_no_longer_offered_is_timed_anew(tmp_path: Path) -> None:
+    path = tmp_path / "choices.json"
+    chosen(backend(path))
+    other = backend(path, plans={EnginePlan("eng5", 0): 1.0})
+    assert set(" ".join(chosen(other)).split()) == {"fused:eng5"}
+    assert other.planning.recalled == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"format": "mine"}', json.dumps({"format": FORMAT}), "\x00\xff"]
+    + [
+        json.dumps({"format": FORMAT, "places": places}) for places in (1, [1], [{"where": {}, "choices": {"a": {}}}])
+    ],
+)
+def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "choices.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(OptionError, match="choices") as error:
+        backend(path)
+    assert "\n" not in str(error.value)
+    assert "name another file, or remove this one" in str(error.value)
+    assert path.read_bytes() == text.encode("latin-1")
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"there is no folder .*nowhere; make it"):
+        backend(tmp_path / "nowhere" / "choices.json")
+
+
+def test_a_choice_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = backend(tmp_path / "choices.json")
+
+    def full(path: Path, contents: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("iossim.backends.cupy_cudnn.kept_choices.write_atomically", full)
+    with pytest.raises(
+        BackendError, match=r"cannot be kept in .*: No space left on device; leave out option choices"
+    ):
+        chosen(made)
+
+
+def test_the_option_names_the_file_and_is_no_part_of_the_context(tmp_path: Path) -> None:
+    given = parsed_options(Precision.FP32, {"choices": "a/b.json"})
+    assert given.choices == Path("a/b.json")
+    assert "choices" not in dict(given.pairs)
+    assert backend(tmp_path / "c.json").context == backend(None).context
