@@ -25,6 +25,7 @@ from iossim.execution.execution import Execution
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.load import load, load_source
+from iossim.reporting.comparison import ComparisonRow
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
@@ -55,6 +56,24 @@ class Comparison:
     schedules: tuple[Schedule, ...]
     complete: bool = True
 
+    def __repr__(self) -> str:
+        best = f"best {self.best.scheduler}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
+        return f"<Comparison {self.title}: {best} of {len(self.schedules)} schedulers>"
+
+    def __str__(self) -> str:
+        """The table of the command line, without colour."""
+        from iossim.reporting.console import TIE, comparison_table, plain_text
+
+        lines = [self.title]
+        if self.schedules:
+            lines.append(plain_text(comparison_table("", self.rows)))
+            lines += [f"{TIE} a tie with the best: the difference is inside the noise"] * bool(self.best.ties)
+        return "\n".join(lines)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What a notebook shows."""
+        printer.text(str(self))
+
     def __getitem__(self, scheduler: str) -> Schedule:
         for found in self.schedules:
             if found.scheduler == scheduler:
@@ -64,6 +83,22 @@ class Comparison:
     @property
     def batch(self) -> int:
         return self.network.source.batch
+
+    @property
+    def title(self) -> str:
+        """What was compared: network, device, and all that latencies depend on besides."""
+        return (
+            f"{self.network.name} on {self.device}, batch {self.batch}, {self.network.precision}, {self.engine} engine, "
+            f"priced by {self.cost_model['name']}"
+        )
+
+    @property
+    def rows(self) -> list[ComparisonRow]:
+        """The schedules with their speed-ups and published latencies, as tables and pictures show them."""
+        return [
+            ComparisonRow.of_schedule(found, self.baseline_us, self.published_us(found.scheduler))
+            for found in self.schedules
+        ]
 
     @property
     def baseline(self) -> Schedule:
@@ -112,6 +147,7 @@ class Comparison:
                     "lower_bound_us": found.lower_bound_us,
                     "published_us": self.published_us(found.scheduler),
                     "complete": found.complete,
+                    "proven": found.proven,
                     "notes": found.notes,
                     "remarks": found.remarks,
                 }
@@ -397,7 +433,7 @@ def optimality(found: Schedule) -> str | None:
         return None
     if "measurements" in found.options and not found.options["everything_measured"]:
         return None
-    if found.notes:
+    if not found.proven:
         return "not proven optimal: not all was searched, as noted"
     space = search_options(*(found.options[name] for name in ("stages", "max_group_size", "max_groups"))).space
     stages = describe(space) if found.options["concurrent"] else "single units and merged ones"

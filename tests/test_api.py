@@ -20,6 +20,26 @@ def test_every_public_name_is_there_and_documented() -> None:
     assert set(iossim.__all__) <= set(dir(iossim))
 
 
+def test_values_are_printed_short() -> None:
+    """What a notebook shows of a value is read: no dump of the graph."""
+    network = iossim.load("squeezenet", batch=2)
+    comparison = iossim.compare(network, "v100-sxm2")
+    for value in (network, network.graph, comparison.best, iossim.device("v100-sxm2")):
+        assert len(repr(value)) < 200
+        assert "\n" not in repr(value)
+        assert str(value) == repr(value)
+    assert "batch 2" in repr(network)
+    assert "50 units in 12 blocks" in repr(network)
+    assert f"{comparison.best.latency_us / 1e3:.3f} ms" in repr(comparison.best)
+    assert len(repr(comparison)) < 200
+    lines = str(comparison).splitlines()
+    assert len(lines) <= 10
+    for found in comparison.schedules:
+        (line,) = [line for line in lines if line.split()[0] == found.scheduler]
+        assert f"{found.latency_us / 1e3:.3f}" in line
+    assert "\x1b" not in str(comparison)
+
+
 def test_unknown_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'optimise'"):
         _ = iossim.optimise  # type: ignore[attr-defined]
@@ -97,6 +117,11 @@ def test_what_is_proven() -> None:
     limited = iossim.optimize("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
     assert any("split into runs" in note for note in limited.notes)
     assert api.optimality(limited) == "not proven optimal: not all was searched, as noted"
+    assert (whole.proven, merging.proven, pruned.proven, limited.proven) == (True, True, True, False)
+    assert limited.complete
+    comparison = iossim.compare("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
+    assert not any(found["proven"] for found in comparison.to_json()["schedules"])
+    assert all(found["complete"] for found in comparison.to_json()["schedules"])
     assert limited.latency_us >= whole.latency_us * (1 - 1e-9)
     assert api.optimality(iossim.optimize("squeezenet", "t4", scheduler="greedy")) is None
 

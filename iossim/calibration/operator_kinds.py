@@ -81,7 +81,9 @@ class Column:
                 return int(value in ("T", "t"))
             raise RecordError(f"{self.name} is {_shown(value)}, not N or T", self.name)
         number = _whole_number(value)
-        if number is None or not self.smallest <= number <= LARGEST_SIZE:
+        if number is not None and number > LARGEST_SIZE:
+            raise RecordError(f"{self.name} is {_shown(value)}, too large: at most {LARGEST_SIZE}", self.name)
+        if number is None or number < self.smallest:
             raise RecordError(f"{self.name} is {_shown(value)}, not a whole number from {self.smallest}", self.name)
         return number
 

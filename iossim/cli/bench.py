@@ -66,7 +66,6 @@ def bench(
     from iossim import api
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
-    from iossim.ir.types import Precision
     from iossim.reporting.output_folder import check_writable
     from iossim.scheduling.measured.budget import Budget
     from iossim.study.measured import measure_network, split_names
@@ -78,8 +77,8 @@ def bench(
     spend = Budget.parse(budget or "all")
     if out is not None:
         check_writable(out)
-    runner = backend_from(backend, Precision.named(reading.dtype), Engine.named(engine))
     networks = [reading.network(model) for model in models]
+    runner = backend_from(backend, networks[0].precision, Engine.named(engine))
     found: list[MeasuredNetwork] = []
     with progress_bars(quiet=as_json, unit="done") as start, interruptible():
         for network in networks:

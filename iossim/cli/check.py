@@ -62,9 +62,9 @@ def check(
         raise OptionError("check needs something to check by: give --max-latency-ms X, --baseline SCHEDULE, or both")
     checks.check_limits(max_latency_ms, tolerance)
     search = api.search_options(stages, max_group_size, max_groups)
-    prices = api.cost_model(cost_model, device, reading.dtype, engine, store)
-    before = Schedule.read(baseline) if baseline is not None else None
     network = reading.network(model)
+    prices = api.cost_model(cost_model, device, network.precision, engine, store)
+    before = Schedule.read(baseline) if baseline is not None else None
     with progress_bars(quiet=as_json) as progress, interruptible():
         found = api.optimize(
             network,

@@ -44,9 +44,9 @@ def compare(
     from iossim import api
 
     search = api.search_options(stages, max_group_size, max_groups)
-    prices = api.cost_model(cost_model, device, reading.dtype, engine, store)
-    check_outputs(out, trace, plot, prices)
     network = reading.network(model)
+    prices = api.cost_model(cost_model, device, network.precision, engine, store)
+    check_outputs(out, trace, plot, prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
     if as_json:
@@ -66,22 +66,12 @@ def _print(comparison: Comparison) -> None:
     from rich.console import Console
 
     from iossim.api import expectation, optimality
-    from iossim.reporting.comparison import ComparisonRow
     from iossim.reporting.console import TIE, comparison_table
 
-    network = comparison.network
-    title = (
-        f"{network.name} on {comparison.device}, batch {comparison.batch}, {network.precision}, "
-        f"{comparison.engine} engine, priced by {comparison.cost_model['name']}"
-    )
-    rows = [
-        ComparisonRow.of_schedule(found, comparison.baseline_us, comparison.published_us(found.scheduler))
-        for found in comparison.schedules
-    ]
     console = Console()
     # Not as the table's own title, which would wrap at the table's width.
-    console.print(title, style="bold", highlight=False, markup=False)
-    console.print(comparison_table("", rows))
+    console.print(comparison.title, style="bold", highlight=False, markup=False)
+    console.print(comparison_table("", comparison.rows))
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     for note in dict.fromkeys(notes):
         console.print(f"note: {note}", style="dim", highlight=False)
@@ -105,7 +95,6 @@ def _print(comparison: Comparison) -> None:
 
 def _files(comparison: Comparison, prices: CostModel, trace: bool | None, plot: bool | None) -> dict[str, Writer]:
     """comparison.json, the best schedule's files, and the picture of all."""
-    from iossim.reporting.comparison import ComparisonRow
     from iossim.user_files import write_atomically
 
     text = json.dumps(comparison.to_json(), indent=1) + "\n"
@@ -115,12 +104,8 @@ def _files(comparison: Comparison, prices: CostModel, trace: bool | None, plot: 
         from iossim.reporting.comparison_plot import comparison_figure
         from iossim.reporting.figures import save_figure
 
-        rows = [
-            ComparisonRow.of_schedule(found, comparison.baseline_us, comparison.published_us(found.scheduler))
-            for found in comparison.schedules
-        ]
         title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
-        figure = comparison_figure(title, {comparison.network.name: rows})
+        figure = comparison_figure(title, {comparison.network.name: comparison.rows})
         files["comparison.svg"] = lambda path: save_figure(figure, path)
         files["comparison.png"] = lambda path: save_figure(figure, path)
     return files

@@ -13,6 +13,7 @@ from iossim.cli.derive import derive
 
 DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
 
+Whole = Annotated[bool, typer.Option("--all", help="The whole profile as YAML, with bands and resampled parameters.")]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="What the device is to be called.")]
 NewFile = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file to write; by default NAME.yaml here.")
@@ -68,15 +69,27 @@ def list_devices(as_json: options.Json = False) -> None:
     Console().print(records_table("Devices", rows, columns))
 
 
-def show_device(name: DeviceName, as_json: options.Json = False) -> None:
-    """What is known of a device."""
-    import yaml
+def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = False) -> None:
+    """What is known of a device: facts, parameters, errors.
 
+    With --all or --json the whole profile, which is a profile again: saved to a file, it is the same device.
+    """
     from iossim.devices.load import device
 
     profile = device(name)
-    data = profile.model_dump(mode="json")
-    typer.echo(json.dumps(data, indent=1) if as_json else yaml.safe_dump(data, sort_keys=False).rstrip())
+    if as_json:
+        typer.echo(json.dumps(profile.model_dump(mode="json"), indent=1))
+        return
+    if whole:
+        import yaml
+
+        typer.echo(yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip())
+        return
+    from rich.console import Console
+
+    from iossim.reporting.device_summary import device_summary
+
+    Console().print(device_summary(profile), highlight=False)
 
 
 def new_device(name: NewName, out: NewFile = None) -> None:

@@ -23,7 +23,7 @@ class ModelOptions:
     """How a model is read: the options that all commands have which read one, each of a field's name."""
 
     batch: options.Batch = None
-    dtype: options.DataType = "fp32"
+    dtype: options.ModelDataType = None
     shape: options.Shape = None
     dim: options.Dimension = None
     strict: options.Strict = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.study.network_summary import Summary
 
+#: Rows of blocks that are read; of a network with more, so many of the largest are shown, with so many kinds each.
+_ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
 #: Part of the arithmetic below which side by side is called little.
 _LITTLE = 0.02
 
+Whole = Annotated[bool, typer.Option("--all", help="A row for every run of equal blocks.")]
 ToFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")]
 OperatorSet = Annotated[
     int | None,
@@ -55,9 +59,10 @@ def list_models(as_json: options.Json = False) -> None:
 def show_model(
     model: options.Model,
     reading: ModelOptions,
+    whole: Whole = False,
     as_json: options.Json = False,
 ) -> None:
-    """What is in a network."""
+    """What is in a network; of many different blocks the largest alone, without --all."""
     from iossim.study.network_summary import summarise
 
     network = reading.network(model)
@@ -101,7 +106,14 @@ def show_model(
         typer.echo(f"{role}: {shapes}")
     for note in facts["notes"]:
         typer.echo(f"note: {note}")
-    _show("", _rows(network, found.block_widths), False)
+    rows = _rows(network, found.block_widths)
+    if whole or len(rows) <= _ROWS_READ:
+        _show("", [row.record(None) for row in rows], False)
+        return
+    typer.echo(f"units: {_listed(Counter(unit.kind for unit in network.units), _ROWS_SHOWN)}")
+    shown = _largest(rows)
+    _show("", [row.record(_KINDS_SHOWN) for row in shown], False)
+    typer.echo(f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows every one, and all kinds")
 
 
 def _worth(found: Summary) -> str:
@@ -118,27 +130,44 @@ def _worth(found: Summary) -> str:
     )
 
 
-def _rows(network: Network, widths: Sequence[int]) -> list[dict[str, object]]:
-    """Blocks as rows of a table: runs of equal ones, and of single units, are one row, which sums them up."""
+@dataclass(frozen=True)
+class _Row:
+    """A run of equal blocks, or of single units, summed up."""
+
+    block: str
+    blocks: int
+    width: int
+    kinds: Counter[str]
+
+    def record(self, most_kinds: int | None) -> dict[str, object]:
+        return {
+            "block": self.block,
+            "blocks": self.blocks,
+            "units": self.kinds.total(),
+            "width": self.width,
+            "kinds": _listed(self.kinds, most_kinds),
+        }
+
+
+def _rows(network: Network, widths: Sequence[int]) -> list[_Row]:
+    """The blocks of a network in its order; runs of equal ones are one row, and runs of single units."""
     kinds = [Counter(network.units[unit].kind for unit in block.units) for block in network.blocks]
     places = range(len(network.blocks))
-    rows: list[dict[str, object]] = []
+    rows: list[_Row] = []
     for _, group in groupby(
         places, lambda place: None if kinds[place].total() == 1 else (widths[place], kinds[place])
     ):
         run = list(group)
         first, last = network.blocks[run[0]].name, network.blocks[run[-1]].name
         units = sum((kinds[place] for place in run), Counter[str]())
-        rows.append(
-            {
-                "block": first if len(run) == 1 else f"{first} to {last}",
-                "blocks": len(run),
-                "units": units.total(),
-                "width": widths[run[0]],
-                "kinds": _listed(units),
-            }
-        )
+        rows.append(_Row(first if len(run) == 1 else f"{first} to {last}", len(run), widths[run[0]], units))
     return rows
+
+
+def _largest(rows: Sequence[_Row]) -> list[_Row]:
+    """The rows with the most independent units, and of these with the most units, in the network's order."""
+    places = sorted(range(len(rows)), key=lambda place: (-rows[place].width, -rows[place].kinds.total(), place))
+    return [rows[place] for place in sorted(places[:_ROWS_SHOWN])]
 
 
 def _count(number: int) -> str:
@@ -148,8 +177,13 @@ def _count(number: int) -> str:
     return f"{number:,}"
 
 
-def _listed(kinds: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
+    """How many there are of each kind; of many kinds ``most``, the most frequent, and how many others there are."""
+    ordered = sorted(kinds.items())
+    if most is None or len(ordered) <= most:
+        return ", ".join(f"{count} {kind}" for kind, count in ordered)
+    kept = sorted(sorted(ordered, key=lambda item: -item[1])[:most])
+    return f"{_listed(dict(kept))} and {len(ordered) - most} more kinds"
 
 
 @takes_model_options
@@ -181,5 +215,5 @@ def _show(title: str, rows: list[dict[str, str]] | list[dict[str, object]], as_j
 
     from iossim.reporting.console import Column, records_table
 
-    columns = [Column(key, wraps=key in ("description", "kinds", "title")) for key in rows[0]]
+    columns = [Column(key, wraps=key in ("block", "description", "kinds", "title")) for key in rows[0]]
     Console().print(records_table(title, rows, columns))  # type: ignore[arg-type]

@@ -58,11 +58,11 @@ def optimize(
     from iossim.scheduling.measured.budget import Budget
 
     search = api.search_options(stages, max_group_size, max_groups)
+    network = reading.network(model)
     # Of a backend, the device is where estimates come from.
-    prices = api.cost_model(cost_model, None if measures(cost_model) else device, reading.dtype, engine, store)
+    prices = api.cost_model(cost_model, None if measures(cost_model) else device, network.precision, engine, store)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     check_outputs(out, trace, plot, prices)
-    network = reading.network(model)
     # One bar: blocks that are done, or stages that are measured.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():

@@ -39,6 +39,12 @@ Batch = Annotated[
     ),
 ]
 DataType = Annotated[str, typer.Option("--dtype", metavar="TYPE", help="fp32, tf32, fp16, bf16 or int8.")]
+ModelDataType = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype", metavar="TYPE", help="fp32, tf32, fp16, bf16 or int8; by default fp32, or an ONNX file's own."
+    ),
+]
 Shape = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an ONNX file's input; may be repeated."),

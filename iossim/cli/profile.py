@@ -65,12 +65,11 @@ def profile(
     from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
-    from iossim.ir.types import Precision
 
     sampled = ProfileOptions(pairs, stages, seed, max_group_size, max_groups)
     timing = options.timing(rounds, warm_up, seed, cold)
-    runner = backend_from(backend, Precision.named(reading.dtype), Engine.named(engine))
     network = reading.network(model)
+    runner = backend_from(backend, network.precision, Engine.named(engine))
     _describe_processor(runner.context.device)
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(runner, kept, timing, again=again)

@@ -79,6 +79,8 @@ def import_schedule(
         console = Console()
         console.print(schedule_table(priced))
         console.print(api.summary(priced), highlight=False)
+        for remark in priced.remarks:
+            console.print(f"note: {remark}", style="dim", highlight=False)
         if published_us is not None:
             error = priced.latency_us / published_us - 1
             where = f"of IOS at batch {network.source.batch}"

@@ -158,15 +158,23 @@ def _print(found: StudyRun) -> None:
     """The answers, then the rows, then what was written."""
     from rich.console import Console
 
+    from iossim.reporting.console import cases_table
+    from iossim.reporting.study.axes import fixed_in_words
     from iossim.study.scenario import AXES
 
     results = found.results
     console = Console()
     console.print(results.scenario.title or results.scenario.name, style="bold", highlight=False, markup=False)
+    if same := fixed_in_words(results.rows):
+        console.print(same, highlight=False, markup=False)
     for answer in results.answers:
-        verdict = {None: "", True: " (holds)", False: " (does not hold)"}[answer.holds]
-        console.print(f"{answer.question}{verdict}", style="bold", highlight=False, markup=False)
-        console.print(f"  {answer.answer}", highlight=False, markup=False)
+        # A claim is of whom made it; what is found here stands below it.
+        question = f"published: {answer.question} ({answer.source})" if answer.source else answer.question
+        console.print(question, style="bold", highlight=False, markup=False)
+        if len(answer.cases) > 1:
+            console.print(cases_table(answer.cases))
+        else:
+            console.print(f"  {answer.answer}", highlight=False, markup=False)
     rows = [row for row in results.rows if row.status == "ok"]
     failed = [row for row in results.rows if row.status == "failed"]
     if rows:

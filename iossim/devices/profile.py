@@ -172,6 +172,14 @@ class DeviceProfile(Value):
                     raise ValueError(f"{name}.{key} is {value:g}; it must be at most {_LARGEST:g}")
         return self
 
+    def __repr__(self) -> str:
+        return (
+            f"<DeviceProfile {self.name}: {self.architecture}, {self.sm_count} SMs, {self.boost_clock_ghz:g} GHz, "
+            f"{self.dram_bandwidth_gbps:g} GB/s, parameters {self.provenance.kind}>"
+        )
+
+    __str__ = __repr__
+
     @property
     def fingerprint(self) -> str:
         """Hash of all that prices depend on: a price from another fingerprint is another device's."""

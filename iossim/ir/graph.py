@@ -43,6 +43,10 @@ class Graph:
     types: Mapping[str, TensorType]
     constants: Mapping[str, Constant]
 
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name} {self.types[name]}" for name in self.inputs)
+        return f"<Graph of {len(self.nodes)} ops: {inputs} -> {', '.join(self.outputs)}>"
+
     @staticmethod
     def create(
         inputs: Mapping[str, TensorType],

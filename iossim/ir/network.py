@@ -62,8 +62,10 @@ class Network:
     blocks: tuple[Block, ...]
     precision: Precision = Precision.FP32
     source: ModelSource = field(default_factory=lambda: ModelSource(""))
-    #: What was done that the user did not ask for, one sentence each (a block that had to be split).
+    #: What was done that keeps a search from seeing every schedule, one sentence each (a block that had to be split).
     notes: tuple[str, ...] = ()
+    #: How the network was read otherwise than its file says, one sentence each.
+    reading: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         in_units = sorted(index for unit in self.units for index in unit.nodes)
@@ -75,6 +77,12 @@ class Network:
         names = [unit.name for unit in self.units]
         if len(set(names)) != len(names):
             raise GraphError(f"network {self.name!r}: two units have the same name")
+
+    def __repr__(self) -> str:
+        return (
+            f"<Network {self.name}: batch {self.source.batch}, {self.precision}, {len(self.graph.nodes)} ops, "
+            f"{len(self.units)} units in {len(self.blocks)} blocks>"
+        )
 
     @cached_property
     def unit_of_value(self) -> dict[str, int]:
@@ -134,11 +142,21 @@ class Network:
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """What is not known of the network, and how that is dealt with, a sentence each."""
+        """What is not known of the network, or was changed, and how that is dealt with, a sentence each."""
         if not self.foreign:
-            return ()
+            return self.reading
         listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in self.foreign.items())
-        return (f"Priced as memory traffic, since iossim does not know what they compute: {listed}.",)
+        remarks = [
+            *self.reading,
+            f"Priced as memory traffic, since iossim does not know what they compute: {listed}.",
+        ]
+        products = {
+            node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign) and node.op.is_product
+        }
+        if products:
+            names = ", ".join(sorted(products))
+            remarks.append(f"These run matrix products or convolutions, and take far longer than priced: {names}.")
+        return tuple(remarks)
 
     def statistics(self) -> dict[str, Any]:
         """Counts that describe the network: units, blocks, multiply-adds, parameters."""

@@ -64,6 +64,15 @@ def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
     return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
+def operators_inside(node: NodeProto) -> Iterator[str]:
+    """The operators of the graphs in a node, and of those in them."""
+    for attribute in node.attribute:
+        for graph in graphs_of(attribute):
+            for inner in graph.node:
+                yield inner.op_type
+                yield from operators_inside(inner)
+
+
 def captured_values(node: NodeProto) -> list[str]:
     """The values from outside that the graphs in a node read or return, in the order in which they do, each once.
 

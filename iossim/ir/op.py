@@ -169,6 +169,14 @@ def op_class(kind: str) -> type[Op]:
     return Op.registry[kind]
 
 
+def is_product(onnx_type: str) -> bool:
+    """Whether one of ONNX's own operators multiplies matrices: what convolutions and recurrent layers do too."""
+    import iossim.ir.ops  # noqa: F401  (importing it registers every op)
+
+    found = Op.onnx_registry.get(onnx_type)
+    return onnx_type == "Einsum" or (found is not None and found.multiply_adds is not Op.multiply_adds)
+
+
 def _freeze(value: Any) -> Any:
     return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
 

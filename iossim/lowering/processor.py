@@ -52,6 +52,7 @@ _REDUCTIONS = (
     "global_max_pool",
     "local_response_norm",
     "reduce",
+    "cumsum",
     "arg_extreme",
     "top_k",
     "resize",
@@ -80,7 +81,7 @@ def processor_candidates(step: Step) -> list[Candidate]:
         return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]
     if kind in _REDUCTIONS:
         return [_candidate(step, "nchw", WorkClass.CORE_WINDOW, step.flops, _moved(step))]
-    if kind in ("gather", "gather_elements"):
+    if kind in ("gather", "gather_elements", "gather_nd"):
         picked = replace(step, operands=(Operand(step.outputs[0]), *step.operands[1:]))
         return [_candidate(picked, "nchw", WorkClass.CORE_STREAM, 0, _moved(picked))]
     passes = _SOFTMAX_PASSES if kind in _NORMALISATIONS else 1

@@ -77,7 +77,7 @@ def network_of_file(
                 return found
         parts, notes = _parts_by_slices(file)
         network = _Builder(file, batch, precision, seed, parts).network()
-        return replace(network, notes=(*network.notes, *notes))
+        return replace(network, reading=tuple(notes))
     except IossimError as error:
         raise ScheduleError(f"IOS schedule {path}: {error}; give a file that the IOS engine saved") from None
 

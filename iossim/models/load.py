@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from iossim.schedule.problem import MAX_UNITS
 if TYPE_CHECKING:
     from torch import nn
 
+#: Element types that networks compute in.
+_PRECISIONS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 #: The option of a source that says: inputs as the file declares them, since they have no common batch.
 _BATCH, _DECLARED = "batch", "declared"
 #: The option that says which block alone was taken.
@@ -38,7 +41,7 @@ def load(
     example_inputs: Any = None,
     *,
     batch: int | None = None,
-    dtype: str = Precision.FP32,
+    dtype: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dimensions: Mapping[str, int] | None = None,
     graphs: str | Path | None = None,
@@ -55,7 +58,7 @@ def load(
     A name ending in ``.json`` is a network and schedule that the published IOS engine saved (:mod:`iossim.models.ios_file`).
 
     ``batch`` is the number of images; by default one, or what ``shapes`` or an ONNX file say. ``dtype`` names a
-    :class:`~iossim.ir.types.Precision`. ``shapes`` gives whole shapes of graph inputs by name, batch included;
+    :class:`~iossim.ir.types.Precision`; by default it is that of the file's or module's weights, fp32 otherwise. ``shapes`` gives whole shapes of graph inputs by name, batch included;
     ``dimensions`` binds symbolic dimensions of an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``.
     ``units`` names a unit policy (:mod:`iossim.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
     ``seed`` is that of the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and
@@ -89,7 +92,7 @@ def load(
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise OptionError(f"batch {batch!r} is not possible: give a whole number, 1 or more")
     check_max_block(max_block)
-    precision = Precision.named(dtype)
+    wanted = None if dtype is None else Precision.named(dtype)
     unit_policy(units)  # an unknown one is an error before anything is read
     whole_shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     dimensions = dict(dimensions or {})
@@ -108,18 +111,18 @@ def load(
         from iossim.models.torch_import import import_module, module_name
 
         graph, name = import_module(model, example_inputs, batch), module_name(model)
-        network = _of_ops(graph, name, f"module {name}", precision, units, passes, max_block, strict)
+        network = _of_ops(graph, name, f"module {name}", wanted, units, passes, max_block, strict)
         model = f"{_TORCH}{name}"
     elif is_ios_file:
         if whole_shapes or dimensions or graphs is not None:
             raise OptionError(f"an IOS file holds all of its shapes: give {str(model)!r} none, and no graphs")
-        network = _from_ios_file(Path(model), batch or 1, precision, seed)
+        network = _from_ios_file(Path(model), batch or 1, wanted or Precision.FP32, seed)
         network = split_blocks(with_units(network, units), max_block)
     elif path is None:
         zoo = _zoo_model(str(model))
         if dimensions:
             raise OptionError(f"model {zoo.name!r} has no symbolic dimensions to bind; leave them out")
-        network = _from_zoo(zoo, batch, precision, whole_shapes, graphs, seed)
+        network = _from_zoo(zoo, batch, wanted or Precision.FP32, whole_shapes, graphs, seed)
         network = split_blocks(with_units(network, units), max_block)
     else:
         if graphs is not None:
@@ -127,7 +130,8 @@ def load(
         from iossim.models.onnx_import import import_onnx  # onnx takes long to import
 
         graph = import_onnx(path, batch=batch, shapes=whole_shapes, dimensions=dimensions)
-        network = _of_ops(graph, path.stem, str(path), precision, units, passes, max_block, strict)
+        network = _of_ops(graph, path.stem, str(path), wanted, units, passes, max_block, strict)
+    precision = network.precision
     options = {
         **({"dtype": str(precision)} if precision is not Precision.FP32 else {}),
         **({"graphs": str(graphs)} if graphs is not None else {}),
@@ -227,28 +231,43 @@ def _of_ops(
     graph: Graph,
     name: str,
     where: str,
-    precision: Precision,
+    wanted: Precision | None,
     units: str,
     passes: Sequence[str],
     max_block: int,
     strict: bool,
 ) -> Network:
-    """The network of an imported graph, of ops that no unit holds yet; ``where`` begins the message of a ModelError."""
+    """The network of an imported graph, of ops that no unit holds yet; ``where`` begins the message of a ModelError.
+
+    Its precision is its own where none is ``wanted``.
+    """
     from iossim.passes.pipeline import apply_plugins, canonicalise
     from iossim.passes.retype import retype
 
     declared = apply_plugins(canonicalise(graph), passes)
+    own = _weights_type(declared)
+    precision = wanted or (Precision(own) if own in _PRECISIONS else Precision.FP32)
     graph = retype(declared, precision)
     if not graph.nodes:
         raise ModelError(f"{where} computes nothing: no op is left once its constants are folded")
     network = network_of(graph, name, precision, units)
     if strict:
         refuse_foreign(network, where)
-    computed_in = {value.dtype for value in declared.types.values() if value.dtype.is_floating}
-    if graph is not declared and DType.FLOAT32 not in computed_in:
-        own = ", ".join(sorted(computed_in))
-        network = replace(network, notes=(f"The model computes in {own}; it is read here as {precision} (--dtype).",))
+    if own not in (DType.FLOAT32, precision.storage):
+        network = replace(network, reading=(f"The model is in {own}; it is read here as {precision} (--dtype).",))
     return cut_blocks(network, max_block)
+
+
+def _weights_type(graph: Graph) -> DType:
+    """The floating-point type that most of a graph's weights are in; without weights that of most of its values."""
+    sizes: Counter[DType] = Counter()
+    for names in (graph.constants, graph.types):
+        for name in names:
+            if graph.types[name].dtype.is_floating:
+                sizes[graph.types[name].dtype] += graph.types[name].elements
+        if sizes:
+            break
+    return max(sorted(sizes), key=sizes.__getitem__, default=DType.FLOAT32)
 
 
 def network_of(graph: Graph, name: str, precision: Precision = Precision.FP32, units: str = MODEL) -> Network:

@@ -1,7 +1,8 @@
 """What of an ONNX model is known at import: constants, shapes, and the arithmetic on them.
 
 Exporters spell static shapes as Shape, Gather, Concat, Reshape. Whatever reads only small known arrays is computed
-once, by ONNX's own reference implementation, so that operators which iossim does not know fold as well.
+once, by ONNX's own reference implementation, so that operators which iossim does not know fold as well. What cannot be
+computed stays a node.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.onnx_node import canonical, compute
-from iossim.ir.op import Array
+from iossim.ir.op import Array, Op
 from iossim.ir.types import TensorType
 from iossim.models.onnx_branches import runs_graphs
 from iossim.models.onnx_constants import FilledConstant, tensor_constant
 from iossim.models.onnx_file import is_standard
 from iossim.models.onnx_shapes import inferred_outputs, static_shape
+from iossim.models.onnx_view import NONSENSE, node_view
 
 #: Elements of all inputs together up to which a node is folded at import; weights are left to the folding pass.
 LARGEST_FOLDED = 4096
@@ -87,9 +89,25 @@ class Folder:
         if node.op_type not in _STAY_SMALL and not self._stays_small(node, where, types, constants):
             return None
         try:
-            return [ArrayConstant(array) for array in compute(canonical(node), self.opset, arrays)]
-        except GraphError as error:
-            raise ModelError(f"{where} has known inputs, but {error}") from None
+            made = compute(canonical(node), self.opset, arrays)
+        except GraphError:
+            # The reference does not have, or do, everything: GatherElements fails on more than 32 rows.
+            return self._computed_by_op(node, types, constants)
+        return [ArrayConstant(array) for array in made]
+
+    def _computed_by_op(
+        self, node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
+    ) -> list[Constant] | None:
+        """The outputs by the op's own evaluation; None if that fails too: then the node is read like any other, or refused as one."""
+        op_class = Op.onnx_registry.get(node.op_type)
+        if op_class is None:
+            return None
+        try:
+            op, data = op_class.from_onnx(node_view(node, node.name, types, constants, self.opset))
+            made = op.evaluate([constants[name].load() for name in data])
+        except (ModelError, GraphError, *NONSENSE):
+            return None
+        return [ArrayConstant(array) for array in made]
 
     def _stays_small(
         self, node: NodeProto, where: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
@@ -111,8 +129,8 @@ class Folder:
             return abs(limit - start) <= LARGEST_MADE * abs(delta)
         try:
             outputs = inferred_outputs(node, {"": self.opset}, types, constants)
-        except ModelError as error:
-            raise ModelError(f"{where} is not valid: {error}") from None
+        except ModelError:
+            return False  # read like any other, it is told what is wrong
         for made in outputs.values():
             shape = static_shape(made.tensor_type)
             if shape is None or math.prod(shape) > LARGEST_MADE:

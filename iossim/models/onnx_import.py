@@ -7,31 +7,32 @@ clearly what cannot be read. Value names are the file's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto, helper
+from onnx import NodeProto
 
 import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op
+from iossim.ir.op import NotCoveredError, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx_branches import runs_graphs, taken_branch, values_read, with_weights_outside
-from iossim.models.onnx_constants import parameter, tensor_constant
+from iossim.models.onnx_constants import tensor_constant
 from iossim.models.onnx_empty import empty_constant, is_empty, may_make_empty, without_empty
 from iossim.models.onnx_file import is_standard, read_model, standard_opset
 from iossim.models.onnx_folding import Folder, can_fold
 from iossim.models.onnx_foreign import ForeignReader, data_inputs, declared_types, listed
 from iossim.models.onnx_inputs import as_declared, bind_inputs, declared_inputs
+from iossim.models.onnx_loops import runs_to_write_out, written_out
 from iossim.models.onnx_rebatching import Rebatching
 from iossim.models.onnx_sequences import Sequences
+from iossim.models.onnx_view import NONSENSE, node_view, op_name
 
 
 def import_onnx(
@@ -79,26 +80,6 @@ def import_model(
     return _Importer(model, path, bound.types, as_declared(inputs, bound.types), rebatching, weights).graph()
 
 
-#: What reading a node raises whose inputs or attributes have ranks, counts or values that the operator does not take.
-_NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
-
-
-class _Arrays(Mapping[str, Array]):
-    """The arrays of constants that say how an operator works, loaded when asked for."""
-
-    def __init__(self, constants: Mapping[str, Constant]) -> None:
-        self._constants = constants
-
-    def __getitem__(self, name: str) -> Array:
-        return parameter(self._constants[name], name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._constants)
-
-    def __len__(self) -> int:
-        return len(self._constants)
-
-
 class _Importer:
     """One walk over the nodes of a model, with the types and constants known so far."""
 
@@ -138,6 +119,8 @@ class _Importer:
         self._sequences = Sequences(self._opset)
         #: Branches of conditions taken so far, which number their names.
         self._branches = 0
+        #: Nodes that stand for loops so far.
+        self._written_out = 0
         #: Values of unknown type, since they come from an operator that iossim cannot take.
         self._unknown_values: set[str] = set()
         #: Operators that iossim cannot take: type, then the names of their nodes, and why.
@@ -157,7 +140,16 @@ class _Importer:
             if self._readers[tensor.values.name]:
                 raise ModelError(f"{self._path}: weight {tensor.values.name!r} is sparse; store it as a dense tensor")
         for index, node in enumerate(self._proto.node):
-            self._read(node, node.name or f"{node.op_type}_{index}")
+            name = node.name or f"{node.op_type}_{index}"
+            try:
+                self._read(node, name)
+                if self._rebatching:
+                    self._refuse_unknown()
+            except ModelError:
+                if self._rebatching is None:
+                    raise
+                # As declared the model was read: whatever is wrong now, the other batch has made it so.
+                raise self._rebatching.refusal(f"{self._path}: {node.op_type} {name!r}") from None
         self._refuse_unknown()
         for output in self._outputs:
             if output in self._sequences:
@@ -191,7 +183,7 @@ class _Importer:
                 self._note_unknown(node, name, str(error))
             except GraphError as error:
                 raise ModelError(f"{where}: {error}") from None
-            except _NONSENSE as error:
+            except NONSENSE as error:
                 raise ModelError(_not_valid(where, error)) from None
             else:
                 self._read_instead(nodes, name)
@@ -201,10 +193,14 @@ class _Importer:
             return
         try:
             instead = without_empty(node, name, self._types, self._constants)
+            runs = 0 if instead else runs_to_write_out(node, self._types, self._constants, self._written_out)
+            if runs:
+                instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
+                self._written_out += len(instead)
             known = None if instead else self._folder.known_outputs(node, where, self._types, self._constants)
         except GraphError as error:
             raise ModelError(f"{where}: {error}") from None
-        except _NONSENSE as error:
+        except NONSENSE as error:
             raise ModelError(_not_valid(where, error)) from None
         if instead:
             self._read_instead(instead, name)
@@ -280,7 +276,7 @@ class _Importer:
                 raise ModelError(f"{where}: {error}") from None
             except ModelError as error:
                 raise ModelError(f"{self._path}: {error}") from None
-            except _NONSENSE as error:
+            except NONSENSE as error:
                 raise ModelError(_not_valid(where, error)) from None
         try:
             op = self._foreign.read(node, self._types, self._constants)
@@ -290,7 +286,7 @@ class _Importer:
             raise error
         except (ModelError, GraphError) as error:
             raise ModelError(f"{where} is not valid: {error}") from None
-        except _NONSENSE as error:
+        except NONSENSE as error:
             raise ModelError(_not_valid(where, error)) from None
         data = data_inputs(node)
         return op, data, op.infer([self._types[value] for value in data])
@@ -299,7 +295,11 @@ class _Importer:
         self, op_class: type[Op], node: NodeProto, name: str
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
         adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and self._varies(node) else None
-        op, data = (adapted.op, adapted.inputs) if adapted else op_class.from_onnx(self._view(node, name))
+        op, data = (
+            (adapted.op, adapted.inputs)
+            if adapted
+            else op_class.from_onnx(node_view(node, name, self._types, self._constants, self._opset))
+        )
         made = op.infer([self._types[value] for value in data])
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
@@ -338,13 +338,10 @@ class _Importer:
             if any(size < 1 for size in value_type.shape):
                 raise ModelError(f"{where} would make an empty tensor {value_type}; its input is too small for it")
             if rebatching and not rebatching.keeps_batch(op, value, value_type, data[0] in self._varying):
-                raise ModelError(
-                    f"{where} does not keep the batch in front, so that batch {rebatching.before} of the file "
-                    f"cannot become {rebatching.after}; export the model for the batch that you want"
-                )
+                raise rebatching.refusal(where)
             self._types[value] = value_type
         self._varying.update(outputs if varying else ())
-        self._nodes.append(Node(name, op, data, outputs))
+        self._nodes.append(Node(op_name(node, name), op, data, outputs))
 
     def _add_empty(
         self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str
@@ -360,18 +357,6 @@ class _Importer:
             op = self._foreign.read(rest, self._types, self._constants)
             data = data_inputs(rest)
             self._add_op(op, data, op.infer([self._types[value] for value in data]), rest, name, where)
-
-    def _view(self, node: NodeProto, name: str) -> OnnxNode:
-        return OnnxNode(
-            node.op_type,
-            name,
-            tuple(node.input),
-            tuple(node.output),
-            {attribute.name: _value(attribute) for attribute in node.attribute},
-            self._types,
-            _Arrays(self._constants),
-            self._opset,
-        )
 
     def _note_unknown(self, node: NodeProto, name: str, reason: str) -> None:
         op_type = node.op_type if is_standard(node.domain) else f"{node.domain}.{node.op_type}"
@@ -398,7 +383,7 @@ def _not_valid(where: str, error: Exception) -> str:
 
 
 def _named_apart(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes, each with a name of its own: ONNX lets names repeat."""
+    """The nodes, each with a name of its own: ONNX lets names repeat, and modules have several ops of a kind."""
     taken: set[str] = set()
     result = []
     for node in nodes:
@@ -409,11 +394,3 @@ def _named_apart(nodes: Iterable[Node]) -> list[Node]:
         taken.add(name)
         result.append(replace(node, name=name))
     return result
-
-
-def _value(attribute: AttributeProto) -> Any:
-    value = helper.get_attribute_value(attribute)
-    if isinstance(value, float):
-        # Stored in fp32: the shortest number that it rounds, as written and not as stored, so that 0.01 is 0.01.
-        return float(str(np.float32(value)))
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -117,6 +117,12 @@ def _check(
         declared = by_name[name].dimensions
         if any(size < 0 for size in shape) or (declared is not None and len(declared) != len(shape)):
             raise OptionError(f"shape {spelled} does not fit input {name!r} of {path}: {by_name[name].spelled()}")
+        fixed = [axis for axis, size in enumerate(declared or ()) if isinstance(size, int) and size != shape[axis]]
+        if fixed:
+            remedy = "give that with --batch" if fixed == [0] else "export it with these dimensions open"
+            raise OptionError(
+                f"shape {spelled} of input {name!r} is not that of {path}, {by_name[name].spelled()}; {remedy}"
+            )
         if batch is not None and name == inputs[0].name and shape and shape[0] != batch:
             raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
     open_dimensions = {size for value in inputs for size in value.dimensions or () if isinstance(size, str)} - {"?"}

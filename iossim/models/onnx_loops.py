@@ -1,7 +1,8 @@
 """What loops make, where each run of the body makes what the run before made: ONNX's inference leaves that open.
 
 A state that has the same type after a run as before it keeps it through all of them. How many runs there are is the length of
-what a ``Scan`` reads, or the trip count of a ``Loop`` whose condition is always true.
+what a ``Scan`` reads, or the trip count of a ``Loop`` whose condition is always true. Such a loop is written out where its body
+holds products, so that they are priced, and scheduled, like any others.
 """
 
 from __future__ import annotations
@@ -9,14 +10,73 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx import GraphProto, NodeProto, TypeProto, helper
+import numpy as np
+from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.errors import ModelError
 from iossim.ir.constants import Constant
-from iossim.ir.onnx_node import captured_values
+from iossim.ir.onnx_node import captured_values, operators_inside
+from iossim.ir.op import is_product
 from iossim.ir.types import DType, TensorType
+from iossim.models.onnx_branches import unrolled
 from iossim.models.onnx_constants import dtype_of_onnx, parameter
+from iossim.models.onnx_file import is_standard
 from iossim.models.onnx_shapes import inferred_types, static_shape
+
+#: Nodes up to which the loops of a model are written out, and bytes of one with all its runs.
+_MOST_NODES, _MOST_BYTES = 4096, 1 << 26
+
+
+def runs_to_write_out(
+    node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant], written: int
+) -> int:
+    """How often a ``Loop`` runs whose body multiplies matrices; 0 where that is not known, or too often, and for any other node.
+
+    ``written`` are the nodes that stand for loops so far: those in loops are written out too.
+    """
+    body = next((each.g for each in node.attribute if each.name == "body"), None)
+    if node.op_type != "Loop" or not is_standard(node.domain) or body is None:
+        return 0
+    if not any(map(is_product, operators_inside(node))):
+        return 0
+    runs, _ = _loop(node, body, types, constants)
+    size = sum(1 for _ in operators_inside(node))
+    if runs is None or written + runs * size > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
+        return 0
+    return runs
+
+
+def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeProto]:
+    """The nodes of all runs of a ``Loop``, then those that make its outputs; ``where`` begins the message of a ModelError."""
+    (body,) = (each.g for each in node.attribute if each.name == "body")
+    nodes: list[NodeProto] = []
+
+    def known(value: object, called: str) -> str:
+        tensor = numpy_helper.from_array(np.array(value), called)
+        nodes.append(helper.make_node("Constant", [], [called], called, value=tensor))
+        return called
+
+    states = list(node.input[2:])
+    collected: list[list[str]] = [[] for _ in node.output[len(states) :]]
+    condition = known(True, f"{name}[]")
+    for run in range(runs):
+        prefix = f"{name}[{run}]."
+        inner, made = unrolled(body, [known(run, f"{name}[{run}]"), condition, *states], prefix, where)
+        nodes += inner
+        states, each = list(made[1 : 1 + len(states)]), made[1 + len(states) :]
+        for values, value in zip(collected, each, strict=True):
+            values.append(value)
+    for value, output in zip(states, node.output, strict=False):
+        if output:
+            nodes.append(helper.make_node("Identity", [value], [output], f"{name}.{output}"))
+    for values, output in zip(collected, node.output[len(states) :], strict=True):
+        if output:
+            every = f"{name}.{output}.runs"
+            nodes.append(helper.make_node("SequenceConstruct", values, [every], every))
+            nodes.append(
+                helper.make_node("ConcatFromSequence", [every], [output], f"{name}.{output}", axis=0, new_axis=1)
+            )
+    return nodes
 
 
 def repeated_types(

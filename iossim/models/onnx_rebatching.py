@@ -1,20 +1,22 @@
 """Reading a model that was exported for one batch for another.
 
 Computing each image as the exported model would makes every value as it was, but with the leading dimension scaled.
-That is checked for every op. A reshape to a fixed ``[batch, ...]`` whose input carries the batch in front acts on each
-image alone, so that its shape may be scaled too.
+That is checked for every op. A reshape to a fixed shape whose input carries the batch in front acts on each image alone,
+whatever of the image comes in front with the batch, so that its shape may be scaled too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from iossim.errors import ModelError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
 from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.cumsum import CumSum
 from iossim.ir.ops.expand import Tile
 from iossim.ir.ops.foreign import Foreign
-from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.gather import Gather, GatherElements, GatherND
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.order import ArgExtreme, TopK
 from iossim.ir.ops.recurrent import Recurrent
@@ -34,12 +36,12 @@ class Rebatching:
     after: int
 
     def adapted(self, output: str) -> Node | None:
-        """The node that makes ``output``, if it is a reshape or resize to ``[before, ...]``, made one to ``[after, ...]``.
+        """The node that makes ``output``, if it is a reshape or resize to a multiple of ``before`` in front, made one of ``after``.
 
         Like :meth:`keeps_batch` it is asked only for values that depend on the inputs.
         """
         node, expected = self.declared.producer.get(output), self._expected(output)
-        if node is None or expected is None or self.declared.types[output].shape[0] != self.before:
+        if node is None or expected is None:
             return None
         if isinstance(node.op, Reshape):
             return replace(node, op=Reshape(expected.shape))
@@ -53,6 +55,13 @@ class Rebatching:
         ``first_varies`` tells whether its first input depends on what the network is given.
         """
         return not _mixes_images(op, first_varies) and made == self._expected(output)
+
+    def refusal(self, where: str) -> ModelError:
+        """The error that a node, ``where`` it is, cannot be read for the other batch."""
+        return ModelError(
+            f"{where} does not keep the batch in front, so that batch {self.before} of the file cannot become "
+            f"{self.after}; export the model for the batch that you want, or with an open one"
+        )
 
     def _expected(self, value: str) -> TensorType | None:
         """The type that a value must have now; None if it cannot carry the batch in front."""
@@ -70,10 +79,12 @@ def _mixes_images(op: Op, first_varies: bool) -> bool:
     match op:
         case Foreign():
             return True
-        case Concat() | Split() | SoftmaxLike() | LayerNorm() | RmsNorm() | ArgExtreme() | TopK():
+        case Concat() | Split() | SoftmaxLike() | LayerNorm() | RmsNorm() | ArgExtreme() | TopK() | CumSum():
             return op.axis == 0
         case Gather() | GatherElements():
             return op.axis == 0 and first_varies  # picked from a table of weights, each image has its own
+        case GatherND():
+            return op.batch_dims == 0 and first_varies
         case Recurrent():
             return not op.batch_first  # time is in front
         case Tile():

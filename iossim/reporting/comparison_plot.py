@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from iossim.reporting.comparison import ComparisonRow, best_row
-from iossim.reporting.figures import PALETTE, REST, new_figure
+from iossim.reporting.console import TIE
+from iossim.reporting.figures import PALETTE, new_figure
+from iossim.reporting.scheduler_colours import scheduler_marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +26,8 @@ def comparison_figure(
 ) -> Figure:
     """Draw one panel for each entry (a network, say), its schedulers from top to bottom.
 
-    The best scheduler of a panel stands out, and ties with it; bars are labelled with the latency and the speed-up, and
-    whiskers span each row's interval: what that is, the legend says in the words of ``whiskers``.
+    A scheduler has its colour of every picture; bars are labelled with the latency and the speed-up, the best one's in bold,
+    with a sign at those that tie with it; whiskers span each row's interval: what that is, the legend says in the words of ``whiskers``.
     """
     bars = sum(len(rows) for rows in panels.values())
     height = _HEADER_INCHES + _LEGEND_INCHES + bars * _BAR_INCHES + len(panels) * _AXIS_INCHES
@@ -49,17 +51,15 @@ def comparison_figure(
 
 def _draw_panel(axes: Axes, name: str, rows: Sequence[ComparisonRow]) -> None:
     best = best_row(rows)
+    colours = scheduler_marks([row.scheduler for row in rows])
     longest_us = max(_right_us(row) for row in rows)
     for lane, row in enumerate(rows):
         latency_ms = row.latency_us / 1000
         is_tie = best is not None and row.scheduler in best.ties
-        axes.barh(
-            lane, latency_ms, height=0.66, color=PALETTE[0] if row is best or is_tie else REST,
-            alpha=0.55 if is_tie else 1.0, zorder=2,
-        )  # fmt: skip
+        axes.barh(lane, latency_ms, height=0.66, color=colours[row.scheduler][0], zorder=2)
         if row.interval_us is not None:
             low_us, high_us = row.interval_us
-            axes.hlines(lane, low_us / 1000, high_us / 1000, color="#555555", linewidth=1.0, zorder=3)
+            axes.hlines(lane, low_us / 1000, high_us / 1000, color="#222222", linewidth=1.1, zorder=3)
         if row.lower_bound_us is not None:
             axes.vlines(row.lower_bound_us / 1000, lane - 0.33, lane + 0.33, color="black", linewidth=1.6, zorder=3)
         if row.published_us is not None:
@@ -70,8 +70,10 @@ def _draw_panel(axes: Axes, name: str, rows: Sequence[ComparisonRow]) -> None:
         # Behind whatever is drawn furthest to the right.
         right_ms = _right_us(row) / 1000
         axes.annotate(
-            f"{latency_ms:.3f} ms  {row.speedup:.2f}x", (right_ms, lane), (7, 0), textcoords="offset points",
-            va="center", fontsize=8, color="#222222",
+            f"{latency_ms:.3f} ms  {row.speedup:.2f}x{f' {TIE}' if is_tie else ''}", (right_ms, lane), (7, 0),
+            textcoords="offset points", va="center", fontsize=8, color="#222222",
+            fontweight="bold" if row is best else "normal",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6}, zorder=5,
         )  # fmt: skip
     axes.set_title(name, loc="left", fontsize=10, fontweight="bold", pad=4)
     axes.set_xlim(0, longest_us / 1000 * 1.24)
@@ -95,9 +97,9 @@ def _draw_legend(figure: Figure, rows: Sequence[ComparisonRow], height: float, w
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Patch | Line2D] = [Patch(color=PALETTE[0], label="best"), Patch(color=REST, label="others")]
+    handles: list[Patch | Line2D] = [Patch(facecolor="none", label="bold: the best")]
     if any(row.ties for row in rows):
-        handles.append(Patch(color=PALETTE[0], alpha=0.55, label="tie with it"))
+        handles.append(Patch(facecolor="none", label=f"{TIE} a tie with it"))
     if any(row.interval_us is not None for row in rows):
         handles.append(Line2D([], [], color="#555555", linewidth=1.0, label=whiskers))
     if any(row.lower_bound_us is not None for row in rows):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +19,8 @@ Cell = str | int | float | bool | None
 
 #: A dash stands for what is not known.
 ABSENT = "-"
+#: No table is wider as text.
+_PLAIN_LETTERS = 200
 #: Behind a scheduler whose schedule differs from the best by less than the noise.
 TIE = "≈"
 #: The last part of a column's name, where it is a unit, goes to the second line of the header.
@@ -93,6 +97,13 @@ def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Seque
     return table
 
 
+def plain_text(table: Table) -> str:
+    """A table as text without colour, as wide as it needs to be."""
+    written = StringIO()
+    Console(file=written, width=_PLAIN_LETTERS, no_color=True).print(table)
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+
+
 def spelled(value: Cell, digits: int = 2) -> str:
     """A cell as text: thousands apart, counts beyond twelve digits as powers of ten."""
     if value is None:
@@ -104,6 +115,16 @@ def spelled(value: Cell, digits: int = 2) -> str:
     if isinstance(value, float):
         return f"{value:,.{digits}f}" if abs(value) < 1e12 else f"{value:.3e}"
     return value
+
+
+def cases_table(cases: Sequence[Mapping[str, str]]) -> Table:
+    """An answer case by case; cells that do not fit go on in the next line."""
+    keys = dict.fromkeys(key for case in cases for key in case)
+    return records_table(
+        "",
+        [{key: case.get(key, "") for key in keys} for case in cases],
+        [Column(key, key, wraps=True) for key in keys],
+    )
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 #: The colours of Okabe and Ito (2008), told apart under all common kinds of colour blindness; grey for the rest.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 REST = "#999999"
-#: Of these, the ones dark enough for white text.
-DARK = frozenset({"#0072b2", "#d55e00", "#009e73"})
 
 _FORMATS = ("svg", "png", "pdf")
 

@@ -3,7 +3,8 @@
 One process, with a track (a "thread") for the stages and one for each stream. Every kernel is a complete event
 (``ph: "X"``) with its start ``ts`` and duration ``dur`` in microseconds, to the nanosecond, as the format has it
 ("Trace Event Format", Duv & Nelson, 2016). Where it is known what the device was doing, counters (``ph: "C"``) show
-resident warps, and the parts in use of issue capacity, L2, DRAM and board power.
+resident warps, and the parts in use of issue capacity, L2, DRAM and board power. Kernels have the colour of their kind of op
+(``cname``), as far as the format has names for it: chrome://tracing shows it, Perfetto colours by name.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from iossim.execution.timeline import Span
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
+from iossim.reporting.kind_colours import op_kind, reserved_colour
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
@@ -80,7 +82,13 @@ def _metadata(name: str, arguments: dict[str, Any], track: int | None = None) ->
 
 
 def _complete(
-    name: str, category: str, track: int, start_us: float, end_us: float, arguments: dict[str, Any]
+    name: str,
+    category: str,
+    track: int,
+    start_us: float,
+    end_us: float,
+    arguments: dict[str, Any],
+    colour: str | None = None,
 ) -> dict[str, Any]:
     # Both ends are rounded before their difference is taken, so that neighbours meet and never overlap.
     start_ns, end_ns = round(start_us * 1000), round(end_us * 1000)
@@ -93,6 +101,7 @@ def _complete(
         "ts": start_ns / 1000,
         "dur": (end_ns - start_ns) / 1000,
         "args": arguments,
+        **({"cname": colour} if colour else {}),
     }
 
 
@@ -115,7 +124,9 @@ def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
 def _kernel_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
     members = stage.units if stage.strategy is Strategy.MERGE else [span.unit]
     arguments = {"unit": span.unit, "kernel": span.name, "stage": span.stage, **_work(network, members)}
-    return _complete(span.unit, "kernel", _FIRST_STREAM_TRACK + span.stream, span.start_us, span.end_us, arguments)
+    kind = op_kind(network, network.units[network.unit_index[members[0]]])
+    track = _FIRST_STREAM_TRACK + span.stream
+    return _complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
 
 
 def _work(network: Network, members: Sequence[str]) -> dict[str, Any]:

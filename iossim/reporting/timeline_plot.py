@@ -19,7 +19,8 @@ import numpy as np
 from iossim.execution.execution import Execution
 from iossim.execution.timeline import Span
 from iossim.ir.network import Network
-from iossim.reporting.figures import DARK, PALETTE, REST, new_figure
+from iossim.reporting.figures import new_figure
+from iossim.reporting.kind_colours import kind_colour, op_kind, text_on
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
@@ -35,6 +36,8 @@ _HEADER_INCHES, _LEGEND_INCHES, _AXIS_INCHES = 0.95, 0.2, 0.62
 #: Rows are added until each has at most about this many stages, and kernels in its fullest lane.
 _STAGES_PER_ROW, _KERNELS_PER_ROW = 18, 60
 _MAXIMUM_ROWS = 8
+#: Kinds of ops for which the legend has room.
+_MOST_ENTRIES = 8
 _LABEL_POINTS = (6.5, 5.5)
 _BUSY, _WARPS = "#b3a9d3", "#3d3463"
 
@@ -62,14 +65,18 @@ def timeline_figure(
     fullest = max(Counter(span.stream for span in spans).values(), default=0)
     rows = _rows(extents, max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(fullest / _KERNELS_PER_ROW)))
     row_us = max((row.extents[-1].end_us - row.start_us for row in rows), default=1.0) * 1.005
-    lanes = max((span.stream for span in spans), default=0) + 1
-    strips = lanes + (execution is not None)
-    row_inches = strips * _LANE_INCHES + _AXIS_INCHES
-    height = _HEADER_INCHES + max(1, len(rows)) * row_inches + _LEGEND_INCHES
+    # A row has the lanes that its own kernels run in.
+    spans_of = [[span for span in spans if span.stage in {extent.number for extent in row.extents}] for row in rows]
+    lanes_of = [max((span.stream for span in row_spans), default=0) + 1 for row_spans in spans_of]
+    extra = int(execution is not None)
+    inches_of = [(lanes + extra) * _LANE_INCHES + _AXIS_INCHES for lanes in lanes_of]
+    height = _HEADER_INCHES + (sum(inches_of) or _LANE_INCHES + _AXIS_INCHES) + _LEGEND_INCHES
     figure = new_figure(_WIDTH_INCHES, height)
-    colours = _colours(network, schedule, spans)
-    for number, row in enumerate(rows):
-        bottom = height - _HEADER_INCHES - (number + 1) * row_inches + _AXIS_INCHES - 0.2
+    kinds = _kinds(network, schedule, spans)
+    bottom = height - _HEADER_INCHES + _AXIS_INCHES - 0.2
+    for row, row_spans, lanes, row_inches in zip(rows, spans_of, lanes_of, inches_of, strict=True):
+        strips = lanes + extra
+        bottom -= row_inches
         plot_inches = _WIDTH_INCHES - _LEFT_INCHES - _RIGHT_INCHES
         axes = figure.add_axes(
             (
@@ -84,10 +91,9 @@ def timeline_figure(
         _draw_stages(axes, row, strips, points_per_us)
         if execution is not None:
             _draw_occupancy(axes, row, execution, lanes)
-        members = {extent.number for extent in row.extents}
-        _draw_kernels(axes, network, schedule, [s for s in spans if s.stage in members], colours, points_per_us)
+        _draw_kernels(axes, schedule, row_spans, kinds, points_per_us)
     _draw_title(figure, schedule, sequential_us, execution, height)
-    _draw_legend(figure, colours, schedule, execution is not None, height)
+    _draw_legend(figure, list(dict.fromkeys(kinds.values())), schedule, execution is not None, height)
     return figure
 
 
@@ -107,20 +113,21 @@ def _rows(extents: Sequence[StageExtent], wanted: int) -> list[_Row]:
     return rows
 
 
-def _kind(network: Network, schedule: Schedule, span: Span) -> str:
-    stage = schedule.stages[span.stage]
-    name = stage.units[0] if stage.strategy is Strategy.MERGE else span.unit
-    return network.units[network.unit_index[name]].kind
-
-
-def _colours(network: Network, schedule: Schedule, spans: Sequence[Span]) -> dict[str, str]:
-    """Colours go to the kinds that take the most time; the last ones share grey."""
+def _kinds(network: Network, schedule: Schedule, spans: Sequence[Span]) -> dict[str, str]:
+    """The kind of op of each unit that has a kernel, those that take the most time first; merged units have their own."""
     total_us: dict[str, float] = {}
+    of_unit: dict[str, str] = {}
     for span in spans:
-        kind = _kind(network, schedule, span)
+        unit = _unit(schedule, span)
+        kind = of_unit.setdefault(unit, op_kind(network, network.units[network.unit_index[unit]]))
         total_us[kind] = total_us.get(kind, 0.0) + span.end_us - span.start_us
-    kinds = sorted(total_us, key=lambda kind: (-total_us[kind], kind))
-    return {kind: PALETTE[index] if index < len(PALETTE) else REST for index, kind in enumerate(kinds)}
+    return dict(sorted(of_unit.items(), key=lambda item: (-total_us[item[1]], item[1])))
+
+
+def _unit(schedule: Schedule, span: Span) -> str:
+    """The unit whose kind a kernel has: of merged ones the first."""
+    stage = schedule.stages[span.stage]
+    return stage.units[0] if stage.strategy is Strategy.MERGE else span.unit
 
 
 def _draw_lanes(axes: Axes, lanes: int, strips: int, start_us: float, row_us: float, in_ms: bool) -> None:
@@ -176,10 +183,9 @@ def _draw_stages(axes: Axes, row: _Row, strips: int, points_per_us: float) -> No
 
 def _draw_kernels(
     axes: Axes,
-    network: Network,
     schedule: Schedule,
     spans: Sequence[Span],
-    colours: Mapping[str, str],
+    kinds: Mapping[str, str],
     points_per_us: float,
 ) -> None:
     """A bar a kernel; the unit's name once over all its kernels, if it fits there."""
@@ -188,7 +194,7 @@ def _draw_kernels(
         kernels = list(group)
         members = schedule.stages[stage].units if schedule.stages[stage].strategy is Strategy.MERGE else [unit]
         hatch = "///" if len(members) > 1 else None
-        colour = colours[_kind(network, schedule, kernels[0])]
+        colour = kind_colour(kinds[_unit(schedule, kernels[0])])
         start_us, end_us = kernels[0].start_us, kernels[-1].end_us
         for kernel in kernels:
             axes.barh(
@@ -201,7 +207,7 @@ def _draw_kernels(
             box = {"facecolor": colour, "edgecolor": "none", "pad": 1.2} if hatch else None
             axes.text(
                 (start_us + end_us) / 2, stream, label, ha="center", va="center_baseline", fontsize=font_points,
-                color="white" if colour in DARK else "black", zorder=4, bbox=box,
+                color=text_on(colour), zorder=4, bbox=box,
             )  # fmt: skip
 
 
@@ -223,7 +229,7 @@ def _label(units: Sequence[str], points: float) -> tuple[str, float]:
 
 def _text_points(text: str, font_points: float) -> float:
     """Width of a line of text, by the mean advance of matplotlib's default sans-serif font."""
-    return len(text) * font_points * 0.6
+    return len(text) * font_points * 0.64
 
 
 def _draw_title(
@@ -252,15 +258,17 @@ def _draw_title(
     )
 
 
-def _draw_legend(
-    figure: Figure, colours: Mapping[str, str], schedule: Schedule, occupancy: bool, height: float
-) -> None:
+def _draw_legend(figure: Figure, kinds: Sequence[str], schedule: Schedule, occupancy: bool, height: float) -> None:
     from matplotlib.patches import Patch
 
-    shown = {kind: colour for kind, colour in colours.items() if colour != REST}
-    handles = [Patch(facecolor=colour, label=kind) for kind, colour in shown.items()]
-    if len(shown) < len(colours):
-        handles.append(Patch(facecolor=REST, label="other"))
+    # Kinds of one colour share an entry; of many the ones that take least time are left out.
+    named: dict[str, list[str]] = {}
+    for kind in kinds:
+        named.setdefault(kind_colour(kind), []).append(kind)
+    shown = list(named.items())[:_MOST_ENTRIES]
+    handles = [Patch(facecolor=colour, label=", ".join(same[:2])) for colour, same in shown]
+    if len(shown) < len(named):
+        handles.append(Patch(facecolor="none", label=f"and {len(named) - len(shown)} more"))
     if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
         handles.append(Patch(facecolor="white", edgecolor="#555555", hatch="////", label="merged stage"))
     handles.append(Patch(facecolor="#eaeef2", edgecolor="#bbbbbb", label="stage"))

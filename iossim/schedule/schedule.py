@@ -78,10 +78,20 @@ class Schedule(Value):
     search_s: float = Field(default=0.0, ge=0)
     #: False if the search was interrupted: the best schedule so far.
     complete: bool = True
+    #: Whether a search proves that no schedule of the space it was given costs less at these prices: nothing of it left out.
+    proven: bool = False
     notes: list[str] = Field(default_factory=list)
     #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`).
     remarks: list[str] = Field(default_factory=list)
     blocks: list[BlockSchedule]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Schedule {self.scheduler} of {self.network} on {self.device}, batch {self.source.batch}, {self.precision}: "
+            f"{self.latency_us / 1e3:.3f} ms in {len(self.stages)} stages, {self.streams} side by side at most>"
+        )
+
+    __str__ = __repr__
 
     @property
     def stages(self) -> list[Stage]:

@@ -96,6 +96,7 @@ def _schedule(
         lower_bound_us=solution.lower_bound_us,
         notes=[*network.notes, *solution.notes],
         complete=solution.complete,
+        proven=solution.complete and not network.notes and not solution.notes,
         search_s=perf_counter() - started + solution.saved_s,
     )
 

@@ -26,6 +26,13 @@ _UNITS = {
     "board_power_w": " W",
     "peak_tflops": " TFLOP/s",
 }
+#: Columns above a table of answers; others by their name.
+_HEADINGS = {
+    "latency_ms": "latency",
+    "throughput_per_s": "throughput",
+    "published_ms": "published",
+    "speedup": "speed-up",
+}
 _PER = {"board_power_w": "watt", "peak_tflops": "TFLOP/s", "peak_memory_mib": "MiB", "weights_mib": "MiB of weights"}
 _WORDS = {
     "model": "of {}",
@@ -43,11 +50,14 @@ _LISTED = 3
 
 @dataclass(frozen=True)
 class Found:
-    """What a question or claim came to: words, the rows behind them, and of a claim whether it holds."""
+    """What a question or claim came to: words, the rows behind them, and of a claim whether it holds, and by more than the
+    noise. ``cells`` say the same of one case as a line of a table."""
 
     words: str
     rows: list[Row] = field(default_factory=list)
     holds: bool | None = None
+    within_noise: bool = False
+    cells: dict[str, str] = field(default_factory=dict)
 
 
 def number(value: float) -> str:
@@ -74,10 +84,24 @@ def figure(row: Row, quotient: Quotient) -> str:
     value = quotient_value(quotient, row)
     if value is None:
         return "nothing"
-    told = quotient_amount(quotient, value)
-    if quotient == Quotient("latency_ms") and row.low_ms is not None and row.high_ms is not None:
-        told += f" ({number(row.low_ms)} to {number(row.high_ms)} expected when measured)"
-    return told
+    expected = _expected(row, quotient)
+    return quotient_amount(quotient, value) + (f" ({expected} expected when measured)" if expected else "")
+
+
+def figure_cells(row: Row, quotient: Quotient) -> dict[str, str]:
+    """:func:`figure` as cells of a table."""
+    value = quotient_value(quotient, row)
+    name = _HEADINGS.get(quotient.column, quotient.column.replace("_", " "))
+    cells = {name: "nothing" if value is None else quotient_amount(quotient, value)}
+    if expected := _expected(row, quotient):
+        cells["expected when measured"] = f"{expected} ms"
+    return cells
+
+
+def _expected(row: Row, quotient: Quotient) -> str:
+    if quotient != Quotient("latency_ms") or row.low_ms is None or row.high_ms is None:
+        return ""
+    return f"{number(row.low_ms)} to {number(row.high_ms)}"
 
 
 def place(row: Row, varied: Iterable[str], told: Iterable[str] = ()) -> str:

@@ -13,6 +13,7 @@ from iossim.study.row_comparison import (
     compare,
     grouped,
     holds,
+    is_noise,
     is_tie,
     ordered,
     other_axes,
@@ -69,6 +70,7 @@ def _holds(claim: Holds, rows: Sequence[Row]) -> Found:
     varied = varied_axes(rows)
     cases: list[tuple[bool, str, float | None]] = []
     behind: list[Row] = []
+    ties = 0
     for group in grouped(rows, axes).values():
 
         def value(quantity: Quantity, group: Sequence[Row] = group) -> float | Value | None:
@@ -82,17 +84,54 @@ def _holds(claim: Holds, rows: Sequence[Row]) -> Found:
         told = list(dict.fromkeys(_told(left, right, each) for left, right, each in sides))
         lead = sides[0][0] if isinstance(sides[0][0], float | int) else None
         cases.append((true, f"{name} ({', '.join(told)})" if name else ", ".join(told), lead))
+        ties += any(_is_noise(each, group) for each in claim.conditions)
         behind += group
     if not cases:
         return Found("No row is there to tell", [], None)
     failing = [name for true, name, _ in cases if not true]
+    is_noise = not failing and ties == len(cases)
     if len(cases) == 1:
-        return Found(f"{'Holds' if not failing else 'Does not hold'}: {cases[0][1]}", behind, not failing)
-    words = _counted(len(cases), failing)
+        verdict = "Does not hold" if failing else _counted(1, failing, ties)
+        return Found(f"{verdict}: {cases[0][1]}", behind, not failing, is_noise)
+    words = _counted(len(cases), failing, ties)
     leads = [lead for _, _, lead in cases if lead is not None]
     if leads and len(claim.conditions) == 1 and isinstance(claim.conditions[0].right, float):
         words += f"; {_span_of(claim.conditions[0].left, leads)}"
-    return Found(words, behind, not failing)
+    if 0 < ties < len(cases):
+        words += f", {ties} within the noise"
+    return Found(words, behind, not failing, is_noise)
+
+
+def _is_noise(comparison: Comparison, group: Sequence[Row]) -> bool:
+    """Whether measuring might turn an order around: of two rows that tie, or of a latency and a bound in its interval."""
+    if comparison.operator in ("=", "!="):
+        return False
+    ratio, right = comparison.left, comparison.right
+    left: Side = ratio
+    if isinstance(ratio, Ratio) and right == 1.0:
+        left, right = ratio.over, ratio.under
+    if isinstance(left, Quantity) and isinstance(right, Quantity):
+        one, other = _row(left, group), _row(right, group)
+        return (
+            one is not None
+            and other is not None
+            and left.column == right.column
+            and is_noise(one, other, Quotient(left.column))
+        )
+    if isinstance(left, Quantity) and isinstance(right, float):
+        row = _row(left, group)
+        if row is None or row.low_ms is None or row.high_ms is None:
+            return False
+        if left.column == "speedup":
+            return right == 1.0 and "sequential" in row.ties
+        return left.column == "latency_ms" and row.low_ms <= right <= row.high_ms
+    return False
+
+
+def _row(quantity: Quantity, group: Sequence[Row]) -> Row | None:
+    """The one row that a quantity is of; None where it is of several."""
+    rows = [row for row in group if all(axis_value(row, axis) == value for axis, value in quantity.at)]
+    return rows[0] if len(rows) == 1 and quantity.aggregate is None else None
 
 
 def _quantity(quantity: Quantity, group: Sequence[Row]) -> float | Value | None:
@@ -153,19 +192,20 @@ def _is_best(claim: IsBest, rows: Sequence[Row]) -> Found:
         if over and under:  # nothing is a multiple of 0
             ahead.append(over / under)
             by = f" by {under / over:.3g}x"
+        ties += is_noise(own, rival, claim.quotient)
         if is_tie(own, rival, claim.quotient):
-            ties += 1
-        elif compare(over, "<", under):
+            continue
+        if compare(over, "<", under):
             where = place(own, [axis for axis in axes if axis in varied])
             failing.append(f"{where} ({axis_value(rival, claim.axis)} is ahead{by})".strip())
     if not cases:
         return Found("No row is there to tell", [], None)
-    words = _counted(cases, failing)
+    words = _counted(cases, failing, ties)
     if ahead:
         words += f"; {span(Quotient('speedup'), ahead)} of the next best"
-    if ties:
+    if 0 < ties < cases:
         words += f", {ties} within the noise"
-    return Found(words, behind, not failing)
+    return Found(words, behind, not failing, not failing and ties == cases)
 
 
 def _trend(claim: Trend, rows: Sequence[Row], labels: Labels) -> Found:
@@ -176,6 +216,7 @@ def _trend(claim: Trend, rows: Sequence[Row], labels: Labels) -> Found:
     failing: list[str] = []
     cases: list[str] = []
     behind: list[Row] = []
+    ties = 0
     for case in grouped(kept, axes).values():
         by_value = {axis_value(row, claim.axis): row for row in case}
         steps = [by_value[value] for value in order if value in by_value]
@@ -183,6 +224,7 @@ def _trend(claim: Trend, rows: Sequence[Row], labels: Labels) -> Found:
         if len(figures) < 2:
             continue
         behind += steps
+        ties += is_noise(steps[0], steps[-1], Quotient(claim.quantity.column))
         pairs = pairwise(figures)
         operator, strictly = (">=", ">") if claim.rises else ("<=", "<")
         true = all(compare(after, operator, before) for before, after in pairs)
@@ -194,7 +236,8 @@ def _trend(claim: Trend, rows: Sequence[Row], labels: Labels) -> Found:
             failing.append(cases[-1])
     if not cases:
         return Found(f"No row is there to tell: it takes two values of {claim.axis}", [], None)
-    return Found(f"{_counted(len(cases), failing)}; {listed(cases)}", behind, not failing)
+    words = f"{_counted(len(cases), failing, ties)}; {listed(cases)}"
+    return Found(words, behind, not failing, not failing and ties == len(cases))
 
 
 def _diagonal(claim: DiagonalIsBest, rows: Sequence[Row], known: Sequence[Row], cross: Sequence[CrossPrice]) -> Found:
@@ -234,15 +277,18 @@ def _diagonal(claim: DiagonalIsBest, rows: Sequence[Row], known: Sequence[Row], 
             ties += 1
     if not cases:
         return Found(f"No schedule was priced beside its own point: say 'cross_evaluate: [{claim.axis}]'", [], None)
-    words = _counted(cases, failing)
+    words = _counted(cases, failing, ties)
     words += f"; the best of the others takes {span(Quotient('speedup'), slower)} the time"
-    if ties:
+    if 0 < ties < cases:
         words += f", {ties} within the noise"
-    return Found(words, behind, not failing)
+    return Found(words, behind, not failing, not failing and ties == cases)
 
 
-def _counted(cases: int, failing: Sequence[str]) -> str:
-    """In how many cases a claim holds, and the first of those in which it does not."""
+def _counted(cases: int, failing: Sequence[str], ties: int) -> str:
+    """In how many cases a claim holds, and the first of those in which it does not; where measuring might turn all of them
+    around, that alone."""
     if not failing:
+        if ties == cases:
+            return f"Within the noise in all {cases} cases" if cases > 1 else "Within the noise"
         return f"Holds in all {cases} cases" if cases > 1 else "Holds"
     return f"Holds in {cases - len(failing)} of {cases} cases, not {listed(failing)}"

@@ -4,7 +4,7 @@ A *constraint* is conditions that each row meets or not; a *question* asks for t
 not. In full, with columns those of :class:`~iossim.study.study_run.Row`::
 
     constraint = conditions [where]
-    question   = ("smallest" | "largest") AXIS tail
+    question   = ("smallest" | "largest") AXIS ["by" ("board_power_w" | "peak_tflops")] tail
                | "fastest" AXIS tail
                | ("best" | "highest" | "lowest") quotient tail
     claim      = conditions tail
@@ -27,7 +27,9 @@ What it means:
 
 - ``where`` says which rows are looked at, ``with`` what a row must have to be an answer (an answer then says how far the next
   one is from it), ``under 10 ms`` is ``latency_ms <= 10``.
-- Devices are ordered by their fp32 peak, batches by number. ``best`` knows which columns are better low.
+- The smallest device is the one of least board power, of equals that of the lowest fp32 peak: the boards of a few tens of watts
+  come first, whatever their generation computes. ``smallest device by peak_tflops`` goes by the fp32 peak, and so does a trend
+  over devices. Batches are ordered by number. ``best`` knows which columns are better low.
 - ``latency_ms of ios-both`` and ``stages at batch 32`` fix an axis; a claim compares for every combination of the other axes.
   After ``/`` a VALUE alone stands for the same quantity of that value: ``active_warps of ios-both / sequential >= 1.2``.
 - ``mean`` and its like take all rows that are looked at together, or those of each value ``for each`` names.
@@ -44,6 +46,7 @@ from typing import TypeVar
 
 from iossim.errors import ScenarioError, did_you_mean
 from iossim.study.sentences import (
+    DEVICE_SIZES,
     NUMBERS,
     QUESTION_AXES,
     BestOf,
@@ -69,7 +72,7 @@ _S = TypeVar("_S", bound=Sentence)
 #: What people write for them.
 _SYNONYMS = {
     "latency": "latency_ms", "throughput": "throughput_per_s", "speed-up": "speedup", "memory": "peak_memory_mib",
-    "watt": "board_power_w", "power": "board_power_w", "warps": "active_warps",
+    "watt": "board_power_w", "power": "board_power_w", "peak": "peak_tflops", "warps": "active_warps",
 }  # fmt: skip
 _OPERATORS = ("<=", ">=", "!=", "<", ">", "=", "==")
 _AGGREGATES = ("mean", "geomean", "min", "max")
@@ -173,7 +176,8 @@ class _Parser:
         self.next += 1
         if word in ("smallest", "largest"):
             axis = self.axis(("device", "batch"), remedy="; of others ask for the 'fastest'")
-            return self.tail(EndOfAxis(axis=axis, is_largest=word == "largest"))
+            by = self.column(DEVICE_SIZES) if axis == "device" and self.take("by") else DEVICE_SIZES[0]
+            return self.tail(EndOfAxis(axis=axis, is_largest=word == "largest", by=by))
         if word == "fastest":
             return self.tail(BestOf(axis=self.axis(QUESTION_AXES)))
         quotient, is_low = self.superlative(word)

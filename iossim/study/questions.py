@@ -11,7 +11,17 @@ from dataclasses import replace
 from functools import cache
 
 from iossim.scheduling.scheduler import scheduler_names
-from iossim.study.answer_words import Found, amount, figure, listed, number, place, quotient_amount, sentence
+from iossim.study.answer_words import (
+    Found,
+    amount,
+    figure,
+    figure_cells,
+    listed,
+    number,
+    place,
+    quotient_amount,
+    sentence,
+)
 from iossim.study.claims import judge
 from iossim.study.points import labels_of
 from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
@@ -72,17 +82,30 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
     failed = len(rows) - len(known)
     answers: list[Answer] = []
 
-    def add(question: str, found: Found, source: str = "") -> None:
+    def add(question: str, found: Found, source: str = "", cases: Sequence[dict[str, str]] = ()) -> None:
         words = sentence(found.words)
         if failed:
             words += f" {failed} of {len(rows)} rows failed and are left out."
         behind = sorted({places[id(row)] for row in found.rows})
-        answers.append(Answer(question=question, answer=words, holds=found.holds, source=source, rows=behind))
+        answers.append(
+            Answer(
+                question=question,
+                answer=words,
+                cases=list(cases),
+                holds=found.holds,
+                within_noise=found.within_noise,
+                source=source,
+                rows=behind,
+            )
+        )
 
     for text in scenario.questions:
         asked = parse_question(text, labels)
         if isinstance(asked, EndOfAxis | BestOf):
-            add(text, _answer(asked, known, labels))
+            parts = _answer(asked, known, labels)
+            words = "; ".join(part.words for part in parts)
+            rows_behind = [row for part in parts for row in part.rows]
+            add(text, Found(words, rows_behind), cases=[part.cells for part in parts if part.cells])
         else:
             add(text, judge(asked, known, cross, labels))
     for text in scenario.constraints:
@@ -94,11 +117,11 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
     return answers
 
 
-def _answer(asked: Question, known: Sequence[Row], labels: Labels) -> Found:
+def _answer(asked: Question, known: Sequence[Row], labels: Labels) -> list[Found]:
     """A question for each group on its own: of those that it names, and of models, which answer nothing for each other."""
     rows = [row for row in known if holds(asked.where, row)]
     if not rows:
-        return Found("No row is there to answer it")
+        return [Found("No row is there to answer it")]
     varied = varied_axes(rows)
     axes = asked.for_each
     asks_for_models = "model" in axes or asked.axis == "model"
@@ -114,15 +137,16 @@ def _answer(asked: Question, known: Sequence[Row], labels: Labels) -> Found:
         else:
             found = _best_row(asked, group, varied, told)
         name = ", ".join(f"batch {value}" if isinstance(value, int) else value for value in values)
-        parts.append(replace(found, words=f"{name}: {found.words}") if name else found)
-    return Found("; ".join(part.words for part in parts), [row for part in parts for row in part.rows])
+        cells = {**dict(zip(axes, map(str, values), strict=True)), **(found.cells or {"answer": found.words})}
+        parts.append(replace(found, words=f"{name}: {found.words}" if name else found.words, cells=cells))
+    return parts
 
 
 def _end_of_axis(
     asked: EndOfAxis, rows: Sequence[Row], labels: Labels, varied: Sequence[str], told: set[str]
 ) -> Found:
     """The smallest or largest value with a row as asked for, and how far the one before it is from that."""
-    values = ordered(rows, asked.axis, labels[asked.axis])
+    values = ordered(rows, asked.axis, labels[asked.axis], asked.by)
     if asked.is_largest:
         values.reverse()
     quotients = [Quotient(column) for column in _columns(asked.having)] or [Quotient("latency_ms")]
@@ -133,9 +157,15 @@ def _end_of_axis(
         best = best_of([row for row in own if holds(asked.having, row)], first, first.is_better_low)
         if best is None:
             continue
-        words = [f"{called(value)}{_size(best) if asked.axis == 'device' else ''}, "]
+        size = _size(best, asked.by) if asked.axis == "device" else ""
+        where = place(best, varied, {*told, asked.axis})
+        words = [f"{called(value)}{f' ({size})' if size else ''}, "]
         words.append(" and ".join(figure(best, quotient) for quotient in quotients))
-        words.append(_spaced(place(best, varied, {*told, asked.axis})))
+        words.append(_spaced(where))
+        cells = {asked.axis: str(value), **({"size": size} if size else {})}
+        for quotient in quotients:
+            cells |= figure_cells(best, quotient)
+        cells |= {"where": where} if where else {}
         behind = [best]
         if limit := _may_miss(asked.having, best):
             words.append(f", and {limit}")
@@ -145,8 +175,10 @@ def _end_of_axis(
             if nearest is not None:
                 behind.append(nearest)
                 order = "larger" if asked.is_largest else "smaller"
-                words.append(f"; the next {order}, {called(before)}, has {_missing(asked.having, nearest)} at best")
-        return Found("".join(words), behind)
+                missing = _missing(asked.having, nearest)
+                words.append(f"; the next {order}, {called(before)}, has {missing} at best")
+                cells[f"next {order}"] = f"{called(before)}, {missing}"
+        return Found("".join(words), behind, cells=cells)
     nearest = _nearest(asked.having, rows)
     if nearest is None:
         return Found("none")
@@ -180,14 +212,19 @@ def _best_on_axis(asked: BestOf, rows: Sequence[Row], labels: Labels, varied: Se
     called = _called(asked.axis)
     if len(cases) == 1:
         best, behind, ties = cases[0]
-        words = f"{called(axis_value(best, asked.axis))}, {figure(best, asked.quotient)}"
-        words += _spaced(place(best, varied, {*told, asked.axis}))
+        value, where = axis_value(best, asked.axis), place(best, varied, {*told, asked.axis})
+        words = f"{called(value)}, {figure(best, asked.quotient)}{_spaced(where)}"
+        cells = {asked.axis: str(value), **figure_cells(best, asked.quotient), **({"where": where} if where else {})}
         if ties:
-            words += f", a tie with {listed([called(axis_value(tie, asked.axis)) for tie in ties])}"
+            tied = listed([called(axis_value(tie, asked.axis)) for tie in ties])
+            words += f", a tie with {tied}"
+            cells["a tie with"] = tied
         if behind is not None:
             ratio = _ratio(best, behind, asked.quotient)
-            words += f"; next {called(axis_value(behind, asked.axis))}, {_value(behind, asked.quotient)}{ratio}"
-        return Found(words, [best, *ties, *([behind] if behind is not None else [])])
+            following = f"{called(axis_value(behind, asked.axis))}, {_value(behind, asked.quotient)}{ratio}"
+            words += f"; next {following}"
+            cells["next"] = following
+        return Found(words, [best, *ties, *([behind] if behind is not None else [])], cells=cells)
     wins = Counter(axis_value(best, asked.axis) for best, _, _ in cases)
     words = "; ".join(
         f"{called(value)} in {count} of {len(cases)} cases{_ties_of(value, cases, asked.axis)}"
@@ -207,17 +244,20 @@ def _best_row(asked: BestOf, rows: Sequence[Row], varied: Sequence[str], told: s
         return Found(
             f"none; the nearest is {_missing(asked.having, nearest)} {place(nearest, varied, told)}", [nearest]
         )
-    words = f"{figure(best, asked.quotient)} {place(best, varied, told)}".rstrip()
+    where = place(best, varied, told)
+    words = f"{figure(best, asked.quotient)}{_spaced(where)}"
+    cells = {**figure_cells(best, asked.quotient), **({"where": where} if where else {})}
     axis = next((each for each in ("device", "batch", "model", "dtype", "engine", "scheduler") if each in varied
                  and each not in told), None)  # fmt: skip
     if axis is None:
-        return Found(words, [best])
+        return Found(words, [best], cells=cells)
     others = [row for row in kept if axis_value(row, axis) != axis_value(best, axis)]
     behind = best_of(others, asked.quotient, asked.is_low)
     if behind is None:
-        return Found(words, [best])
+        return Found(words, [best], cells=cells)
     link = "a tie with" if is_tie(best, behind, asked.quotient) else "next"
-    return Found(f"{words}; {link} {_value(behind, asked.quotient)} {place(behind, varied, told)}", [best, behind])
+    cells[link] = f"{_value(behind, asked.quotient)} {place(behind, varied, told)}"
+    return Found(f"{words}; {link} {cells[link]}", [best, behind], cells=cells)
 
 
 def _constrained(constraint: Holds, rows: Sequence[Row]) -> Found:
@@ -302,11 +342,11 @@ def _ties_of(value: Value, cases: Sequence[tuple[Row, Row | None, list[Row]]], a
     return f" ({len(tied)} a tie, with {listed(names)})" if tied else ""
 
 
-def _size(row: Row) -> str:
-    """Of a device its peak and power."""
-    told = [amount(column, value) for column in ("peak_tflops", "board_power_w")
-            if (value := getattr(row, column)) is not None]  # fmt: skip
-    return f" ({', '.join(told)})" if told else ""
+def _size(row: Row, by: str) -> str:
+    """By what a device is small, and how much it has of it."""
+    value = getattr(row, by)
+    named = {"board_power_w": "by board power", "peak_tflops": "by fp32 peak"}[by]
+    return f"{named}, {amount(by, value)}" if value is not None else ""
 
 
 def _called(axis: str) -> Callable[[Value], str]:

@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf, log
 
 from iossim.calibration.schedule_interval import REPEAT_NOISE
-from iossim.study.sentences import QUESTION_AXES, Comparison, Conditions, Quantity, Quotient, Ratio, Side, Value
+from iossim.study.sentences import (
+    DEVICE_SIZES,
+    QUESTION_AXES,
+    Comparison,
+    Conditions,
+    Quantity,
+    Quotient,
+    Ratio,
+    Side,
+    Value,
+)
 from iossim.study.study_run import Row
 
 #: Equal, but for how sums of floats are rounded.
@@ -133,18 +143,22 @@ def is_tie(one: Row, other: Row, quotient: Quotient) -> bool:
     return low <= other_high and other_low <= high
 
 
-def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Value]) -> list[Value]:
-    """The values of an axis from small to large: batches by number, devices by their fp32 peak (of equals by board power),
-    others as the scenario lists them."""
-    sizes: dict[Value, tuple[float, float]] = {}
+def is_noise(one: Row, other: Row, quotient: Quotient) -> bool:
+    """:func:`is_tie` of figures that are measured; counts, say of stages, are equal or not."""
+    return quotient.column in _OF_LATENCY and is_tie(one, other, quotient)
+
+
+def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Value], by: str = "peak_tflops") -> list[Value]:
+    """The values of an axis from small to large: batches by number, devices by the column ``by`` (of equals by the other of
+    their sizes), others as the scenario lists them."""
+    sizes: dict[Value, tuple[float, ...]] = {}
+    columns = sorted(DEVICE_SIZES, key=lambda column: column != by)
     for row in rows:
+        size: tuple[float, ...] = ()
         if axis == "device":
-            known = row.peak_tflops is not None
-            size = (row.peak_tflops or 0.0, row.board_power_w or 0.0) if known else (inf, inf)
+            size = tuple(inf if (known := getattr(row, column)) is None else known for column in columns)
         elif axis == "batch":
-            size = (row.batch, 0.0)
-        else:
-            size = (0.0, 0.0)
+            size = (row.batch,)
         value = axis_value(row, axis)
         sizes[value] = min(size, sizes.get(value, size))
     place = {value: index for index, value in enumerate(listed)}

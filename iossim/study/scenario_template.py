@@ -48,7 +48,7 @@ searches:
 # constraints: ["latency_ms <= 10"]   # rows that do not meet them are marked
 
 # What the report answers first. More of them:
-#   smallest device with latency_ms <= 5
+#   smallest device with latency_ms <= 5       (of least board power; "by peak_tflops" goes by the fp32 peak)
 #   largest batch under 10 ms for each model and device
 #   best throughput per watt
 #   fastest scheduler for each model

@@ -18,6 +18,10 @@ NUMBERS: dict[str, bool] = {
 }  # fmt: skip
 
 
+#: The columns by which devices are small or large; the first by default.
+DEVICE_SIZES = ("board_power_w", "peak_tflops")
+
+
 @dataclass(frozen=True)
 class Quantity:
     """A column of the rows at some values of axes, or its mean (or other aggregate) over all that are looked at."""
@@ -83,10 +87,11 @@ class Sentence:
 
 @dataclass(frozen=True)
 class EndOfAxis(Sentence):
-    """``smallest device``, ``largest batch``."""
+    """``smallest device``, ``largest batch``; devices are ordered by the column ``by``."""
 
     axis: str = ""
     is_largest: bool = False
+    by: str = DEVICE_SIZES[0]
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Row(Value):
     peak_memory_mib: float | None = None
     #: Average over the run and all SMs (measure ``active_warps``).
     active_warps: float | None = None
-    #: Of the device: what ``per watt`` goes by, and what ``smallest device`` does, its fp32 peak in any precision.
+    #: Of the device: what ``per watt`` and ``smallest device`` go by, and its fp32 peak, whatever the precision.
     board_power_w: float | None = None
     peak_tflops: float | None = None
     #: Measured by the authors of the publication, where it is known.
@@ -103,8 +103,12 @@ class Answer(Value):
     question: str
     #: One sentence with figures.
     answer: str
+    #: The same as a table, a record for each case that is answered on its own: columns in words.
+    cases: list[dict[str, str]] = Field(default_factory=list)
     #: Of a claim: whether it holds; None for a question, or where the rows cannot tell.
     holds: bool | None = None
+    #: Of a claim that holds: measuring might turn every case of it around.
+    within_noise: bool = False
     source: str = ""
     #: The rows behind it, by their place in ``rows``.
     rows: list[int] = Field(default_factory=list)

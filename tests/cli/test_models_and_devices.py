@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import onnx
 import pytest
 from command_line import printed, printed_json
+from exported_networks import Writer
+
+from iossim.devices.load import device as load_device
+from iossim.devices.profile import Datasheet
 
 MODELS = [
     "inception_v3",
@@ -66,6 +72,33 @@ def test_equal_blocks_are_one_row_and_parallelism_is_a_sentence(capsys: pytest.C
     assert [sum(column) for column in zip(*numbers, strict=True)] == [found["blocks"], found["units"]]
 
 
+def test_models_show_of_many_different_blocks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The largest blocks alone, and how many others there are; all of them where they are asked for."""
+    writer, channels = Writer(), 4
+    value = "x"
+    for number in range(40):
+        branches = [writer.node("Relu", writer.conv(value, channels, channels, 3)) for _ in range(2 + number % 3)]
+        value = writer.conv(writer.node("Concat", *branches, axis=1), channels, channels * len(branches), 1)
+    path = tmp_path / "many.onnx"
+    onnx.save(writer.model({"x": (onnx.TensorProto.FLOAT, (1, channels, 8, 8))}, [value]), str(path))
+    text = printed(capsys, f"models show {path}")
+    assert len(text.splitlines()) < 50
+    assert " largest of " in text
+    whole = printed(capsys, f"models show {path} --all")
+    found = printed_json(capsys, f"models show {path} --json")
+    assert " largest of " not in whole
+    counts, shown = (_counts(printed_text) for printed_text in (whole, text))
+    assert [sum(column) for column in zip(*counts, strict=True)][:2] == [found["blocks"], found["units"]]
+    assert len(shown) < 24 < len(counts)
+    assert {width for _, _, width in shown} == {4} == {max(width for _, _, width in counts)}
+
+
+def _counts(text: str) -> list[tuple[int, ...]]:
+    """Blocks, units and width of each row of a table of blocks."""
+    rows = (re.match(r"\S.*?\s+(\d+)\s+(\d+)\s+(\d+) \d", line) for line in text.split("─\n")[1].splitlines())
+    return [tuple(map(int, row.groups())) for row in rows if row]
+
+
 def test_devices_list(capsys: pytest.CaptureFixture[str]) -> None:
     rows = printed_json(capsys, "devices list --json")
     assert {row["name"] for row in rows} >= set(DEVICES)
@@ -80,7 +113,7 @@ def test_devices_list_with_a_long_path(
     folder = tmp_path / "a" / ("long" * 20)
     (folder / "devices").mkdir(parents=True)
     monkeypatch.setenv("IOSSIM_DATA_DIR", str(folder))
-    profile = printed(capsys, "devices show t4").replace("name: t4", "name: mine", 1)
+    profile = printed(capsys, "devices show t4 --all").replace("name: t4", "name: mine", 1)
     (folder / "devices" / "mine.yaml").write_text(profile)
     text = printed(capsys, "devices list")
     assert all(name in text for name in (*DEVICES, "mine"))
@@ -88,18 +121,41 @@ def test_devices_list_with_a_long_path(
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_devices_show_is_a_page(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every fact with its source, every parameter, the held-out errors; no resamples, which fill a thousand lines."""
+    text = printed(capsys, f"devices show {device}")
+    lines = text.splitlines()
+    assert len(lines) <= 130
+    assert all(len(line) <= 80 for line in lines)
+    profile = load_device(device)
+    words = {line.split()[0]: line.split() for line in lines if line.strip()}
+    for name, _ in (*profile.parameters, *profile.engine):
+        assert name in words
+    for name in Datasheet.model_fields:
+        fact = getattr(profile.datasheet, name)
+        assert fact is None or words[name][-1] == fact.source
+    provenance = profile.provenance
+    for name, spread in provenance.spread.items():
+        assert f"{spread:.2g}" in words[name]
+    for name in provenance.unidentified:
+        assert "identified" in " ".join(words[name])
+    for error in provenance.held_out:
+        assert f"{error.mape_percent:.1f}" in words[error.data_set]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_devices_show_can_be_read_back(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is shown is a profile: saved to a file, it is the same device."""
     shown = printed_json(capsys, f"devices show {device} --json")
     path = tmp_path / "mine.yaml"
-    path.write_text(printed(capsys, f"devices show {device}"))
+    path.write_text(printed(capsys, f"devices show {device} --all"))
     assert printed_json(capsys, f"devices show {path} --json") == shown
 
 
 def test_profile_of_a_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A device with twice the synchronisation cost, from a file: schedules cost no less."""
     path = tmp_path / "slow sync.yaml"
-    text = printed(capsys, "devices show t4")
+    text = printed(capsys, "devices show t4 --all")
     assert "synchronise_us: 8.7" in text
     path.write_text(
         text.replace("name: t4", "name: t4-slow-sync").replace("synchronise_us: 8.7", "synchronise_us: 20.0")

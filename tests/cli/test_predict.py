@@ -53,6 +53,14 @@ def test_each_kind(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert row["kernels"]
 
 
+@pytest.mark.parametrize("size", ["1000000000000", "1e12", "2147483648"])
+def test_a_size_that_is_too_large_is_called_that(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ops.csv").write_text(f"m,n,k,trans_a,trans_b\n1760,{size},1760,N,T\n")
+    line = refused(capsys, "predict ops.csv --op gemm -d t4")
+    assert f"n is '{size}', too large: at most 2147483647" in line
+    assert "whole number" not in line
+
+
 def test_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
     Path("ops.csv").write_text(CONV)
     rows = list(csv.DictReader(io.StringIO(printed(capsys, "predict ops.csv --op conv -d v100-sxm2"))))

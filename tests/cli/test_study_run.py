@@ -18,6 +18,7 @@ from small_studies import files_of, small_study
 from iossim.cli.main import main
 from iossim.study import sweep
 from iossim.study.run_directory import FILES, read_run
+from iossim.study.scenario import Device, Published
 from iossim.study.scenario_file import write_scenario
 
 #: Without a report: that has tests of its own.
@@ -48,6 +49,24 @@ def test_run_prints_answers_then_rows_and_writes_a_folder(capsys: pytest.Capture
     assert (
         printed_json(capsys, f"simulate {saved} --json")["latency_us"] == json.loads(saved.read_text())["latency_us"]
     )
+
+
+def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """A claim is told as its publication's, with a verdict of ours; the axes that do not vary are told at the top."""
+    claim = {"says": "It is best.", "source": "a book", "claim": "ios-both is fastest"}
+    study = small_study(
+        devices=[Device(device="t4")], questions=["fastest scheduler for each batch"], published=[Published(**claim)]
+    )
+    write_scenario(study, Path("small.yaml"))
+    lines = printed(capsys, f"study run small.yaml --out out {QUIET}").splitlines()
+    assert "data type fp32" in " ".join(lines[:4])
+    place = next(place for place, line in enumerate(lines) if "It is best." in line)
+    assert lines[place] == "published: It is best. (a book)"
+    assert lines[place + 1].startswith(("  Holds", "  Within the noise", "  Does not hold"))
+    asked = lines.index("fastest scheduler for each batch")
+    assert [line.split()[:2] for line in lines[asked:place] if line.split()[:1] in (["1"], ["8"])] == [
+        ["1", "ios-both"], ["8", "ios-both"],
+    ]  # fmt: skip
 
 
 def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

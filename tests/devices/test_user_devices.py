@@ -67,7 +67,7 @@ def test_the_list_says_where_each_is_from_and_warns_of_broken_ones(
     assert rows["my-t4"] == str(path)
     assert rows["t4"] == "shipped"
     assert "broken" not in rows
-    assert "name: my-t4" in printed(capsys, "devices show my-t4")
+    assert "my-t4: " in printed(capsys, "devices show my-t4")
     assert "broken.yaml, line 1: is not YAML" in refused(capsys, "devices show broken")
 
 

@@ -55,7 +55,7 @@ def test_a_scheduled_network_computes_what_onnxruntime_does(name: str, tmp_path:
     expected = run_onnxruntime(str(path), inputs)
     schedule = optimize(network, "v100-sxm2", options=PRUNED)
     sequential = optimize(network, "v100-sxm2", scheduler="sequential")
-    assert schedule.latency_us <= sequential.latency_us
+    assert schedule.latency_us <= sequential.latency_us * (1 + 1e-12)  # summed in another order
     plan = plan_memory(lower_schedule(schedule, network, in_place=True))
     assert_equal_outputs(execute(plan, network, inputs), expected, network.graph.outputs)
 

@@ -11,9 +11,10 @@ from iossim.ir.network import Network
 from iossim.ir.op import Op
 from iossim.ir.ops.cast import Cast
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.cumsum import CumSum
 from iossim.ir.ops.depth_space import DepthToSpace
 from iossim.ir.ops.expand import Expand
-from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.gather import Gather, GatherND
 from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.order import TopK
@@ -44,6 +45,8 @@ OPS: list[tuple[Op, list[TensorType], int]] = [
     (DepthToSpace(2), [IMAGE], 1),
     (Resize((1.0, 1.0, 2.0, 2.0), (), "linear"), [IMAGE], 1),
     (Gather(0), [TensorType((1000, 64)), TensorType((1, 16), DType.INT64)], 2),
+    (GatherND(1), [TensorType((4, 16, 64)), TensorType((4, 2, 1), DType.INT64)], 2),
+    (CumSum(1), [TensorType((4, 128), DType.INT64)], 1),
     (ConvTranspose((2, 2), (1, 1, 1, 1)), [IMAGE, TensorType((8, 16, 4, 4))], 1),
     (Lstm(64), [TensorType((10, 4, 32)), TensorType((1, 256, 32)), TensorType((1, 256, 64))], 1),
     (

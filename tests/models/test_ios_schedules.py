@@ -85,13 +85,13 @@ def test_without_the_original_slices_and_kernels_are_as_the_file_has_them(publis
     file = read_ios_file(path)
     alone = network_of_file(file, path)
     assert alone.graph.hash == zoo.graph.hash
-    assert alone.notes == ()
+    assert alone.remarks == ()
 
     path = published / PUBLISHED[32]
     file = read_ios_file(path)
     alone = network_of_file(file, path, batch=32)
     assert alone.graph.hash != load(path, batch=32).graph.hash
-    assert [note.partition("; ")[2] for note in alone.notes] == [
+    assert [note.partition("; ")[2] for note in alone.remarks] == [
         "those read as one are halved", "taken as '103' has", "those read as one are halved", "taken as '114' has"
     ]  # fmt: skip
     assert ios_file(schedule_of_file(file, path, alone), alone) == file

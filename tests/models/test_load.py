@@ -78,7 +78,7 @@ def test_a_source_states_only_what_is_not_default() -> None:
         ({"model": "squeezenet", "batch": 0}, "batch 0"),
         ({"model": "squeezenet", "batch": 1.5}, "batch 1.5 is not possible: give a whole number"),
         ({"model": "squeezenet", "batch": "2"}, "batch '2' is not possible"),
-        ({"model": "squeezenet", "dtype": None}, "unknown dtype None"),
+        ({"model": "squeezenet", "dtype": 16}, "unknown dtype 16"),
         ({"model": "squeezenet", "max_block": "5"}, "at most '5' units"),
         ({"model": "squeezenet", "dtype": "fp61"}, "unknown dtype 'fp61'; did you mean 'fp16'"),
         ({"model": "squeezenet", "units": "conv_relu"}, "unknown unit policy 'conv_relu'; did you mean 'conv-relu'"),

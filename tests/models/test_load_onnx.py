@@ -6,11 +6,13 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.backend.test
 import pytest
 from onnx import TensorProto, helper
 
+from iossim.api import optimality, optimize
 from iossim.errors import ModelError, OptionError
 from iossim.ir.types import DType
 from iossim.models.load import load, load_source
@@ -25,6 +27,42 @@ def save(path: Path, nodes: list[onnx.NodeProto], inputs: dict[str, list[int | s
     graph = helper.make_graph(nodes, "test", values, [result])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     return path
+
+
+@pytest.mark.parametrize("keeps_io", [False, True])
+@pytest.mark.parametrize(
+    ("stored", "precision"),
+    [("FLOAT16", "fp16"), ("BFLOAT16", "bf16"), ("FLOAT", "fp32"), ("DOUBLE", "fp32")],
+)
+def test_the_default_precision_is_that_of_the_files_weights(
+    stored: str, precision: str, keeps_io: bool, tmp_path: Path
+) -> None:
+    code = TensorProto.DataType.Value(stored)
+    outside = TensorProto.FLOAT if keeps_io else code
+    weight = helper.make_tensor("w", code, [8, 4], np.ones(32, np.float32).tolist())
+    nodes = [
+        helper.make_node("Cast", ["x"], ["a"], to=code),
+        helper.make_node("MatMul", ["a", "w"], ["b"]),
+        helper.make_node("Cast", ["b"], ["y"], to=outside),
+    ]
+    x, y = (helper.make_tensor_value_info(name, outside, [2, size]) for name, size in (("x", 8), ("y", 4)))
+    model = helper.make_model(
+        helper.make_graph(nodes, "half", [x], [y], [weight]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    path = tmp_path / "half.onnx"
+    onnx.save(model, path)
+    network = load(path)
+    assert str(network.precision) == precision
+    assert str(load_source(network.source).precision) == precision
+    assert not network.notes
+    assert bool(network.remarks) == (stored == "DOUBLE")
+    asked = load(path, dtype="fp32")
+    assert str(asked.precision) == str(load_source(asked.source).precision) == "fp32"
+    assert not asked.notes
+    assert bool(asked.remarks) == (stored != "FLOAT")
+    found = optimize(asked, "v100-sxm2")
+    assert found.proven
+    assert str(optimality(found)).startswith("proven optimal")
 
 
 def test_squeezenet_is_cut_at_its_fire_modules() -> None:

@@ -14,6 +14,7 @@ from onnx_of_op import run_onnxruntime
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.errors import ModelError
 from iossim.ir.graph import Graph
+from iossim.models.load import load
 from iossim.models.onnx_export import export_graph
 from iossim.models.onnx_import import import_onnx
 from iossim.passes.pipeline import canonicalise
@@ -117,6 +118,48 @@ def test_weights_in_a_body_are_weights(tmp_path: Path) -> None:
     assert found.constants["loop.1.w"].load() == np.float32(0.75)
     assert found.types["last"].shape == (2, 3)
     assert found.types["each"].shape == (4, 2, 3)
+
+
+LAYER = graph(
+    [
+        node("Identity", ["more"], ["go"]), node("MatMul", ["s", "m"], ["t"]), node("Cast", ["i"], ["run"], to=TensorProto.FLOAT),
+        node("Add", ["t", "run"], ["u"]), node("Mul", ["u", "w"], ["next"]),
+    ],
+    {**COUNTER, "s": None}, ["go", "next", "t"], w=0.75,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("read", ["last", "each"])
+def test_a_loop_of_products_is_written_out(read: str, tmp_path: Path) -> None:
+    """Each run is priced, as its products are anywhere else; carried whole it would be priced as traffic alone."""
+    loop = node("Loop", ["trips", "", "x"], ["last", "each"], "loop", body=LAYER)
+    nodes = [loop, node("Relu" if read == "last" else "ReduceMax", [read], ["y"], "end", **({"axes": [0], "keepdims": 0} if read == "each" else {}))]  # fmt: skip
+    weights = WEIGHTS | {"m": np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)}
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, weights, opset=12)
+    found = canonicalise(import_onnx(path))
+    assert [each.op.kind for each in found.nodes].count("matmul") == 4
+    assert not any(each.op.kind == "foreign" for each in found.nodes)
+    assert [name for name in found.constants if name.endswith(".w")] == ["loop.1.w"]  # the weight is there once
+    check(found, path)
+
+
+@pytest.mark.parametrize("trips", [None, 5_000])
+def test_a_loop_of_products_that_stays_whole_is_told(trips: int | None, tmp_path: Path) -> None:
+    """How often it runs is not known, or it is too often."""
+    counted = [node("Shape", ["x"], ["n"])] if trips else [node("Cast", ["x"], ["some"], to=TensorProto.INT64), node("ReduceMax", ["some"], ["runs"], keepdims=0)]  # fmt: skip
+    loop = node("Loop", ["many" if trips else "runs", "", "x"], ["y"], "loop", body=without_scans(LAYER))
+    weights = WEIGHTS | {"m": np.eye(3, dtype=np.float32), "many": np.array(trips or 0)}
+    path = write_onnx(tmp_path / "m.onnx", [*counted, loop], {"x": [2, 3]}, weights, opset=12)
+    assert load(path).remarks[1:] == (
+        "These run matrix products or convolutions, and take far longer than priced: Loop.",
+    )
+
+
+def without_scans(body: GraphProto) -> GraphProto:
+    kept = GraphProto()
+    kept.CopyFrom(body)
+    del kept.output[2:]
+    return kept
 
 
 GROWING = graph(

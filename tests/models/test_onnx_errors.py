@@ -259,7 +259,19 @@ def test_dimension_that_is_no_arithmetic_is_a_name(tmp_path, name):
         [node("Slice", ["x", "zero", "one"], ["y"], "t")],
         [node("Softmax", ["x"], ["y"], "t", axis=0)],
         [node("Concat", ["x", "x"], ["y"], "t", axis=0)],
-        [node("Reshape", ["x", "mixed"], ["y"], "t")],
+        [node("Reshape", ["x", "flat"], ["f"]), node("Transpose", ["f"], ["y"], "t", perm=[1, 0])],
+        [node("Concat", ["token", "x"], ["y"], "t", axis=1)],
+        [node("CumSum", ["x", "zero"], ["y"], "t")],
+        [node("GatherND", ["x", "row"], ["y"], "t")],
+        [
+            node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+            node("GatherElements", ["token", "i"], ["y"], "t", axis=1),
+        ],
+        [
+            node("Add", ["x", "x"], ["z"]),
+            node("Reshape", ["z", "flat"], ["f"]),
+            node("Gemm", ["f", "f"], ["y"], "t", transB=1),
+        ],
         [node("LayerNormalization", ["x", "scale"], ["y"], "t", axis=0)],
         [node("Tile", ["x", "twice"], ["y"], "t")],
         [node("Gather", ["x", "zero"], ["y"], "t", axis=0)],
@@ -270,14 +282,15 @@ def test_dimension_that_is_no_arithmetic_is_a_name(tmp_path, name):
 def test_batch_that_cannot_be_changed(tmp_path, nodes):
     weights = {
         name: np.array(value, dtype=np.int64)
-        for name, value in (("zero", [0]), ("one", [1]), ("mixed", [6, 2]), ("twice", [2, 1, 1]))
+        for name, value in (("zero", [0]), ("one", [1]), ("flat", [3, 4]), ("row", [[0]]), ("twice", [2, 1, 1]))
     }
-    shapes = {"scale": (1, 3, 4), "w": (1, 8, 4), "r": (1, 8, 2)}
+    shapes = {"scale": (1, 3, 4), "w": (1, 8, 4), "r": (1, 8, 2), "token": (1, 1, 4)}
     weights |= {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()}
     path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 4]}, weights, opset=17)
     import_onnx(path)
     text = message(path, batch=2)
-    assert f"{nodes[0].op_type} 't'" in text
+    assert f"{nodes[-1].op_type} 't' does not keep the batch in front" in text
+    assert text.endswith("export the model for the batch that you want, or with an open one")
 
 
 def test_inputs_without_a_common_batch(tmp_path):

@@ -63,6 +63,16 @@ def test_ops_without_names_or_with_the_same_get_names_of_their_own(tmp_path):
     assert [each.name for each in graph.nodes] == ["r", "r_2", "Relu_2"]
 
 
+def test_ops_are_called_as_the_modules_that_pytorch_noted(tmp_path):
+    nodes = [node("Relu", ["x"], ["a"], "node_relu"), node("Relu", ["a"], ["b"], "node_relu_1"), node("Relu", ["b"], ["c"], "r"), node("Relu", ["c"], ["y"], "end")]  # fmt: skip
+    for each, modules in zip(
+        nodes, ["['', 'layer.0', 'relu']", "['', 'layer.0', 'relu_1']", "['', 'relu_2']"], strict=False
+    ):
+        each.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=modules)
+    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}))
+    assert [each.name for each in graph.nodes] == ["layer.0.Relu", "layer.0.Relu_2", "r", "end"]
+
+
 def test_shape_arithmetic_of_classic_exporters_folds(tmp_path):
     """Flatten as PyTorch spelt it: x.view(x.size(0), -1), through operators that iossim does not know."""
     nodes = [
@@ -156,10 +166,19 @@ def test_a_dimension_bound_once_is_bound_everywhere(tmp_path):
         import_onnx(path, shapes={"a": (2, 5), "b": (3, 5)})
 
 
-def test_a_shape_may_replace_sizes_that_the_file_fixes(tmp_path):
+@pytest.mark.parametrize(
+    ("shape", "remedy"),
+    [((1, 3, 20, 8), "export it with these dimensions open"), ((4, 3, 8, 8), "give that with --batch")],
+)
+def test_a_shape_replaces_no_sizes_that_the_file_fixes(tmp_path, shape, remedy):
+    """The file may say them elsewhere too, as in a reshape to ``[1, -1]``."""
     nodes = [node("GlobalAveragePool", ["x"], ["y"])]
-    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, 8]})
-    assert import_onnx(path, shapes={"x": (1, 3, 20, 20)}).types["y"].shape == (1, 3, 1, 1)
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, "W"]})
+    with pytest.raises(OptionError) as caught:
+        import_onnx(path, shapes={"x": shape})
+    spelled = "x".join(map(str, shape))
+    assert str(caught.value) == f"shape {spelled} of input 'x' is not that of {path}, 1x3x8xW; {remedy}"
+    assert import_onnx(path, shapes={"x": (1, 3, 8, 9)}).types["y"].shape == (1, 3, 1, 1)
 
 
 def test_another_batch_leaves_reshaped_weights_alone(tmp_path):
@@ -173,6 +192,24 @@ def test_another_batch_leaves_reshaped_weights_alone(tmp_path):
     graph = import_onnx(path, batch=3)
     assert graph.types["y"].shape == (3, 500)
     x = noise(3, 3, 4)
+    (made,) = evaluate_graph(graph, {"x": x}).values()
+    expected = np.concatenate([run_onnxruntime(str(path), {"x": x[index : index + 1]})[0] for index in range(3)])
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_another_batch_scales_what_stands_in_front_with_the_batch(tmp_path):
+    """Tokens and windows of all images in front, as exporters write a product, and back."""
+    nodes = [
+        node("Reshape", ["x", "tokens"], ["rows"]),
+        node("Gemm", ["rows", "w"], ["products"]),
+        node("Reshape", ["products", "windows"], ["z"]),
+        node("MatMul", ["z", "z"], ["zz"]),
+        node("Reshape", ["zz", "images"], ["y"]),
+    ]
+    weights = {"w": noise(4, 4), "tokens": ints(8, 4), "windows": ints(2, 4, 4), "images": ints(1, 8, 4)}
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 8, 4]}, weights)
+    graph = import_onnx(path, batch=3)
+    x = noise(3, 8, 4)
     (made,) = evaluate_graph(graph, {"x": x}).values()
     expected = np.concatenate([run_onnxruntime(str(path), {"x": x[index : index + 1]})[0] for index in range(3)])
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)

@@ -15,6 +15,7 @@ from iossim.execution.timeline import Span
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat
+from iossim.reporting.kind_colours import op_kind, reserved_colour
 from iossim.reporting.perfetto_trace import perfetto_trace
 from iossim.schedule.schedule import Schedule
 
@@ -90,6 +91,20 @@ def test_the_check_finds_an_overlap(network: Network, schedule: Schedule) -> Non
     spans = [Span("k", "a", 0, 0, 0, 10), Span("k", "a", 0, 0, 9, 12)]
     with pytest.raises(AssertionError):
         check_trace(perfetto_trace(network, schedule, spans))
+
+
+def test_kernels_have_the_colour_of_their_kind(network: Network, schedule: Schedule) -> None:
+    events = json.loads(perfetto_trace(network, schedule, fake_timeline(network, schedule)))["traceEvents"]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    assert kernels
+    for event in kernels:
+        stage = schedule.stages[event["args"]["stage"]]
+        unit = network.units[
+            network.unit_index[stage.units[0] if stage.strategy == "merge" else event["args"]["unit"]]
+        ]
+        assert event["cname"] == reserved_colour(op_kind(network, unit))
+    assert len({event["cname"] for event in kernels}) > 1
+    assert all("cname" not in event for event in events if event.get("cat") != "kernel")
 
 
 def test_names_of_any_kind_are_escaped() -> None:

@@ -13,14 +13,18 @@ from random_networks import random_network, random_schedule, sequential_schedule
 
 from iossim.errors import OptionError
 from iossim.ir.network import Network
+from iossim.models.load import load
 from iossim.reporting.active_warps_plot import active_warps_figure
 from iossim.reporting.comparison import ComparisonRow
 from iossim.reporting.comparison_plot import comparison_figure
 from iossim.reporting.figures import save_figure
+from iossim.reporting.kind_colours import kind_colour, kind_colours, op_kind, text_on
+from iossim.reporting.scheduler_colours import scheduler_marks
 from iossim.reporting.timeline_plot import timeline_figure
 from iossim.schedule.schedule import Schedule
 
 pytest.importorskip("matplotlib")
+from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle, StepPatch
 
 
@@ -51,6 +55,58 @@ def test_a_bar_for_each_kernel_over_several_rows(network: Network, schedule: Sch
         left, right = axes.get_xlim()
         for container in axes.containers:
             assert all(left <= p.get_x() and p.get_x() + p.get_width() <= right for p in container)
+
+
+def test_rows_have_the_lanes_that_they_use(network: Network, schedule: Schedule) -> None:
+    """No row keeps lanes for streams that run elsewhere."""
+    spans = fake_timeline(network, schedule, kernels=2)
+    lanes = []
+    for axes in timeline_figure(network, schedule, spans).axes:
+        left, right = axes.get_xlim()
+        used = [span.stream for span in spans if left <= span.start_us < right]
+        lanes.append(len(axes.get_yticks()))
+        assert lanes[-1] == max(used) + 1
+    assert len(set(lanes)) > 1
+
+
+def test_a_kind_of_op_has_one_colour_in_all_networks_and_pictures() -> None:
+    kinds = {node.op.kind for zoo in ("squeezenet", "resnet18", "nasnet_a") for node in load(zoo).graph.nodes}
+    for some in (kinds, {"conv", "concat"}, {"concat", "unheard_of", "conv"}):
+        assert kind_colours(some)["conv"] == kind_colour("conv")
+        assert kind_colours(some).get("concat", kind_colour("concat")) == kind_colour("concat")
+    assert list(kind_colours(["concat", "conv"])) == list(kind_colours(["conv", "concat"]))
+    # Those of the zoo, of which most pictures are, differ from one another.
+    assert len({kind_colour(kind) for kind in kinds}) == len(kinds)
+    for zoo in ("squeezenet", "ios_sample"):
+        network = load(zoo)
+        schedule = sequential_schedule(network)
+        spans = fake_timeline(network, schedule)
+        figure = timeline_figure(network, schedule, spans)
+        drawn = {
+            to_hex(bar.get_facecolor())
+            for axes in figure.axes
+            for container in axes.containers
+            for bar in container
+            if isinstance(bar, Rectangle)
+        }
+        assert drawn == {kind_colour(op_kind(network, unit)) for unit in network.units}
+        legend = {text.get_text(): to_hex(patch.get_facecolor()) for text, patch in _legend(figure)}
+        assert all(legend[kind] == kind_colour(kind) for kind in legend if kind in kinds)
+        assert "conv" in legend
+
+
+def _legend(figure: Any) -> list[tuple[Any, Any]]:
+    (legend,) = figure.legends
+    return list(zip(legend.get_texts(), legend.get_patches(), strict=True))
+
+
+def test_text_on_a_colour_is_black_or_white() -> None:
+    assert [text_on(colour) for colour in ("#ffffff", "#000000", "#0072b2", "#f2c866")] == [
+        "black",
+        "white",
+        "white",
+        "black",
+    ]
 
 
 def test_labels_stay_inside_their_bars(network: Network, schedule: Schedule) -> None:
@@ -118,19 +174,23 @@ def test_without_matplotlib(network: Network, schedule: Schedule, monkeypatch: p
 def test_the_comparison_draws_every_scheduler_bound_and_published_figure() -> None:
     rows = [
         ComparisonRow("sequential", 6000.0, 1.0, 10, 1, 0.0, 3000.0, 7000.0),
-        ComparisonRow("ios-both", 4000.0, 1.5, 5, 3, 0.1, 3500.0),
+        ComparisonRow("ios-both", 4000.0, 1.5, 5, 3, 0.1, 3500.0, ties=("ios-parallel",)),
+        ComparisonRow("ios-parallel", 4050.0, 1.48, 5, 3, 0.1, 3500.0, ties=("ios-both",)),
     ]
     figure = comparison_figure("title", {"one": rows, "two": rows[:1]})
     one, two = figure.axes
-    assert [bar.get_width() for bar in one.containers[0]] + [bar.get_width() for bar in one.containers[1]] == [
-        6.0,
-        4.0,
-    ]
-    assert [text.get_text() for text in one.texts] == ["6.000 ms  1.00x", "4.000 ms  1.50x"]
+    bars = [bar for container in one.containers for bar in container if isinstance(bar, Rectangle)]
+    assert [bar.get_width() for bar in bars] == [6.0, 4.0, 4.05]
+    # The same colours as in a study's report.
+    marks = scheduler_marks([row.scheduler for row in rows])
+    assert [to_hex(bar.get_facecolor()) for bar in bars] == [marks[row.scheduler][0] for row in rows]
+    assert [text.get_text() for text in one.texts] == ["6.000 ms  1.00x", "4.000 ms  1.50x", "4.050 ms  1.48x ≈"]
+    assert [text.get_fontweight() for text in one.texts] == ["normal", "bold", "normal"]
     assert [line.get_xdata() for line in one.lines] == [[7.0]]
-    assert len(one.collections) == 2
-    assert [len(axes.get_yticks()) for axes in (one, two)] == [2, 1]
-    assert [text.get_text() for text in figure.legends[0].texts] == ["best", "others", "lower bound", "published"]
+    assert len(one.collections) == 3
+    assert [len(axes.get_yticks()) for axes in (one, two)] == [3, 1]
+    entries = [text.get_text() for text in figure.legends[0].texts]
+    assert entries == ["bold: the best", "≈ a tie with it", "lower bound", "published"]
 
 
 def test_the_occupancy_strip_stands_below_the_lanes_of_every_row(network: Network, schedule: Schedule) -> None:

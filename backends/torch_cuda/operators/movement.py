@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.depth_space import DepthToSpace, SpaceToDepth
 from iossim.ir.ops.expand import Tile
-from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.gather import Gather, GatherElements, GatherND
 from iossim.ir.ops.pad import Pad
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
@@ -93,6 +94,20 @@ def _gather_elements(
     axis = normal_axis(op.axis, len(types[0].shape))
     places = _from_front(operands[1], types[0].shape[axis])
     return (torch.gather(operands[0], axis, places.to(torch.int64)),)
+
+
+@computes("gather_nd")
+def _gather_nd(op: GatherND, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    """The axes that an index says a place on become one, and so do those before and those behind them."""
+    data, indices = types[0].shape, types[1].shape
+    begin, end = op.batch_dims, op.batch_dims + indices[-1]
+    batch, behind = math.prod(data[:begin]), math.prod(data[end:])
+    places = 0
+    for place, size in enumerate(data[begin:end]):
+        places = places * size + _from_front(torch.select(operands[1], -1, place), size)
+    found = torch.reshape(places, (batch, -1, 1)).to(torch.int64)
+    picked = torch.gather(torch.reshape(operands[0], (batch, -1, behind)), 1, found.expand(-1, -1, behind))
+    return (torch.reshape(picked, op.infer(types)[0].shape),)
 
 
 def _from_front(places: Operand, size: int) -> Operand:

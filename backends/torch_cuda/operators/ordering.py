@@ -1,4 +1,4 @@
-"""Reductions over axes, and the largest and smallest elements of one."""
+"""Reductions over axes, running sums, and the largest and smallest elements of one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from iossim.backends.torch_cuda.operators.registry import Operand, computes, flo
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.ops.cumsum import CumSum
 from iossim.ir.ops.order import ArgExtreme, TopK
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.types import DType, TensorType
@@ -52,6 +53,18 @@ def _reduce(op: Reduce, operands: Sequence[Operand], types: Sequence[TensorType]
     y = _REDUCTIONS[op.function](x, axes, op.keepdims)
     # torch sums whole numbers in 64 bits.
     return (y if given.dtype.is_floating else y.to(DTYPES[given.dtype]),)
+
+
+@computes("cumsum")
+def _cumsum(op: CumSum, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    (x,), (given,) = operands, types
+    axis = normal_axis(op.axis, len(given.shape))
+    x = torch.flip(x, [axis]) if op.reverse else x
+    y = torch.cumsum(x, axis, dtype=DTYPES[given.dtype])
+    if op.exclusive:
+        first = torch.zeros_like(torch.narrow(y, axis, 0, 1))
+        y = torch.cat([first, torch.narrow(y, axis, 0, given.shape[axis] - 1)], dim=axis)
+    return (torch.flip(y, [axis]) if op.reverse else y,)
 
 
 @computes("global_average_pool", refuses=floating_only)

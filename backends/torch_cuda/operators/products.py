@@ -9,12 +9,17 @@ import torch
 from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
 from iossim.ir.op import Op
 from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.stacked_product import folded_shapes
 from iossim.ir.types import TensorType
 
 
 @computes("matmul", refuses=floating_only)
 def _matmul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.matmul(*operands),)
+    shapes = folded_shapes(types[0].shape, types[1].shape)
+    if len(types[1].shape) < 3 or shapes == (types[0].shape, types[1].shape):
+        return (torch.matmul(*operands),)  # it folds rows onto one matrix by itself, and can write into given memory
+    a, b = (torch.reshape(operand, shape) for operand, shape in zip(operands, shapes, strict=True))
+    return (torch.reshape(torch.matmul(a, b), op.infer(types)[0].shape),)
 
 
 @computes("gemm", refuses=floating_only)

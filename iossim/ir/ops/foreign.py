@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from iossim.errors import GraphError
-from iossim.ir.onnx_node import compute
-from iossim.ir.op import Array, Op, require
+from iossim.ir.onnx_node import compute, operators_inside
+from iossim.ir.op import Array, Op, is_product, require
 from iossim.ir.types import DType, TensorType
 
+_RUN_GRAPHS = ("If", "Loop", "Scan")
 #: An element type and a shape, as JSON holds them.
 RecordedType = tuple[str, tuple[int, ...]]
 
@@ -50,6 +51,15 @@ class Foreign(Op):
             )
         types = [tensor_type(each) for each in self.outputs]
         return tuple(TensorType(each.shape, retyped.get(each.dtype, each.dtype)) for each in types)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it multiplies matrices, or runs graphs that do: then it takes far longer than its traffic."""
+        if self.op_type not in _RUN_GRAPHS:
+            return is_product(self.op_type)
+        from onnx import NodeProto
+
+        return any(map(is_product, operators_inside(NodeProto.FromString(base64.b64decode(self.node)))))
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         try:

@@ -93,6 +93,52 @@ class GatherElements(Op):
         return "GatherElements", {"axis": self.axis}
 
 
+@dataclass(frozen=True)
+class GatherND(Op):
+    """``data`` at each index of ``indices [..., depth]``: ``[..., *data.shape[batch_dims + depth:]]``.
+
+    The first ``batch_dims`` axes of both are the same; an index says a place on the ``depth`` axes of ``data`` behind them,
+    where a negative number counts from the end.
+    """
+
+    kind: ClassVar[str] = "gather_nd"
+    onnx_types: ClassVar[tuple[str, ...]] = ("GatherND",)
+
+    batch_dims: int = 0
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        data, indices = _data_and_indices(inputs)
+        together = self.batch_dims
+        depth = indices.shape[-1] if indices.shape else 0
+        require(
+            0 <= together < len(indices.shape)
+            and data.shape[:together] == indices.shape[:together]
+            and 1 <= depth <= len(data.shape) - together,
+            f"its indices {indices} do not fit its data {data}",
+        )
+        return (TensorType((*indices.shape[:-1], *data.shape[together + depth :]), data.dtype),)
+
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        return _picking(inputs, outputs)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        data, indices = inputs
+        places: list[Array] = list(np.ix_(*map(range, indices.shape[: self.batch_dims])))
+        behind = (1,) * (indices.ndim - 1 - self.batch_dims)
+        places = [place.reshape(place.shape + behind) for place in places] + list(np.moveaxis(indices, -1, 0))
+        try:
+            return (np.asarray(data[tuple(places)]),)
+        except IndexError as error:
+            raise GraphError(f"gathers outside its data: {error}") from None
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(int(node.attribute("batch_dims", 0))), node.inputs
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "GatherND", {"batch_dims": self.batch_dims}
+
+
 def _data_and_indices(inputs: Sequence[TensorType]) -> tuple[TensorType, TensorType]:
     require(len(inputs) == 2, f"takes data and indices, not {len(inputs)} inputs")
     require(inputs[1].dtype in _INDEX_TYPES, f"its indices {inputs[1]} are no whole numbers of 32 or 64 bits")

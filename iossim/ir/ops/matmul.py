@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from iossim.ir.op import Array, OnnxNode, Op, require
-from iossim.ir.ops.broadcasting import broadcast, widen
+from iossim.ir.ops.broadcasting import broadcast_shapes, widen
+from iossim.ir.ops.stacked_product import folded_shapes
 from iossim.ir.types import TensorType
 
 
@@ -31,17 +30,21 @@ class MatMul(Op):
         require(bool(a.shape) and bool(b.shape), f"multiplies matrices, not {a} and {b}")
         inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
         require(a.shape[-1] == inner, f"its inputs {a} and {b} do not multiply: {a.shape[-1]} is not {inner}")
-        stack = broadcast([TensorType(a.shape[:-2], a.dtype), TensorType(b.shape[:-2], b.dtype)])
-        rows = a.shape[-2:-1]
-        columns = b.shape[-1:] if len(b.shape) > 1 else ()
-        return (TensorType((*stack.shape, *rows, *columns), a.dtype),)
+        return (TensorType(self._output(a.shape, b.shape), a.dtype),)
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * inputs[0].shape[-1]
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        y = np.asarray(widen(inputs[0]) @ widen(inputs[1]))
-        return (y.astype(inputs[0].dtype, copy=False),)
+        a, b = inputs
+        rows, columns = folded_shapes(a.shape, b.shape)
+        y = widen(a).reshape(rows) @ widen(b).reshape(columns)
+        return (y.astype(a.dtype, copy=False).reshape(self._output(a.shape, b.shape)),)
+
+    @staticmethod
+    def _output(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+        stack = broadcast_shapes([TensorType(a[:-2]), TensorType(b[:-2])])
+        return (*stack, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:

@@ -16,7 +16,7 @@ def move(step: Step) -> list[Candidate]:
     return [_gathering(step, 0)]
 
 
-@lowers("gather", "gather_elements")
+@lowers("gather", "gather_elements", "gather_nd")
 def pick(step: Step) -> list[Candidate]:
     """One kernel that reads the indices, and of the data what they pick."""
     return [_gathering(step, step.operands[1].type.bytes)]

@@ -6,9 +6,8 @@ layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` block
 
 from __future__ import annotations
 
-import math
-
 from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.stacked_product import stacked_product
 from iossim.lowering.kernel import Candidate, WorkClass
 from iossim.lowering.matrix_product import (
     SINCE_VOLTA,
@@ -40,29 +39,29 @@ _TILES = {
 
 @lowers("gemm", "matmul", has_epilogue=True)
 def matrix_product(step: Step) -> list[Candidate]:
-    """Every tile and split; leading dimensions of a stacked product are one batched launch."""
+    """Every tile and split; of a stack, what are not rows or columns of one product is one batched launch."""
     y = step.outputs[0]
-    first = step.operands[0].type
-    trans_a = isinstance(step.op, Gemm) and step.op.trans_a
-    inner = first.shape[-2] if trans_a and len(first.shape) > 1 else first.shape[-1]
-    columns = y.shape[-1] if y.shape else 1
-    rows = y.shape[-2] if len(y.shape) > 1 else 1
-    count = math.prod(y.shape[:-2])
+    a, b = (operand.type.shape for operand in step.operands[:2])
+    trans_a, trans_b = (step.op.trans_a, step.op.trans_b) if isinstance(step.op, Gemm) else (False, False)
+    stack = stacked_product(a[::-1] if trans_a else a, b[::-1] if trans_b else b)
+    # How many there are of each side, and whether the inner dimension is the contiguous one there.
+    rows = stack.rows, not trans_a or stack.rows == 1
+    columns = stack.columns, trans_b or stack.columns_are_vectors
+    neighbours, others = (rows, columns) if stack.rows_are_neighbours else (columns, rows)
     product = Product(
-        columns,
-        rows,
-        inner,
+        neighbours[0],
+        others[0],
+        stack.inner,
         step.activation_bytes,
         step.weight_bytes,
         step.bytes_written,
         y.dtype.bytes,
         step.precision,
-        count,
-        # By columns, the inner dimension is the contiguous one of what stands transposed.
-        rows_are_strided=isinstance(step.op, Gemm) and step.op.trans_b,
-        columns_are_strided=not trans_a,
+        stack.count,
+        rows_are_strided=neighbours[1],
+        columns_are_strided=others[1],
     )
-    extra = max(0, step.flops - 2 * y.elements * inner)
+    extra = max(0, step.flops - 2 * y.elements * stack.inner)
     return [
         Candidate(
             kernels[0].name,

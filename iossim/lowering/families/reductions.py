@@ -1,4 +1,4 @@
-"""Reductions and what is built on them: sums and extremes over axes, normalisations, the largest elements.
+"""Reductions and what is built on them: sums and extremes over axes, running sums, normalisations, the largest elements.
 
 One kernel each, whose blocks share out the input, not the (often small) output. The passes over the input are those of an
 implementation that keeps nothing in shared memory: statistics first, then the elements again.
@@ -16,9 +16,9 @@ _ELEMENTS_A_SHARE = 4
 _STATISTICS, _SELECTION = 2, 4
 
 
-@lowers("reduce", "arg_extreme", has_prologue=True)
+@lowers("reduce", "arg_extreme", "cumsum", has_prologue=True)
 def reduction(step: Step) -> list[Candidate]:
-    """One pass over the input."""
+    """One pass over the input: blocks of a scan, too, hand their sums on to those behind them."""
     return [_passes(step, 1)]
 
 

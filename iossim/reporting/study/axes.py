@@ -50,6 +50,17 @@ def varying(rows: Sequence[Row]) -> list[str]:
     return [axis for axis in AXES if len(values_of(rows, axis)) > 1]
 
 
+def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
+    """The axes that have one value, and that value."""
+    return {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
+
+
+def fixed_in_words(rows: Sequence[Row]) -> str:
+    """What all rows have in common, in a sentence; nothing where they have nothing, or there are none."""
+    told = ", ".join(f"{title_of(axis)} {value}" for axis, value in fixed(rows).items())
+    return f"Of all rows: {told}." if told else ""
+
+
 def coordinates(row: Row, axes: Sequence[str]) -> dict[str, Cell]:
     """A row's values on some axes, as cells of a record."""
     return {axis: value_of(row, axis) for axis in axes}

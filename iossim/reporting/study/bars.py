@@ -22,7 +22,7 @@ from iossim.reporting.study.axes import (
 )
 from iossim.reporting.study.figure import Figure, LegendEntry, Panel
 from iossim.reporting.study.specifications import layer, need_altair, scheduler_legend, scheduler_scale, specification
-from iossim.reporting.study.theme import PUBLISHED
+from iossim.reporting.study.theme import HALO, PUBLISHED
 from iossim.study.scenario import AXES
 from iossim.study.study_run import Row, StudyRun
 
@@ -157,9 +157,12 @@ def _specification(
     if "published_ms" in parts:
         marker = base.mark_point(style=PUBLISHED, size=46, strokeWidth=1)
         layers.append(marker.encode(x=alt.X("published_ms:Q"), tooltip=tooltip))
-    layers.append(base.mark_text(align="left", baseline="middle", dx=5).encode(x=alt.X("right:Q"), text="text:N"))
     if bars.limit is not None:
         layers.append(layer().mark_rule(strokeDash=[5, 4], strokeWidth=1.3).encode(x=alt.datum(bars.limit)))
+    # Neither that line nor one of the grid strikes a label through: each has the page's colour around it.
+    label = {"align": "left", "baseline": "middle", "dx": 5}
+    behind = base.encode(x=alt.X("right:Q"), text="text:N")
+    layers += [behind.mark_text(style=HALO, **label), behind.mark_text(**label)]
     # Nothing to be seen, where there is room for the text behind the longest bar.
     room = f"datum.longest * width / max(60, width - {_TEXT_PIXELS})"
     layers.append(base.transform_calculate(room=room).mark_point(opacity=0).encode(x=alt.X("room:Q")))

@@ -31,9 +31,9 @@ ROW_COLUMNS = (
     Column("weights_mib", "weights", digits=1),
     Column("published_ms", "published", digits=3),
     Column("search_s", "search", digits=3),
-    Column("meets", "meets constraints"),
+    Column("meets"),
     Column("ties", "ties with"),
-    Column("schedule"),
+    Column("schedule", "file"),
     Column("reason", "failed because"),
 )
 

@@ -11,14 +11,13 @@ from typing import Any
 
 from iossim._version import __version__
 from iossim.errors import OptionError
-from iossim.reporting.study.axes import point_label, points, title_of, varying
+from iossim.reporting.study.axes import fixed, fixed_in_words, point_label, points, title_of, varying
 from iossim.reporting.study.commands import study_command
 from iossim.reporting.study.figure import Figure
 from iossim.reporting.study.page_data import page_data
 from iossim.reporting.study.plots import figures
 from iossim.reporting.study.swatch import swatch, verdict
 from iossim.reporting.study.vega import libraries
-from iossim.study.scenario import AXES
 from iossim.study.study_run import Answer, StudyRun
 from iossim.user_files import write_atomically
 
@@ -60,7 +59,7 @@ def report(run: StudyRun) -> str:
         failures=_failures(run),
         figures=drawn,
         remarks=_remarks(run, drawn),
-        same=_same(run),
+        same=fixed_in_words(results.rows),
         command=study_command(run),
         beside=_beside(run),
         environment=_environment(run.environment),
@@ -93,17 +92,8 @@ def _facts(run: StudyRun) -> list[dict[str, str]]:
         title = title_of(axis)
         plural = f"{title}es" if title.endswith("ch") else f"{title}s"
         facts.append((plural if len(values) > 1 else title, said))
+    facts += [(title_of(axis), str(value)) for axis, value in fixed(rows).items()]
     return [{"name": name, "value": value} for name, value in facts]
-
-
-def _same(run: StudyRun) -> str:
-    """The axes that do not vary, in a sentence."""
-    rows = run.results.rows
-    if not rows:
-        return ""
-    fixed = [axis for axis in AXES if axis not in varying(rows)]
-    told = ", ".join(f"{title_of(axis)} {getattr(rows[0], axis)}" for axis in fixed)
-    return f"Of all rows: {told}." if told else ""
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
@@ -111,7 +101,10 @@ def _answer(answer: Answer) -> dict[str, Any]:
     return {
         "question": answer.question,
         "text": answer.answer,
+        "cases": answer.cases if len(answer.cases) > 1 else [],
+        "columns": list(dict.fromkeys(key for case in answer.cases for key in case)),
         "holds": answer.holds,
+        "within_noise": answer.within_noise,
         "rows": json.dumps(answer.rows),
         "count": "the row behind it" if count == 1 else f"the {count:,} rows behind it",
     } | ({"rows": ""} if not count else {})
@@ -124,7 +117,9 @@ def _published(run: StudyRun) -> list[dict[str, Any]]:
     for published in run.results.scenario.published:
         answer = found.pop((published.says, published.source), None)
         answer = answer or found.pop((published.claim or "", published.source), None)
-        known = _answer(answer) if answer else {"text": "", "holds": None, "rows": "", "count": ""}
+        known = (
+            _answer(answer) if answer else {"text": "", "holds": None, "within_noise": False, "rows": "", "count": ""}
+        )
         told.append({**known, "says": published.says, "source": published.source})
     # Answers whose publication the scenario no longer says.
     told += [{**_answer(answer), "says": answer.question, "source": answer.source} for answer in found.values()]

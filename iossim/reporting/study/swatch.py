@@ -34,10 +34,12 @@ def swatch(entry: LegendEntry) -> Markup:
     return Markup(f'<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">{drawn}</svg>')
 
 
-def verdict(holds: bool | None) -> Markup:
+def verdict(holds: bool | None, within_noise: bool = False) -> Markup:
     """Whether a claim holds: a sign, words and a colour that say the same."""
     from markupsafe import Markup
 
+    if holds and within_noise:
+        return Markup('<span class="verdict open">≈ within the noise</span>')
     kind, words = {True: ("holds", "✓ holds"), False: ("fails", "✗ does not hold"), None: ("open", "? cannot tell")}[
         holds
     ]

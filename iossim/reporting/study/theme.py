@@ -7,6 +7,8 @@ from typing import Any
 SCREEN_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
 #: The style of markers of published figures.
 PUBLISHED = "published"
+#: The style of a text's shadow in the page's colour, which keeps lines away from it.
+HALO = "halo"
 #: Pictures are drawn with fonts that come with the library, so that they look the same on every machine.
 PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
@@ -61,7 +63,8 @@ def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, ba
                 "shape": "diamond",
                 "size": 105,
                 "strokeWidth": 1.3,
-            }
+            },
+            HALO: {"fill": paper, "stroke": paper, "strokeWidth": 5, "strokeJoin": "round"},
         },
         "line": {"strokeWidth": 2},
         "point": {"size": 46, "filled": True, "opacity": 1},

@@ -70,6 +70,7 @@ def schedule_measured(
         },
         notes=[*network.notes, *found.notes],
         complete=not found.interrupted,
+        proven=found.exhaustive and not network.notes and not found.notes,
         search_s=perf_counter() - started,
     )
 

@@ -11,9 +11,10 @@ from iossim.ir.op import Array, Op
 from iossim.ir.ops import nary, reduce, unary
 from iossim.ir.ops.cast import Cast
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.cumsum import CumSum
 from iossim.ir.ops.depth_space import DepthToSpace, SpaceToDepth
 from iossim.ir.ops.expand import Expand, Tile
-from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.gather import Gather, GatherElements, GatherND
 from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.order import ArgExtreme, TopK
@@ -113,6 +114,14 @@ MORE_CASES: list[Case] = [
     (Gather(-1), [(2, 5, 3), np.array(1, dtype=np.int32)]),
     (GatherElements(1), [(3, 4), np.array([[0, -1], [3, 2]], dtype=np.int32)]),
     (GatherElements(0), [whole(0, 9, 3, 4), np.array([[0, -1, 2, 1]])]),
+    (GatherND(), [(3, 4, 5), np.array([[0, -1], [2, 1]])]),
+    (GatherND(), [truth(3, 4), np.array([[[0, 3]], [[-3, 1]]])]),
+    (GatherND(1), [(2, 4, 5), np.array([[[0], [-1], [2]], [[3], [1], [-4]]])]),
+    (GatherND(2), [(2, 3, 5), whole(-5, 4, 2, 3, 1)]),
+    (CumSum(1), [(3, 4)]),
+    (CumSum(0, True, True), [(3, 4)]),
+    (CumSum(-1, True), [whole(0, 9, 2, 3, dtype=np.int32)]),
+    (CumSum(1, False, True), [whole(0, 9, 2, 3)]),
     (Pad((0, 1, 0, 2), "constant", 1.5), [(2, 3)]),
     (Pad((0, -1, 1, 2), "constant", 3), [whole(0, 9, 2, 3)]),
     (Pad((1, 0), "constant", 1), [truth(3)]),

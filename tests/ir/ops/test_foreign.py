@@ -84,6 +84,7 @@ def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: P
     assert network.foreign == {"Det": 1, "Einsum": 1}
     assert network.remarks == (
         "Priced as memory traffic, since iossim does not know what they compute: Det, Einsum.",
+        "These run matrix products or convolutions, and take far longer than priced: Einsum.",
     )
     assert [unit.kind for unit in network.units] == ["Einsum", "Det"]
     ((first, *_),) = lower_unit(network, network.units[0])
@@ -108,7 +109,7 @@ def test_the_file_may_say_what_shapes_inference_leaves_open(tmp_path: Path) -> N
     with pytest.raises(GraphError, match=r"NonZero made an output of shape \[1, 3\] where the model says \[1, 2\]"):
         evaluate_graph(graph, {"x": np.ones(3, np.float32)})
     with pytest.raises(ModelError, match="NonZero"):
-        import_onnx(path, shapes={"x": (4,)})  # what the file declares holds for its own shapes only
+        import_onnx(path, batch=4)  # what the file declares holds for its own shapes only
 
 
 def test_an_operator_of_onnxruntime(tmp_path: Path) -> None:

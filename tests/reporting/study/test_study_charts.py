@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from iossim.reporting.study.axes import layout
 from iossim.reporting.study.figure import Figure
 from iossim.reporting.study.plots import figures, plots
 from iossim.reporting.study.specifications import log_ticks
-from iossim.reporting.study.theme import dark, light, paper
+from iossim.reporting.study.theme import HALO, dark, light, paper
 from iossim.study.scenario import Device, Model
-from iossim.study.study_run import StudyRun
+from iossim.study.study_run import BlockTime, StudyRun
 
 pytest.importorskip("altair")
 
@@ -164,6 +165,30 @@ def test_bars_have_the_values_of_the_rows_whiskers_and_ties() -> None:
     assert {"rule", "text"} <= set(marks)
     ends = {encoding.get("field") for mark, channel, encoding in encodings(panel.spec) if mark == "rule"}
     assert {"low_ms", "high_ms"} <= ends
+
+
+def test_no_line_strikes_a_label_through() -> None:
+    """Labels are drawn over the lines, each over its own shadow in the colour of the page."""
+    drawn = figure(made_run(HERE, made_scenario(constraints=["latency_ms <= 5"])), "latency")
+    marks = [layer["mark"] for layer in drawn.panels[0].spec["layer"]]
+    last_line = max(place for place, mark in enumerate(marks) if mark["type"] in ("rule", "tick", "bar"))
+    texts = [place for place, mark in enumerate(marks) if mark["type"] == "text"]
+    assert min(texts) > last_line
+    assert [marks[place].get("style") for place in texts] == [HALO, None]
+    for theme, page in ((light(), "#ffffff"), (dark(), "#15181d"), (paper(), "#ffffff")):
+        assert theme["style"][HALO]["stroke"] == page
+
+
+def test_what_sums_of_floats_differ_by_is_not_saved() -> None:
+    run = made_run(HERE, made_scenario(models=[Model(model="resnet18")], schedulers=["sequential", "ios-both"]))
+    blocks = [BlockTime(name=f"block{n}", latency_us=100.0, stages=1) for n in range(3)]
+    nearly = [block.model_copy(update={"latency_us": block.latency_us * (1 - 2e-15)}) for block in blocks]
+    rows = [
+        row.model_copy(update={"blocks": blocks if row.scheduler == "sequential" else nearly})
+        for row in run.results.rows
+    ]
+    found = figure(replace(run, results=run.results.model_copy(update={"rows": rows})), "blocks").finding
+    assert found == "resnet18: no block is faster than sequential."
 
 
 def test_what_is_asked_for_is_a_line() -> None:

@@ -49,7 +49,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     real = run_study(
         small_study(
-            ("squeezenet",), devices=[Device(device="v100-sxm2"), Device(device="t4")], cross_evaluate=["device"]
+            ("squeezenet",),
+            devices=[Device(device="v100-sxm2"), Device(device="t4")],
+            cross_evaluate=["device"],
+            questions=["smallest device under 5 ms", "fastest scheduler for each device and batch"],
         ),
         folder / "real",
         workers=1,
@@ -93,7 +96,9 @@ TEXTS_AT_ODDS = """() => {
             for (const svg of document.querySelectorAll('.panel:not([hidden]) .chart svg')) {
                 const frame = svg.getBoundingClientRect();
                 const texts = [...svg.querySelectorAll('text')]
-                    .filter((text) => text.textContent.trim() && getComputedStyle(text).opacity !== '0')
+                    // A label's shadow is the label once more, with a stroke.
+                    .filter((text) => text.textContent.trim() && getComputedStyle(text).opacity !== '0'
+                        && getComputedStyle(text).stroke === 'none')
                     .map((text) => ({ text: text.textContent, box: text.getBoundingClientRect() }))
                     .filter(({ box }) => box.width > 0);
                 const name = svg.closest('figure').id;
@@ -198,6 +203,53 @@ def test_nothing_goes_wrong_is_fetched_overflows_or_overlaps(
     assert cut == []
     # No texts of a picture overlap, or leave it.
     assert seen.page.evaluate(TEXTS_AT_ODDS) == []
+
+
+ALL_DRAWN = "document.querySelectorAll('.panel:not([hidden]) .chart:not([data-drawn])').length === 0"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_print_has_every_figure_and_whole_tables(opened: Open, theme: str) -> None:
+    """Nobody scrolls before printing; what a window scrolls, paper must show."""
+    seen = opened("real", theme=theme)
+    seen.page.wait_for_function(ALL_DRAWN)
+    assert seen.page.evaluate("scrollY") == 0
+    assert seen.page.locator(".panel:not([hidden]) .chart svg").count() > 3
+    # A page of 8.5 inches without its margins.
+    seen.page.set_viewport_size({"width": 736, "height": 1000})
+    seen.page.emulate_media(media="print", color_scheme=theme)
+    cut = seen.page.evaluate(
+        """[...document.querySelectorAll('.scroll, .chart')].filter((each) => {
+            const right = each.closest('main').getBoundingClientRect().right + 1;
+            const inside = [...each.querySelectorAll('table, svg')];
+            return inside.some((part) => part.getBoundingClientRect().right > right);
+        }).length"""
+    )
+    assert cut == 0
+    # Ink on paper; figures that were drawn for the dark page keep it behind them.
+    assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    behind = {"light": "rgba(0, 0, 0, 0)", "dark": "rgb(21, 24, 29)"}[theme]
+    assert seen.page.evaluate("getComputedStyle(document.querySelector('.chart')).backgroundColor") == behind
+    assert seen.page.pdf().startswith(b"%PDF")
+    assert seen.errors == []
+
+
+def test_the_table_of_rows_is_whole_at_1400_pixels(opened: Open) -> None:
+    page = opened("real", (1400, 900)).page
+    assert page.evaluate(
+        "(() => { const box = document.querySelector('#table .scroll'); return box.scrollWidth <= box.clientWidth; })()"
+    )
+
+
+def test_answers_of_several_cases_are_tables(opened: Open) -> None:
+    page = opened("real").page
+    answers = page.locator(".answer")
+    tables = [answer.locator("table.cases tbody tr").count() for answer in answers.all()]
+    assert any(count > 1 for count in tables)
+    assert all(
+        answer.locator("p").count() == (0 if count else 1)
+        for answer, count in zip(answers.all(), tables, strict=True)
+    )
 
 
 def test_sorting_by_mouse_and_keyboard(opened: Open) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from iossim.reporting.study.pictures import MOST_SLICES, picture_files, whole_sp
 from iossim.reporting.study.plots import figures
 from iossim.reporting.study.report import report
 from iossim.reporting.study.terminal import print_figure
-from iossim.study.scenario import Device
+from iossim.study.scenario import Device, Model
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study
 
@@ -98,6 +99,39 @@ def test_the_page_is_whole_and_says_the_answer_first(tmp_path: Path) -> None:
         "iossim study run made",
     ):
         assert said in text, said
+
+
+def test_the_top_of_the_page_names_what_is_the_same_for_all_rows(tmp_path: Path) -> None:
+    text = report(made_run(tmp_path, made_scenario(models=[Model(model="squeezenet")], dtypes=["fp16"])))
+    top = text[: text.index('id="answers"')]
+    for name, value in (("model", "squeezenet"), ("device", "v100-sxm2"), ("data type", "fp16"), ("batch size", "1")):
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in top
+
+
+def test_what_is_within_the_noise_is_no_fact(tmp_path: Path) -> None:
+    run = made_run(tmp_path, made_scenario(published=[published()]))
+    noise = [answer.model_copy(update={"within_noise": True}) for answer in run.results.answers]
+    text = report(replace(run, results=run.results.model_copy(update={"answers": noise})))
+    assert "≈ within the noise" in text
+    assert "✓ holds" not in text
+
+
+def test_an_answer_of_several_cases_is_a_table(tmp_path: Path) -> None:
+    run = made_run(tmp_path, made_scenario(questions=["fastest scheduler"]))
+    cases = [{"model": "one", "latency": "1 ms"}, {"model": "<two>", "a tie with": "greedy"}]
+    (answer,) = run.results.answers
+    several = [answer.model_copy(update={"cases": cases})]
+    text = report(replace(run, results=run.results.model_copy(update={"answers": several})))
+    table = text[text.index('<table class="cases">') : text.index("</table>")]
+    assert re.findall(r'<th scope="col">(.*?)</th>', table) == ["model", "latency", "a tie with"]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", table) == ["one", "1 ms", "", "&lt;two&gt;", "", "greedy"]
+    assert answer.answer not in text.replace(json.dumps(answer.answer), "")
+    alone = report(
+        replace(
+            run, results=run.results.model_copy(update={"answers": [answer.model_copy(update={"cases": cases[:1]})]})
+        )
+    )
+    assert f"<p>{answer.answer}</p>" in alone
 
 
 def test_the_data_of_the_page_are_the_rows(tmp_path: Path) -> None:

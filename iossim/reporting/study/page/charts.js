@@ -82,7 +82,7 @@ class FigureView {
     // The legend of all panels stands above them.
     config.legend = { ...config.legend, disable: true };
     const result = await this.embedIn(host, place, config, theme);
-    host.dataset.drawn = "yes";
+    host.dataset.drawn = theme;
     return result;
   }
 

@@ -26,7 +26,7 @@ function currentTheme() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   showTheme();
 
-  // Only what is near the screen is drawn.
+  // First what is near the screen, then the others while there is nothing else to do, so that a print has them all.
   const near = new IntersectionObserver(
     (entries) => {
       for (const entry of entries) {
@@ -39,6 +39,15 @@ function currentTheme() {
     { rootMargin: "500px 0px" },
   );
   for (const view of views) for (const panel of view.panels) near.observe(panel);
+  const waiting = views.flatMap((view) => view.panels.map((_, place) => [view, place]));
+  const whenIdle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
+  const drawNext = async () => {
+    const [view, place] = waiting.shift() || [];
+    if (!view) return;
+    await view.draw(place);
+    whenIdle(drawNext);
+  };
+  whenIdle(drawNext);
 
   for (const button of document.querySelectorAll("button[data-rows]")) {
     button.addEventListener("click", () => {

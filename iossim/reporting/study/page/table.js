@@ -45,7 +45,7 @@ class DataTable {
       label,
       element("span", { class: "arrow", "aria-hidden": "true" }),
     );
-    return element("th", { scope: "col", "aria-sort": "none", class: isNumeric(column) ? "figures" : null }, button);
+    return element("th", { scope: "col", "aria-sort": "none", "data-key": column.key, class: isNumeric(column) ? "figures" : null }, button);
   }
 
   filterBar(keys) {
@@ -169,10 +169,10 @@ class DataTable {
     return element("tr", {}, ...this.columns.map((column) => {
       const value = cellOf(column, row);
       if (column.key === "schedule" && value && String(value).endsWith(".json")) {
-        return element("td", {}, element("a", { href: encodeURI(value), text: "JSON" }));
+        return element("td", { "data-key": column.key }, element("a", { href: encodeURI(value), text: "JSON" }));
       }
       const text = written(column, value);
-      return element("td", { class: isNumeric(column) ? "figures" : text.length > 40 ? "wraps" : null, text });
+      return element("td", { "data-key": column.key, class: isNumeric(column) ? "figures" : text.length > 16 ? "wraps" : null, text });
     }));
   }
 }

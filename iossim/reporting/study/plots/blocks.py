@@ -13,6 +13,8 @@ from iossim.reporting.study.specifications import layer, need_altair, scheduler_
 from iossim.study.study_run import Row, StudyRun
 
 _BAR_PIXELS = 9
+#: Of the whole time: what sums of floats may differ by and no block saves.
+_ROUNDING = 1e-6
 _MOST_RECORDS = 12_000
 
 
@@ -129,7 +131,7 @@ def _finding(run: StudyRun, base: dict[tuple[int, str], float]) -> str:
         ]
         most_us, block = max(saved, key=lambda found: found[0])
         where = point_label(best, varying(run.results.rows))
-        if most_us <= 0:
+        if most_us <= _ROUNDING * sum(block.latency_us for block in best.blocks):
             return f"{where}: no block is faster than sequential."
         return (
             f"{where}: {best.scheduler} saves most in {block.name}, {most_us / 1e3:.3g} ms "

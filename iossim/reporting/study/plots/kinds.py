@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iossim.reporting.console import Cell, Column
+from iossim.reporting.kind_colours import BOUNDARIES, kind_colours
 from iossim.reporting.study.axes import axis_columns, best_of, coordinates, point_label, points, varying
 from iossim.reporting.study.commands import figure_command
 from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.kind_colours import BOUNDARIES, kind_colours
 from iossim.reporting.study.specifications import layer, need_altair, specification
 from iossim.study.study_run import Row, StudyRun
 
@@ -28,7 +28,7 @@ def draw(run: StudyRun) -> Figure | None:
     if not shown:
         return None
     axes = varying(rows)
-    colours = kind_colours(run)
+    colours = kind_colours(kind for row in run.results.rows for kind in row.time_by_kind_us)
     choices = tuple(Column(axis) for axis in axes)
     records = tuple(record for row in shown for record in _records(row, axes, colours))
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))

@@ -8,10 +8,10 @@ from typing import Any
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.reporting.console import Cell, Column
+from iossim.reporting.kind_colours import kind_colours, op_kind
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
 from iossim.reporting.study.commands import figure_command
 from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.kind_colours import kind_colours, op_kind
 from iossim.reporting.study.specifications import layer, log_ticks, need_altair, specification
 from iossim.study.study_run import StudyRun
 
@@ -28,7 +28,7 @@ def draw(run: StudyRun) -> Figure | None:
     drawn = [record for record in units if record["gflops"]]
     if not drawn:
         return None
-    colours = kind_colours(run, [str(record["kind"]) for record in drawn])
+    colours = kind_colours([str(record["kind"]) for record in drawn])
     records = (*units, *(record for point in chosen for record in _roofs(point, units)))
     return Figure(
         name=PLOT.name,

@@ -11,11 +11,11 @@ import numpy as np
 from iossim.execution.execution import Execution
 from iossim.ir.network import Network
 from iossim.reporting.console import Cell, Column
+from iossim.reporting.kind_colours import kind_colours, op_kind
 from iossim.reporting.stage_extent import stage_extents
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
 from iossim.reporting.study.commands import figure_command, in_folder
 from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.kind_colours import kind_colours, op_kind
 from iossim.reporting.study.specifications import layer, need_altair, specification
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
@@ -41,7 +41,7 @@ def draw(run: StudyRun) -> Figure | None:
     records: list[dict[str, Cell]] = []
     for point in chosen:
         records += _point_records(point)
-    colours = kind_colours(run, [str(record["kind"]) for record in records if record["what"] == "kernel"])
+    colours = kind_colours([str(record["kind"]) for record in records if record["what"] == "kernel"])
     lanes, strip = _lanes(colours), _strip()
     panels: list[Panel] = []
     for name in ("sequential", "best"):

@@ -1,0 +1,88 @@
+"""A device profile on a page: its facts with their sources, fitted parameters with what is known of them, and its errors."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from iossim.devices.profile import Datasheet, DeviceProfile
+from iossim.devices.provenance import Provenance
+from iossim.reporting.calibration import error_table
+from iossim.reporting.console import Cell, Column, records_table
+
+#: Significant digits of values and of their spread.
+_DIGITS, _SPREAD_DIGITS = 4, 2
+_UNMEASURED = "Errors: nothing that was measured of this device is held against its predictions"
+
+
+def device_summary(profile: DeviceProfile) -> RenderableType:
+    """What a reader asks of a profile first; bands and resampled parameters are left to its file."""
+    provenance = profile.provenance
+    parts: list[RenderableType] = [Text(f"{profile.name}: {profile.title}", style="bold"), Text("")]
+    parts += [records_table("Facts", _facts(profile), [Column("fact"), Column("value"), Column("source")])]
+    parts += [Text(f"{name}: {source}") for name, source in profile.sources.items()]
+    parts += [Text(""), *_origin(provenance)]
+    columns = [Column("parameter"), Column("value"), Column("spread"), Column("remark", wraps=True)]
+    for title, values in (("Parameters", profile.parameters), ("Costs of the engine", profile.engine)):
+        parts += [
+            Text(""),
+            records_table(title, [_parameter(name, value, provenance) for name, value in values], columns),
+        ]
+    if provenance.spread:
+        parts.append(Text("spread: standard deviation over fits to resampled data"))
+    if provenance.unidentified:
+        parts.append(Text("not identified: the data leaves it open"))
+    if provenance.kind == "transferred":
+        title = "Errors on devices left out, each predicted from the others"
+    else:
+        title = f"Errors on the {provenance.held_out_fraction or 0:.0%} of the shapes that no fit saw"
+    parts += [Text(""), error_table(title, provenance.held_out) if provenance.held_out else Text(_UNMEASURED)]
+    return Group(*parts)
+
+
+def _facts(profile: DeviceProfile) -> list[dict[str, Cell]]:
+    rows: list[dict[str, Cell]] = []
+    for name in Datasheet.model_fields:
+        fact = getattr(profile.datasheet, name)
+        if fact is None:
+            continue
+        several = fact.value.items() if isinstance(fact.value, dict) else [("", fact.value)]
+        for key, value in several:
+            rows.append({"fact": f"{name} {key}".rstrip(), "value": _fact(name, value), "source": fact.source})
+    return rows
+
+
+def _fact(name: str, value: str | float) -> str:
+    """A fact as its datasheet prints it; bytes in the largest binary unit that leaves them whole."""
+    if isinstance(value, str):
+        return value
+    if name.endswith("_bytes"):
+        for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+            if value % size == 0:
+                return f"{int(value) // size:,} {unit}"
+    return f"{value:,}"
+
+
+def _origin(provenance: Provenance) -> list[RenderableType]:
+    """Where the parameters come from, in a line, and the data sets that they were fitted to."""
+    when = f" on {provenance.date}" if provenance.date else ""
+    told: list[RenderableType] = [Text(f"Parameters are {provenance.kind}{when}: {provenance.note}")]
+    if provenance.data_sets:
+        rows: list[dict[str, Cell]] = [
+            {"data_set": each.name, "device": each.device, "rows": each.rows} for each in provenance.data_sets
+        ]
+        columns = [Column("data_set", "data set", wraps=True), Column("device"), Column("rows")]
+        told += [Text(""), records_table("Fitted to", rows, columns)]
+    return told
+
+
+def _parameter(name: str, value: float, provenance: Provenance) -> dict[str, Cell]:
+    spread = provenance.spread.get(name)
+    remarks = ["not identified"] * (name in provenance.unidentified)
+    remarks += ["ended at a bound"] * (name in provenance.at_bounds)
+    return {
+        "parameter": name,
+        "value": f"{value:.{_DIGITS}g}",
+        "spread": "" if spread is None else f"{spread:.{_SPREAD_DIGITS}g}",
+        "remark": ", ".join(remarks),
+    }
