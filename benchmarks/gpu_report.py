@@ -4,15 +4,22 @@
     python3 benchmarks/gpu_report.py --out OUT --wheels DIR        # on a GPU machine; offline; from a checkout
     python3 benchmarks/gpu_report.py --out OUT --dry-run           # the whole path without a GPU, in under a minute
 
-Sections, each in a process of its own, so that a crash loses nothing of the others: device (facts, what is missing), tests
-(``pytest -m gpu``), profile (units, pairs and sampled stages of the networks), networks/NAME (sequential, greedy and IOS
-schedules on both engines, beside PyTorch eager and as a CUDA graph), compile/NAME (torch.compile), prediction (the simulator
-against all of that). A section that ends early leaves its time to the later ones; one that is out of time says how much is
-left. The same command again does what is not done; ``--again`` does the chosen sections once more.
+DIR holds wheels of what that machine lacks, each in one version: of iossim's own dependencies (pydantic with pydantic-core,
+annotated-types and typing-inspection, simpy, ...), of the extra ``gpu`` (nvidia-cudnn-frontend above all), and pytest for
+the tests (hypothesis is not needed). What iossim lacks is told at once, with the command that fetches it.
+PyTorch is for baselines alone; without it they are skipped.
 
-OUT holds ``report.jsonl`` (facts, tests, sections, errors), ``networks.jsonl`` (runs, with their schedules),
-``operators-graph.jsonl`` and ``operators-paper.jsonl`` (a measurement set of each engine), ``measurements.sqlite`` (every
-sample) and ``log.txt``. All but the last two are what the repository keeps in ``hw_profiles/measurements/DEVICE/``.
+Sections, each in a process of its own, so that a crash loses nothing of the others: device (facts, what is missing), tests
+(the backends' ``pytest -m gpu``), baselines (PyTorch eager and as a CUDA graph), profile (units, pairs and sampled stages of
+the networks, warm and cold), networks/NAME (sequential, greedy and IOS schedules on both engines), compile/NAME
+(torch.compile), prediction (the simulator against all of that). A section that ends early leaves its time to the later ones.
+It is ``done`` where all of it is; ``partial`` where items failed, or were left for want of time, as it says. The same command
+again does what is not done; ``--again`` does the chosen sections once more.
+
+OUT holds ``report.jsonl`` (facts, each test, sections, errors, counts), ``networks.jsonl`` (runs, with their schedules),
+``operators-graph.jsonl`` and ``operators-paper.jsonl`` (a measurement set of each engine; ``-cold``: with a flushed cache),
+``measurements.sqlite`` (every sample), ``references`` (what networks' outputs should be) and ``log.txt``. The first two and
+the sets are what the repository keeps in ``hw_profiles/measurements/DEVICE/``.
 
 This file needs the standard library only. What the sections do begins in ``gpu_report_sections.py``.
 """
@@ -33,10 +40,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu_report_package import gpu_lacks, prepare
+
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
 #: Each kind of section with its share of the time; those with models are one section a model.
-SHARES = {"device": 40, "tests": 80, "profile": 120, "networks": 65, "compile": 30, "prediction": 10}
+SHARES = {
+    "device": 60,
+    "tests": 80,
+    "baselines": 40,
+    "profile": 130,
+    "networks": 55,
+    "compile": 25,
+    "prediction": 10,
+}
 OF_MODELS = ("networks", "compile")
 #: How much longer than its time a section may take to come to an end by itself.
 GRACE_S = 15.0
@@ -44,13 +61,13 @@ GRACE_S = 15.0
 LEAST_S = 5.0
 #: What a section that does not end leaves to those after it.
 LATER_S = 15.0
-#: Exit codes of a section besides 0.
+#: Exit codes of a section besides 0: it died; items of it failed or are left.
 FAILED, PARTIAL = 1, 3
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a section ended: ``done``, ``partial`` (out of time), ``failed``, ``killed`` or ``skipped``."""
+    """How a section ended: ``done``, ``partial`` (items failed or are left), ``failed``, ``killed`` or ``skipped``."""
 
     section: str
     outcome: str
@@ -116,34 +133,6 @@ def time_for(section: str, later: Sequence[str], left_s: float) -> float:
     return left_s * share / (share + sum(SHARES[name.partition("/")[0]] for name in later))
 
 
-def prepare(work: Path, wheels: Path | None) -> dict[str, str]:
-    """An importable iossim of this checkout and the wheels, in a temporary folder; returns the environment for sections.
-
-    The checkout's ``backends`` and ``hw_profiles`` belong inside the package: a folder of links puts them there, so that
-    nothing need be built. Raises RuntimeError if pip cannot install the wheels.
-    """
-    package = work / "site" / "iossim"
-    package.mkdir(parents=True)
-    for entry in (ROOT / "iossim").iterdir():
-        if entry.name != "__pycache__":
-            (package / entry.name).symlink_to(entry)
-    for name in ("backends", "hw_profiles"):
-        (package / name).symlink_to(ROOT / name)
-    places = [str(package.parent)]
-    if wheels is not None:
-        found = sorted(str(path) for path in wheels.glob("*.whl"))
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
-        command += ["--find-links", str(wheels), "--target", str(work / "wheels"), *found]
-        done = subprocess.run(command, capture_output=True, text=True, check=False) if found else None
-        if done is None or done.returncode:
-            reason = done.stderr.strip().splitlines()[-1:] if done else ["it holds no wheel"]
-            raise RuntimeError(f"--wheels {wheels}: {''.join(reason)}")
-        places.append(str(work / "wheels"))
-    own = {"PYTHONPATH": os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH", "")])])}
-    # Hardware queues enough that two streams never share one by accident.
-    return {"CUDA_DEVICE_MAX_CONNECTIONS": "32", **os.environ, **own}
-
-
 def run_section(
     section: str, command: Sequence[str], seconds: float, kill_s: float, out: Path, environment: Mapping[str, str]
 ) -> Outcome:
@@ -165,12 +154,14 @@ def run_section(
         finally:
             _end(process)
     took_s = time.monotonic() - begin_s
-    if code in (0, PARTIAL):
-        return Outcome(section, "done" if code == 0 else "partial", took_s)
+    if code == 0:
+        return Outcome(section, "done", took_s)
     if code is None:
         return Outcome(section, "killed", took_s, f"not at its end {kill_s:.0f} s after its start")
-    said = [line for line in log.read_text(encoding="utf-8", errors="replace")[start:].splitlines() if line.strip()]
+    said = [line for line in log.read_bytes()[start:].decode(errors="replace").splitlines() if line.strip()]
     reason = said[-1][:500] if said else "it said nothing"
+    if code == PARTIAL:
+        return Outcome(section, "partial", took_s, reason)
     return Outcome(section, "failed", took_s, f"exit code {code}: {reason}")
 
 
@@ -182,7 +173,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Run the chosen sections that are not done; 0 if all of them came to their end."""
+    """Run the chosen sections that are not done; 0 if all of them are done afterwards."""
     out: Path = args.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     names = chosen_sections(args.sections, args.models)
@@ -193,7 +184,9 @@ def report(args: argparse.Namespace) -> int:
     end_s = time.monotonic() + args.budget
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="gpu_report") as folder:
-        environment = prepare(Path(folder), args.wheels)
+        environment = prepare(out, Path(folder), args.wheels)
+        if not args.dry_run and (absent := gpu_lacks(environment)):
+            print(f"note: backend cupy_cudnn lacks {', '.join(absent)}; carry wheels of it", flush=True)
         for index, section in enumerate(todo):
             left_s = end_s - time.monotonic()
             if left_s < LEAST_S:
@@ -235,19 +228,31 @@ def _child_arguments(args: argparse.Namespace, out: Path, section: str, seconds:
 
 
 def summary(out: Path) -> list[str]:
-    """Every measured run in a line, then tests and predictions, from what is in the folder."""
+    """Every measured run in a line, then tests, profiles, counts and predictions, from what is in the folder."""
     runs: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in read_records(out / "networks.jsonl"):
-        if "median_us" in row:
+        if "median_us" in row:  # the newest of equal ones
             runs[row["model"], row["batch"], row["engine"], row["backend"], row["name"]] = row
-    lines = [f"\n{'network':<14} {'engine':<6} {'backend':<16} {'run':<26} {'ms':>9} {'10-90%':>8}"] if runs else []
+    lines = (
+        [
+            f"\n{'network':<14} {'engine':<6} {'backend':<16} {'run':<26} {'ms':>9} {'10-90%':>8} {'warm':>9} {'cold':>9}"
+        ]
+        if runs
+        else []
+    )
     for (model, _, engine, backend, name), row in runs.items():
         spread_us = row["p90_us"] - row["p10_us"]
         where = f"{model:<14} {engine or '-':<6} {backend:<16} {name:<26}"
-        lines.append(f"{where} {row['median_us'] / 1e3:9.3f} {spread_us / 1e3:8.3f}")
+        if not row.get("outputs_right", True):
+            lines.append(f"{where} WRONG OUTPUTS")
+            continue
+        stages = [
+            f"{row[key] / 1e3:9.3f}" if row.get(key) else 9 * " " for key in ("stages_warm_us", "stages_cold_us")
+        ]
+        lines.append(f"{where} {row['median_us'] / 1e3:9.3f} {spread_us / 1e3:8.3f} {' '.join(stages)}".rstrip())
     for row in read_records(out / "report.jsonl"):
-        if row["record"] in ("tests", "prediction", "profile"):
-            lines.append(json.dumps({key: value for key, value in row.items() if key != "failures"}))
+        if row["record"] in ("tests", "prediction", "profile", "counts", "skipped"):
+            lines.append(json.dumps({key: value for key, value in row.items() if key != "runs"}))
     return lines
 
 

@@ -1,23 +1,26 @@
-"""What every section of ``gpu_report.py`` has: its task, how much is measured, and with what backend, network and device."""
+"""What every section of ``gpu_report.py`` has: its task, how much is measured, and with what backends, networks and device."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_report import append
 
 if TYPE_CHECKING:
+    from iossim.execution.backend import Backend
     from iossim.ir.network import Network
 
 ENGINES = ("graph", "paper")
 #: Backends in the order of preference, with a GPU and without one.
 BACKENDS, DRY_BACKENDS = ("cupy_cudnn", "torch_cuda"), ("onnxruntime_cpu", "numpy_reference")
+#: The backend that chooses algorithms, which takes long: its choices are kept for all sections.
+CHOOSES = "cupy_cudnn"
 #: Height and width of a dry run's images: small, so that a processor is fast enough.
 DRY_SIZE = 64
 #: The profile that estimates come from where the device has none of its own.
@@ -37,20 +40,35 @@ class Settings:
     search_measurements: int | None
 
 
-FULL = Settings(rounds=50, stage_rounds=12, target_us=600.0, pairs=60, stages=60, search_measurements=None)
+FULL = Settings(rounds=50, stage_rounds=12, target_us=600.0, pairs=40, stages=40, search_measurements=None)
 TINY = Settings(rounds=3, stage_rounds=2, target_us=200.0, pairs=2, stages=2, search_measurements=30)
 
 
-@dataclass(frozen=True)
-class Job:
-    """A section's task: where results go, until when it may work, and with what."""
+@dataclass
+class Item:
+    """What became of an item: why it failed, empty where it did not."""
 
+    error: str = ""
+
+
+@dataclass
+class Job:
+    """A section's task: where results go, until when it may work, and with what; then what failed of it, and what is left."""
+
+    section: str
     out: Path
     end_s: float
     models: tuple[str, ...]
     backend: str
     device: str
     dry: bool
+    failures: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    #: Whether the device is of no use any more in this process.
+    lost: bool = False
+    #: Each raises where it is, for what does not say so itself.
+    probes: list[Callable[[], object]] = field(default_factory=list)
+    _backends: dict[str, Backend] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
@@ -64,13 +82,94 @@ class Job:
         append(self.out / "report.jsonl", {"record": kind, **fields})
 
     @contextmanager
-    def told(self, item: str) -> Iterator[None]:
-        """An item whose failure is a record, and no more."""
+    def told(self, item: str) -> Iterator[Item]:
+        """An item whose failure is a record, and one of the section's failures: the others go on.
+
+        Raises DeviceLostError where the failure left the device unusable, since then no other can.
+        """
+        from iossim.execution.backend import DeviceLostError
+
+        found = Item()
         try:
-            yield
+            yield found
         except Exception as error:  # whatever an item of a long measurement dies of, the others go on
+            if self.lost:
+                raise  # told by the item inside this one
             traceback.print_exc()
-            self.record("error", item=item, error=f"{type(error).__name__}: {' '.join(str(error).split())}"[:500])
+            found.error = one_line(error)
+            self.fail(item, found.error)
+            self.lost = isinstance(error, DeviceLostError)
+            if self.lost:
+                raise
+            for probe in self.probes:
+                try:
+                    probe()
+                except Exception as gone:  # whatever the probe says, the device is not what it was
+                    self.lost = True
+                    raise DeviceLostError(f"the device is lost since {item}: {one_line(gone)}") from error
+
+    def fail(self, item: str, error: str) -> None:
+        """An item that failed."""
+        self.failures.append(f"{item}: {error}")
+        self.record("error", section=self.section, item=item, error=error)
+
+    def leave(self, item: str) -> None:
+        """An item that there is no time for."""
+        self.left.append(item)
+        self.record("left", section=self.section, item=item)
+
+    def skip(self, item: str, reason: str) -> None:
+        """An item that this machine cannot do, however often it is asked."""
+        self.record("skipped", section=self.section, item=item, reason=reason)
+
+    @property
+    def remark(self) -> str:
+        """What failed and what is left, in one line; empty where all is done."""
+        said = [f"{len(self.failures)} failed, the first: {self.failures[0]}"] if self.failures else []
+        said += [f"{len(self.left)} left to do, the first: {self.left[0]}"] if self.left else []
+        return "; ".join(said)
+
+    def backend_of(self, engine: str) -> Backend:
+        """The backend of an engine: one for the whole section, since it takes long to choose algorithms and to plan.
+
+        Raises RuntimeError where none can run here.
+        """
+        from iossim.execution.backend import create_backend
+        from iossim.execution.engine import Engine
+        from iossim.ir.types import Precision
+
+        if engine not in self._backends:
+            name = backend_name(self)
+            options = {"choices": str(self.out / "choices.json")} if name == CHOOSES else {}
+            if name == "torch_cuda":
+                self.probes.append(probe_torch)
+            self._backends[engine] = create_backend(name, Precision.FP32, Engine.named(engine), options)
+        return self._backends[engine]
+
+    @property
+    def backends(self) -> dict[str, Backend]:
+        """Those that were asked for, by engine."""
+        return dict(self._backends)
+
+    def record_counts(self) -> None:
+        """What choosing algorithms took in this section: plans of cuDNN, choices timed and recalled, refusals."""
+        from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+
+        for engine, backend in self._backends.items():
+            if isinstance(backend, CupyCudnnBackend):
+                self.record("counts", section=self.section, engine=engine, **backend.planning.to_json())
+
+
+def probe_torch() -> None:
+    """Raises where CUDA is lost to this process."""
+    import torch
+
+    torch.cuda.synchronize()
+
+
+def one_line(error: BaseException) -> str:
+    """What was raised, in a line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
 def backend_name(job: Job) -> str:

@@ -2,136 +2,158 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-from gpu_report import FAILED, PARTIAL, ROOT
+from gpu_report import ROOT, read_records
 from gpu_report_job import ENGINES, FALLBACK_DEVICE, Job, estimate_device, load_network
+from gpu_report_package import TESTS_NEED, missing_distributions
+
+#: Where GPU tests are. Each folder is run by a process of its own: PyTorch brings a cuDNN that need not be the other's.
+GPU_TESTS = ("tests/backends/cupy_cudnn", "tests/backends/torch_cuda")
+#: pytest's exit codes where tests ran, where it stopped before the last, and where none was chosen.
+PYTEST_RAN, PYTEST_STOPPED, PYTEST_NONE = (0, 1), 2, 5
 
 
-def section_device(job: Job) -> int:
+def section_device(job: Job) -> None:
     """Facts of the machine and its GPU, and what is missing; then compiling, so that no later section need."""
     from iossim.cli import doctor
 
-    versions: dict[str, str | None] = {}
-    for name in _required():
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
+    libraries = doctor.libraries()
+    backends = doctor.backends()
     job.record(
         "device",
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=doctor.machine(),
         gpus=doctor.gpus(),
-        backends=doctor.backends(),
-        libraries=versions,
-        missing=[name for name, version in versions.items() if version is None],
+        backends=backends,
+        libraries=libraries,
+        missing=[name for name, version in libraries.items() if version is None],
         commit=_commit(),
     )
-    with job.told("torch"):
+    for backend in backends:
+        print(f"{backend['name']}: {backend['missing'] or 'usable'}")
+    try:
         import torch
-
-        cuda = bool(torch.cuda.is_available())
-        facts: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "usable": cuda}
-        if cuda:
-            seen = torch.cuda.get_device_properties(0)
-            facts |= {
-                "cudnn": torch.backends.cudnn.version(),
-                "name": seen.name,
-                "multiprocessors": seen.multi_processor_count,
-                "memory_bytes": seen.total_memory,
-                "l2_bytes": getattr(seen, "L2_cache_size", None),
-            }
-        job.record("torch", **facts)
+    except ImportError as error:
+        job.skip("facts of PyTorch", str(error))
+    else:
+        with job.told("torch"):
+            job.record("torch", **_torch_facts(torch))
     with job.told("warm-up"):
         begin_s = time.perf_counter()
         _compile(job)
         job.record("warm-up", s=round(time.perf_counter() - begin_s, 2))
-    return 0
+
+
+def _torch_facts(torch: Any) -> dict[str, Any]:
+    cuda = bool(torch.cuda.is_available())
+    facts: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "usable": cuda}
+    if cuda:
+        seen = torch.cuda.get_device_properties(0)
+        facts |= {
+            "cudnn": torch.backends.cudnn.version(),
+            "name": seen.name,
+            "multiprocessors": seen.multi_processor_count,
+            "memory_bytes": seen.total_memory,
+            "l2_bytes": getattr(seen, "L2_cache_size", None),
+        }
+    return facts
 
 
 def _compile(job: Job) -> None:
     """Compile what iossim compiles, once for all sections: bounds, pricing, a search at prices measured in name only."""
-    from iossim.api import cost_model, search_options
+    from iossim.api import cost_model, optimize, search_options
     from iossim.cost.perturbed import PerturbedCostModel
-    from iossim.schedule.problem import ScheduleProblem
-    from iossim.scheduling.measured.budget import Budget
-    from iossim.scheduling.measured.search import measured_search
     from iossim.study.measured import plain_schedule
 
     network = load_network(job, "squeezenet")
     plain_schedule(network, "sequential")
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    device = estimate_device(job, FALLBACK_DEVICE)
     for engine in ENGINES:
-        estimate = cost_model("simulator", estimate_device(job, FALLBACK_DEVICE), network.precision, engine)
-        truth = PerturbedCostModel(estimate, 0.1)
+        truth = PerturbedCostModel(cost_model("simulator:in-place", device, network.precision, engine), 0.1)
         options = search_options("general", 3, 8)
-        measured_search(problems, estimate, truth, options, Budget(measurements=60), concurrent=True, merge=True)
+        optimize(network, device, engine=engine, cost_model=truth, options=options, budget="60")
 
 
-def section_tests(job: Job) -> int:
-    """The GPU tests of the checkout; a dry run only collects those of backends."""
-    try:
-        import pytest  # noqa: F401
-    except ImportError:
-        job.record("tests", skipped="pytest is not installed")
-        return 0
+def section_tests(job: Job) -> None:
+    """The GPU tests of the backends, a record each; a dry run only collects them."""
+    if absent := missing_distributions(TESTS_NEED, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        raise RuntimeError(f"GPU tests need {', '.join(absent)}, not installed here; carry them in --wheels")
+    collected, counts = 0, Counter[str]()
+    for number, tests in enumerate(GPU_TESTS):
+        if job.left_s <= 0:
+            job.leave(tests)
+            continue
+        begin = len(read_records(job.out / "report.jsonl"))
+        code, said = _pytest(job, tests, job.left_s / (len(GPU_TESTS) - number))
+        results = [row for row in read_records(job.out / "report.jsonl")[begin:] if row["record"] == "test"]
+        if code in (None, PYTEST_STOPPED):
+            job.leave(f"some of {tests}")
+        elif code not in PYTEST_RAN and code != PYTEST_NONE:
+            job.fail(tests, f"pytest ended with exit code {code}: {' '.join(said.split())[-200:]}")
+        elif {row["outcome"] for row in results} == {"skipped"}:
+            job.skip(tests, results[0].get("said", ""))
+        job.failures += [
+            f"{row['test']}: {row.get('said', '')}" for row in results if row["outcome"] in ("failed", "error")
+        ]
+        counts.update(row["outcome"] for row in results)
+        if job.dry and (counted := re.search(r"(\d+)(?:/\d+)? tests? collected", said)):
+            collected += int(counted.group(1))
+    job.record("tests", **({"collected": collected} if job.dry else {}), **counts)
+    if not job.remark and not (collected if job.dry else counts.total() - counts["skipped"]):
+        job.fail("GPU tests", "none ran")
+
+
+def _pytest(job: Job, tests: str, seconds: float) -> tuple[int | None, str]:
+    """Run the GPU tests of a folder; its exit code, None where its time was over, and what it printed."""
+    command = [sys.executable, "-m", "pytest", str(ROOT / tests), "-m", "gpu", "-q", "-p", "no:cacheprovider"]
+    command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "--continue-on-collection-errors"]
+    command += ["-p", "gpu_report_pytest", "--report-file", str(job.out / "report.jsonl")]
+    if job.dry:
+        command += ["--collect-only"]
     with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "results.xml"
-        tests = ROOT / "tests" / "backends" if job.dry else ROOT / "tests"
-        command = [sys.executable, "-m", "pytest", str(tests), "-m", "gpu", "-q", "-p", "no:cacheprovider"]
-        command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "--junitxml", str(results)]
-        if job.dry:
-            command += ["--collect-only"]
         # Not in the checkout: its own folder iossim would hide the whole package.
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=job.left_s, check=False
-            )
-        except subprocess.TimeoutExpired as late:
-            said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-            print(said)
-            job.record("tests", error="out of time", last=" ".join(said.split())[-300:])
-            return PARTIAL
-        print(done.stdout[-8000:], done.stderr[-2000:], sep="\n")
-        if job.dry:
-            counted = re.search(r"(\d+)(?:/\d+)? tests? collected", done.stdout)
-            job.record("tests", collected=int(counted.group(1)) if counted else 0, returncode=done.returncode)
-            return 0 if done.returncode in (0, 5) else FAILED
-        job.record("tests", returncode=done.returncode, **results_of_tests(results))
-    return 0
+        return run_for(command, seconds, Path(folder), _with_plugin(os.environ))
 
 
-def results_of_tests(path: Path) -> dict[str, Any]:
-    """Counts, and the failures with the first line of each, of a JUnit file."""
-    if not path.is_file():
-        return {"error": "pytest wrote no results"}
-    (suite,) = ElementTree.parse(path).getroot().iter("testsuite")
-    failures = []
-    for case in suite.iter("testcase"):
-        for problem in (*case.findall("failure"), *case.findall("error")):
-            said = (problem.get("message") or "").splitlines()
-            failures.append({"test": f"{case.get('classname')}.{case.get('name')}", "said": (said or [""])[0][:300]})
-    counts = {name: int(suite.get(name) or 0) for name in ("tests", "failures", "errors", "skipped")}
-    return {**counts, "s": float(suite.get("time") or 0.0), "failures_named": failures}
+def run_for(
+    command: Sequence[str], seconds: float, folder: Path, environment: Mapping[str, str]
+) -> tuple[int | None, str]:
+    """Run a command in a folder; its exit code, None where its time was over, and what it printed, which is printed again."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        print(said[-8000:])
+        return None, said
+    print(done.stdout[-8000:])
+    return done.returncode, done.stdout
 
 
-def _required() -> list[str]:
-    """What iossim requires by its pyproject.toml, and what the GPU sections do."""
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [*listed["dependencies"], *listed["optional-dependencies"].get("gpu", [])]
-    names = [re.match(r"[A-Za-z0-9._-]+", line) for line in lines]
-    return [found.group() for found in names if found]
+def _with_plugin(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which pytest finds the plugin beside this file."""
+    places = [environment.get("PYTHONPATH", ""), str(Path(__file__).resolve().parent)]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def _commit() -> str:

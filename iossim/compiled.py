@@ -5,6 +5,8 @@ function that it calls from another file goes unnoticed. The cache folder is the
 compiled module's source: change any of them, and all are compiled anew. It stands in the user's cache folder, since
 site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it.
 
+Where it cannot be written (a full disk, say) everything works, only later: a warning says so.
+
 A module whose text names ``iossim.compiled`` counts as compiled; importing this one imports neither numba nor them.
 """
 
@@ -14,11 +16,13 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
+from iossim.plugins import warn_once
 from iossim.user_folders import user_cache
 
 P = ParamSpec("P")
@@ -44,23 +48,55 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     # Numba reads the folder when a function is decorated; put it back, so that others' functions keep theirs.
     config.CACHE_DIR = "" if folder is None else str(folder)
     try:
-        return numba.njit(**{"cache": folder is not None, "nogil": True, **options})(function)
+        compiled = numba.njit(**{"cache": folder is not None, "nogil": True, **options})(function)
     finally:
         config.CACHE_DIR = before
+    if folder is not None:
+        _do_without(compiled._cache)
+    return compiled
+
+
+def _do_without(cache: Any) -> None:
+    """Let numba's cache of a function fail: what cannot be read or kept is compiled, and a line says so."""
+    load, save = cache.load_overload, cache.save_overload
+
+    def load_if_possible(signature: Any, context: Any) -> Any:
+        try:
+            return load(signature, context)
+        except Exception:  # unpickling a file that a crash or a full disk tore raises anything
+            with suppress(OSError):
+                cache.flush()  # no file is torn for good
+            return None
+
+    def save_if_possible(signature: Any, data: Any) -> None:
+        try:
+            save(signature, data)
+        except OSError as error:
+            _warn(f"{cache_folder()}: {error.strerror}")
+
+    cache.load_overload, cache.save_overload = load_if_possible, save_if_possible
+
+
+def _warn(why: str) -> None:
+    warn_once(
+        f"compiled code is not kept, and every command compiles anew: {why}; free space or set IOSSIM_CACHE_DIR"
+    )
 
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of compiled code of this very source, or None where no folder can be written."""
+    """The folder of compiled code of this very source; None, and a warning, where no folder can be written."""
     name = f"compiled-{source_hash()}"
+    problems: list[str] = []
     for root in (user_cache(), Path(tempfile.gettempdir()) / f"iossim-{_user()}"):
         folder = root / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 return folder
-        except OSError:
-            continue
+        except OSError as error:
+            problems.append(f"{root}: {error.strerror}")
+    _warn(", ".join(problems))
     return None
 
 

@@ -118,6 +118,12 @@ def warn_once(line: str) -> None:
     logging.getLogger("iossim").warning("warning: %s", line)
 
 
+@cache
+def note_once(line: str) -> None:
+    """One line on standard error that is no warning: how something that was given is taken."""
+    logging.getLogger("iossim").warning("note: %s", line)
+
+
 def _problem(each: Plugin) -> str:
     try:
         if each.group == DEVICES:

@@ -20,11 +20,22 @@ def read_text(path: Path, what: str, remedy: str, error: type[IossimError]) -> s
 
 
 def write_atomically(path: Path, contents: str | bytes) -> None:
-    """Write a file (text as UTF-8) so that a reader sees the old one or the whole new one."""
+    """Write a file (text as UTF-8) so that a reader sees the old one or the whole new one.
+
+    Raises OSError with the path as its ``filename`` where it cannot be written: the disk is full, say.
+    """
+    try:
+        _write_beside(path, contents.encode() if isinstance(contents, str) else contents)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _write_beside(path: Path, contents: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(contents.encode() if isinstance(contents, str) else contents)
+            stream.write(contents)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)

@@ -60,6 +60,7 @@ def create(device: DeviceProfile | None, precision: Precision, engine: str, argu
         raise OptionError(
             f"--cost-model simulator needs a device; give --device NAME; known: {', '.join(device_names())}"
         )
+    device.require(precision)
     return SimulatorCostModel(device, precision, Engine.named(engine), in_place=argument == IN_PLACE)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.hash_table import find_slot
+from iossim.schedule.hash_table import enter, find_slot
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import stage_hashes
 
@@ -49,7 +49,7 @@ class PriceMemo:
                 # What was entered without a price must not stay.
                 self._clear(_FIRST_SIZE)
                 raise
-            _enter(hashes[unknown[:count]], found, self._hashes, self._prices)
+            enter(hashes[unknown[:count]], found, self._hashes, self._prices)
         result = np.empty(len(batch), dtype=np.float64)
         _look_up(hashes, self._hashes, self._prices, result)
         return result
@@ -64,7 +64,7 @@ class PriceMemo:
             kept = self._hashes != 0
             hashes, prices = self._hashes[kept], self._prices[kept]
             self._clear(size)
-            _enter(hashes, prices, self._hashes, self._prices)
+            enter(hashes, prices, self._hashes, self._prices)
             self._used = len(hashes)
 
     def _clear(self, size: int) -> None:
@@ -85,14 +85,6 @@ def _find_unknown(hashes: Masks, known: Masks, prices: Floats, unknown: NDArray[
             unknown[count] = index
             count += 1
     return count
-
-
-@jit
-def _enter(hashes: Masks, found: Floats, known: Masks, prices: Floats) -> None:
-    for index in range(len(hashes)):
-        slot = find_slot(hashes[index], known)
-        known[slot] = hashes[index]
-        prices[slot] = found[index]
 
 
 @jit

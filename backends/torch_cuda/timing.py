@@ -23,6 +23,8 @@ _CPU_CACHES_BYTES = 256 * 2**20
 
 #: How long the device sleeps while the host issues a graph: its issue time so far, and more, since host times scatter.
 _LEAST_SLEEP_US, _SLEEP_MARGIN, _MOST_SLEEP_US = 20.0, 2.0, 20_000.0
+#: How long the device is kept busy before the first round, so that it is at the clock at which it works.
+_WARM_CLOCK_S = 0.3
 #: Cycles of the device in a microsecond, at least as many as its fastest clock has.
 _CYCLES_PER_US = 2_500
 
@@ -49,6 +51,8 @@ def time_rounds(
     times_us: list[list[float]] = [[] for _ in runs]
     issue_us = [0.0] * len(runs)
     total = timing.warm_up + timing.rounds
+    if device == "cuda":
+        _warm_clock(runs, synchronise)
     for done in range(total):
         for index in generator.sample(range(len(runs)), len(runs)):
             run = runs[index]
@@ -69,6 +73,15 @@ def time_rounds(
         Samples(tuple(times), conditions={"clock": "cuda events" if run.replay else "host", **state})
         for run, times in zip(runs, times_us, strict=True)
     ]
+
+
+def _warm_clock(runs: Sequence[Run], synchronise: Callable[[], object]) -> None:
+    """Run all in turn for a while, untimed: a device that has idled is clocked down, to a fifth of its clock and less."""
+    end_s = time.perf_counter() + _WARM_CLOCK_S
+    while time.perf_counter() < end_s:
+        for run in runs:
+            run.call()
+        synchronise()
 
 
 def _replay_us(run: Run, issue_us: float) -> tuple[float, float]:

@@ -42,6 +42,7 @@ def compare(
 ) -> None:
     """Schedule a model by every scheduler and print them side by side."""
     from iossim import api
+    from iossim.study.other_engine import under_other_engine
 
     search = api.search_options(stages, max_group_size, max_groups)
     network = reading.network(model)
@@ -49,14 +50,18 @@ def compare(
     check_outputs(out, trace, plot, prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
+        there = under_other_engine(network, comparison.best, prices, search) if comparison.complete else None
+    told = json.dumps({**comparison.to_json(), "other_engine": there and there.to_json()}, indent=1)
     if as_json:
-        typer.echo(json.dumps(comparison.to_json(), indent=1))
+        typer.echo(told)
     else:
         _print(comparison)
+        if there is not None:
+            typer.echo(there.sentence())
     if out is not None:
         from iossim.reporting.output_folder import write_all
 
-        written = write_all(out, _files(comparison, prices, trace, plot))
+        written = write_all(out, _files(comparison, told, prices, trace, plot))
         typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
     if not comparison.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
@@ -93,12 +98,13 @@ def _print(comparison: Comparison) -> None:
         console.print(claim, highlight=False)
 
 
-def _files(comparison: Comparison, prices: CostModel, trace: bool | None, plot: bool | None) -> dict[str, Writer]:
-    """comparison.json, the best schedule's files, and the picture of all."""
+def _files(
+    comparison: Comparison, told: str, prices: CostModel, trace: bool | None, plot: bool | None
+) -> dict[str, Writer]:
+    """comparison.json with what was ``told`` as JSON, the best schedule's files, and the picture of all."""
     from iossim.user_files import write_atomically
 
-    text = json.dumps(comparison.to_json(), indent=1) + "\n"
-    files: dict[str, Writer] = {"comparison.json": lambda path: write_atomically(path, text)}
+    files: dict[str, Writer] = {"comparison.json": lambda path: write_atomically(path, told + "\n")}
     files |= schedule_files(comparison.network, comparison.best, prices, trace, plot, comparison.baseline_us)
     if wants_plot(plot):
         from iossim.reporting.comparison_plot import comparison_figure

@@ -61,7 +61,7 @@ def explain(
     saved, network = api.read_schedule(schedule, model)
     prices = _prices(saved, network, device, engine, cost_model, store)
     priced = saved if prices is None else api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
-    with progress_bars(quiet=as_json) as progress:
+    with progress_bars(quiet=as_json, unit="blocks") as progress:
         found = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=1))

@@ -14,9 +14,45 @@ class StopNow(BaseException):
     """The second interrupt. No KeyboardInterrupt, which a search takes as a wish to come to an end."""
 
 
+#: While these compile, load compiled code or hand values over, an exception is lost, a SystemError or the process's end.
+_NATIVE = ("numba.", "llvmlite.")
+_SOON_S = 0.01
+
+#: Was there an interrupt before there was anything to keep?
+_heard = False
+
+
+@contextmanager
+def hears_interrupts() -> Iterator[None]:
+    """While a command runs, SIGINT raises KeyboardInterrupt; libraries that swallow it as they are imported do not undo it."""
+    global _heard  # noqa: PLW0603
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        global _heard  # noqa: PLW0603
+        if _postponed(frame):
+            return
+        _heard = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        _heard = False
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first SIGINT raises KeyboardInterrupt in the work, and says so; the second raises :class:`StopNow`."""
+    """The first SIGINT raises KeyboardInterrupt in the work, and says so; the second raises :class:`StopNow`.
+
+    Raises KeyboardInterrupt where there was one before, which did not end the command.
+    """
+    if _heard:
+        raise KeyboardInterrupt
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
@@ -24,6 +60,8 @@ def interruptible() -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupts
+        if _postponed(frame):
+            return
         interrupts += 1
         if interrupts > 1:
             raise StopNow
@@ -35,3 +73,20 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _postponed(frame: FrameType | None) -> bool:
+    """Whether the interrupt comes where none can be raised; then it comes again in a moment."""
+    while frame is not None and not _is_native(frame):
+        frame = frame.f_back
+    if frame is None:
+        return False
+    again = threading.Timer(_SOON_S, signal.raise_signal, (signal.SIGINT,))
+    again.daemon = True
+    again.start()
+    return True
+
+
+def _is_native(frame: FrameType) -> bool:
+    """Whether numba runs, and not only its modules are being imported."""
+    return frame.f_globals.get("__name__", "").startswith(_NATIVE) and frame.f_code.co_name != "<module>"

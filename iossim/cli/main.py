@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import iossim.cli
 from iossim._version import __version__
 from iossim.cli.exit_codes import ExitCode
-from iossim.cli.interrupt import StopNow
+from iossim.cli.interrupt import StopNow, hears_interrupts
 from iossim.cli.options import help_without_command
 from iossim.errors import IossimError
 
 #: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+
+#: What is no mistake in what was given and no defect of iossim either: a disk that is full, a folder that is not ours.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_ENVIRONMENT = _FULL | {errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def build_app() -> typer.Typer:
@@ -55,25 +62,80 @@ def build_app() -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     try:
+        with hears_interrupts():
+            code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what cannot be written is told here; at the interpreter's end it is a traceback
+    except (KeyboardInterrupt, StopNow, typer.Abort):
+        code = ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return ExitCode.NO_READER
+    except OSError as error:
+        if error.errno not in _ENVIRONMENT:
+            raise
+        if error.filename is None:
+            _drop_output()
+        remedy = "free some space, or write elsewhere" if error.errno in _FULL else "write elsewhere"
+        return _fail(f"cannot write {error.filename or 'to standard output'}: {error.strerror}; {remedy}")
+    if code == ExitCode.INTERRUPTED:
+        _say("interrupted")
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
         given = None if arguments is None else list(arguments)
-        result = build_app()(args=given, prog_name="iossim", standalone_mode=False)
+        command = typer.main.get_command(build_app())
+        _refuse_repeated(command)
+        result = command(args=given, prog_name="iossim", standalone_mode=False)
     except IossimError as error:
         return _fail(str(error))
     except _ParserError as error:
         return _fail(_one_line(error))
-    except (KeyboardInterrupt, StopNow, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away (a pager, head): nothing to tell it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except SystemExit as error:
+        # Typer's way to say that the reader of our output went away; it wraps both streams then.
+        sys.stdout, sys.stderr = (getattr(stream, "wrapped", stream) for stream in (sys.stdout, sys.stderr))
+        raise BrokenPipeError from error
     return result if isinstance(result, int) else ExitCode.DONE
 
 
+def _refuse_repeated(command: Any) -> None:
+    """Make a command, and those of a group, refuse an option that is given twice: of values the last would win, unsaid."""
+    for each in getattr(command, "commands", {}).values():
+        _refuse_repeated(each)
+    make_parser = command.make_parser
+
+    def make_strict_parser(context: Any) -> Any:
+        parser = make_parser(context)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> tuple[Any, Any, list[Any]]:
+            values, rest, order = parse(args)
+            for option, times in Counter(order).items():
+                if times > 1 and option.param_type_name == "option" and not option.multiple:
+                    raise typer.BadParameter(f"it is given {times} times; give it once", ctx=context, param=option)
+            return values, rest, order
+
+        parser.parse_args = parse_args
+        return parser
+
+    command.make_parser = make_strict_parser
+
+
+def _drop_output() -> None:
+    """Let what is still to be printed go nowhere: the interpreter tries again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(line: str) -> int:
-    print(f"error: {' '.join(line.split())}", file=sys.stderr)
+    _say(f"error: {' '.join(line.split())}")
     return ExitCode.MISTAKE
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # nobody to tell, or no room to
+        print(line, file=sys.stderr, flush=True)
 
 
 def _one_line(error: Exception) -> str:

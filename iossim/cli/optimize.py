@@ -56,6 +56,7 @@ def optimize(
     from iossim import api
     from iossim.cost.create import measures
     from iossim.scheduling.measured.budget import Budget
+    from iossim.study.other_engine import under_other_engine
 
     search = api.search_options(stages, max_group_size, max_groups)
     network = reading.network(model)
@@ -77,6 +78,9 @@ def optimize(
             budget=spend,
             measuring=measuring,
         )
+        there = under_other_engine(network, found, prices, search) if found.complete else None
+    if there is not None:
+        found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
     else:

@@ -56,7 +56,9 @@ def predict(
     if device is None:
         raise OptionError(f"predict needs a device; give --device NAME; known: {', '.join(device_names())}")
     profile = load_device(device)
-    table = read_operators(operators, op, Precision.named(dtype))
+    precision = Precision.named(dtype)
+    profile.require(precision)
+    table = read_operators(operators, op, precision)
     predictions = predict_operators(table.operators, profile)
     text = predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)
     if out is None:

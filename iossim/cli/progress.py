@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bars(quiet: bool, unit: str = "blocks") -> Iterator[Callable[[str], Progress]]:
+def progress_bars(quiet: bool, unit: str = "units") -> Iterator[Callable[[str], Progress]]:
     """Gives a function that starts a bar under a label, which counts ``unit``."""
     if quiet or not sys.stderr.isatty():
         yield lambda label: lambda done, total: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
     columns = (
+        SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,7 +151,8 @@ def _to_json(
         "model": saved.network,
         "batch": saved.source.batch,
         "context": asdict(runner.context),
-        "output_error": error,
+        "output_error": None if error is None or isinf(error) else error,
+        "outputs_finite": None if error is None else not isinf(error),
         "memory": memory,
         "runs": [row.to_json() for row in rows],
         "stages": None if by_stage is None else [asdict(row) for row in by_stage],
@@ -183,7 +185,12 @@ def _print(
         if (median := median_stage_error_percent(by_stage)) is not None:
             console.print(f"median error of the predicted stages: {median:.1f}%", highlight=False)
     if error is not None:
-        console.print(f"outputs differ from NumPy's by {error:.1e} of the largest value", highlight=False)
+        said = (
+            "are not finite, and NumPy's are"
+            if isinf(error)
+            else f"differ from NumPy's by {error:.1e} of the largest value"
+        )
+        console.print(f"outputs {said}", highlight=False)
     mib = {name: size / 2**20 for name, size in memory.items()}
     console.print(
         f"activations take {mib['arena_bytes']:.2f} MiB (no plan less than {mib['lower_bound_bytes']:.2f}; "

@@ -40,7 +40,7 @@ def search_space(
     network = reading.network(model)
     counted: dict[bytes, SearchSpace] = {}
     blocks: list[dict[str, str | int]] = []
-    with progress_bars(quiet=as_json) as bars:
+    with progress_bars(quiet=as_json, unit="blocks") as bars:
         progress = bars("counting")
         for done, block in enumerate(network.blocks, 1):
             problem = ScheduleProblem.of_block(network, block)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.devices.compute_capability import PROCESSOR
 from iossim.errors import DeviceError, did_you_mean
-from iossim.plugins import DEVICES, Plugin, PluginError, plugin, plugins, warn_once
+from iossim.plugins import DEVICES, Plugin, PluginError, note_once, plugin, plugins, warn_once
 from iossim.shipped_yaml import read_shipped
 from iossim.user_files import read_text
 from iossim.user_folders import user_data
@@ -67,11 +68,14 @@ def origin(name: str) -> str:
     return "shipped"
 
 
-def device(name_or_path: str) -> DeviceProfile:
+def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
     """The profile of a device that ships, of the user's folder, of a plugin, of this machine's processor (``cpu``), or of
     a YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it the same device with that replaced (:mod:`iossim.devices.altered`).
 
-    Raises DeviceError naming the file and the field at fault.
+    The name of a family (``v100``) takes the board that has it among its ``aliases``, and says so on standard error.
+
+    Raises DeviceError naming the file and the field at fault, and, unless ``checked`` is False, where a fact is of an order
+    that no device has: a clock in MHz, memory in GiB.
     """
     if not isinstance(name_or_path, str | Path):
         raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, device_names())}")
@@ -80,10 +84,14 @@ def device(name_or_path: str) -> DeviceProfile:
         from iossim.devices.altered import altered, changes_of
 
         base, changes = changes_of(str(path))
-        return altered(device(base), changes)
+        return (
+            _possible(altered(device(base), changes), f"device {str(path)!r}")
+            if checked
+            else altered(device(base), changes)
+        )
     is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
     if is_path:
-        return _read(path)
+        return _read(path, checked)
     if name_or_path == PROCESSOR:
         from iossim.devices.host_processor import load_host_processor
 
@@ -93,9 +101,15 @@ def device(name_or_path: str) -> DeviceProfile:
         return parse(entry.read_text(encoding="utf-8"), entry.name, read_shipped)
     if name_or_path in user_names():
         own = user_folder() / f"{name_or_path}.yaml"
-        return _named(_read(own), name_or_path, str(own))
+        return _named(_read(own, checked), name_or_path, str(own))
     if (added := plugin(DEVICES, name_or_path)) is not None:
         return plugin_device(added)
+    for name, others in aliases().items():
+        if name_or_path.lower() in others:
+            note_once(
+                f"{name_or_path!r} is taken as {name}; give another board by its own name ('iossim devices list')"
+            )
+            return device(name)
     raise DeviceError(
         f"unknown device {name_or_path!r}; {did_you_mean(name_or_path, device_names())}; or give a .yaml file"
     )
@@ -109,10 +123,30 @@ def plugin_device(added: Plugin) -> DeviceProfile:
     return _named(parse(text, f"of {added}"), added.name, f"of {added}")
 
 
-def _read(path: Path) -> DeviceProfile:
-    return parse(
+@cache
+def aliases() -> dict[str, list[str]]:
+    """The short names of the devices that ship, as their profiles say."""
+    found: dict[str, list[str]] = {}
+    for name in shipped_names():
+        text = (resources.files(_FOLDER) / f"{name}.yaml").read_text(encoding="utf-8")
+        found[name] = read_shipped(text).get("aliases", [])
+    return found
+
+
+def _read(path: Path, checked: bool) -> DeviceProfile:
+    profile = parse(
         read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), str(path)
     )
+    return _possible(profile, f"device profile {path}") if checked else profile
+
+
+def _possible(profile: DeviceProfile, what: str) -> DeviceProfile:
+    """The profile, unless facts of it are of another order than those of any device; raises DeviceError naming the first."""
+    from iossim.devices.plausibility import impossible
+
+    if problem := next(iter(impossible(profile)), None):
+        raise DeviceError(f"{what}: {problem}; 'iossim devices validate' says what can be")
+    return profile
 
 
 def _named(profile: DeviceProfile, name: str, where: str) -> DeviceProfile:

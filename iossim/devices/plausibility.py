@@ -1,7 +1,7 @@
 """Whether the facts of a profile can be those of a device: each within what its generation has, and one with another.
 
 A mistake of unit, a rate with sparsity, a clock of another board: what is off is said in words. A device that does not
-exist may be off on purpose; nothing here keeps a profile from being used.
+exist may be off on purpose: only what is a hundred times off keeps a profile from being used.
 
 The figures are NVIDIA's: fp32 lanes of an SM and dense rates of tensor cores from the CUDA C++ Programming Guide (table
 "Throughput of Native Arithmetic Instructions") and the whitepapers of each generation; the ranges are those of the boards
@@ -22,6 +22,8 @@ TO_FILL_IN = "FILL_IN"
 _MIB = 1 << 20
 _GIB = 1 << 30
 _ROOM = 1.2
+#: A unit is off by a thousand, bytes by more; what is asked what-if of a device (ten times the SMs) is less than this.
+_BEYOND = 100.0
 #: How far a printed peak may be from the one computed: it is rounded, and clocks are too.
 _PEAK_TOLERANCE = 0.02
 _BANDWIDTH_TOLERANCE = 0.03
@@ -50,6 +52,7 @@ _GENERATIONS: dict[Architecture, _Generation] = {
     Architecture.AMPERE: _Generation((4, 128), (0.625, 1.86), (0.5, 48), (34, 2039), (4, 96), (7, 500)),
     Architecture.ADA: _Generation((20, 144), (1.4, 2.65), (12, 96), (192, 1152), (6, 48), (35, 450)),
     Architecture.HOPPER: _Generation((78, 144), (1.6, 1.98), (40, 60), (1935, 4900), (64, 144), (300, 1000)),
+    Architecture.CPU: _Generation((1, 256), (0.5, 6.2), (0.25, 1152), (2, 1200), (0.25, 6144), (1, 1000)),
     Architecture.BLACKWELL: _Generation((16, 192), (1.5, 2.7), (16, 128), (256, 8000), (8, 288), (40, 1400)),
 }
 
@@ -80,6 +83,11 @@ def implausible(profile: DeviceProfile) -> list[str]:
         *_bandwidth(profile),
         *([] if profile.is_processor else _of_generation(profile)),
     ]
+
+
+def impossible(profile: DeviceProfile) -> list[str]:
+    """What no device can be, nor one that is made up on purpose: facts a hundred times off, by a mistake of unit, say."""
+    return list(_out_of_range(profile, _BEYOND))
 
 
 def _unfilled(profile: DeviceProfile) -> Iterator[str]:
@@ -140,21 +148,28 @@ def _hint(ratio: float, tolerance: float, slips: Mapping[float, str], otherwise:
 
 def _of_generation(profile: DeviceProfile) -> Iterator[str]:
     sheet, capability = profile.datasheet, profile.datasheet.compute_capability.value
-    generation, has = _GENERATIONS[profile.architecture], f"{profile.architecture.capitalize()} boards have"
     lanes = sheet.fp32_lanes_per_sm.value
     if lanes != _LANES[capability]:
         yield f"fp32_lanes_per_sm is {lanes}, an SM of compute capability {capability} has {_LANES[capability]}"
+    yield from _out_of_range(profile, _ROOM)
+    yield from _reduced_precision(profile, capability)
+
+
+def _out_of_range(profile: DeviceProfile, room: float) -> Iterator[str]:
+    """Facts that are outside the ranges of their generation, widened by a factor on both sides."""
+    sheet = profile.datasheet
+    boards = "processors" if profile.is_processor else f"{profile.architecture.capitalize()} boards"
+    generation, has = _GENERATIONS[profile.architecture], f"{boards} have"
     for name, value, (low, high), unit in (
         ("sm_count", float(profile.sm_count), generation.sm_count, "SMs"),
         ("boost_clock_ghz", profile.boost_clock_ghz, generation.clock_ghz, "GHz"),
         ("l2_bytes", sheet.l2_bytes.value / _MIB, generation.l2_mib, "MiB"),
         ("dram_bandwidth_gbps", profile.dram_bandwidth_gbps, generation.bandwidth_gbps, "GB/s"),
         ("dram_bytes", sheet.dram_bytes.value / _GIB, generation.dram_gib, "GiB"),
-        ("board_power_w", profile.board_power_w, generation.power_w, "W"),
+        *([("board_power_w", sheet.board_power_w.value, generation.power_w, "W")] if sheet.board_power_w else []),
     ):
-        if not low / _ROOM <= value <= high * _ROOM:
+        if not low / room <= value <= high * room:
             yield f"{name} is {value:.4g} {unit}, {has} {low:g} to {high:g}{_unit_mistake(name, value, low, high)}"
-    yield from _reduced_precision(profile, capability)
 
 
 def _unit_mistake(name: str, value: float, low: float, high: float) -> str:

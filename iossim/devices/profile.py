@@ -23,6 +23,7 @@ from iossim.devices.parameters import (
 )
 from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.devices.transfer import BoardFacts, transferred_defaults
+from iossim.errors import DeviceError
 from iossim.ir.types import Precision
 from iossim.validation import Value
 
@@ -30,6 +31,13 @@ T = TypeVar("T")
 
 #: What a fact may be, in its unit; with others prices overflow.
 _SMALLEST, _LARGEST = 1e-9, 1e18
+_NO_BF16 = (
+    Architecture.KEPLER,
+    Architecture.MAXWELL,
+    Architecture.PASCAL,
+    Architecture.VOLTA,
+    Architecture.TURING,
+)
 
 
 class Fact(Value, Generic[T]):
@@ -125,6 +133,8 @@ class DeviceProfile(Value):
 
     name: str = Field(min_length=1)
     title: str
+    #: Short names that a user may give for it: those of the family whose most common board it is.
+    aliases: list[str] = Field(default_factory=list)
     sources: dict[str, str]
     datasheet: Datasheet
     parameters: ModelParameters
@@ -187,6 +197,20 @@ class DeviceProfile(Value):
             include={"datasheet", "parameters", "engine"}, exclude={"datasheet": {"dram_bus_bits", "dram_pin_gbps"}}
         )
         return hashlib.sha256(priced.encode()).hexdigest()[:12]
+
+    def require(self, precision: Precision) -> None:
+        """Raise DeviceError, naming what it has, where a GPU has no instructions for numbers of this precision.
+
+        bf16 came with compute capability 8.0 (CUDA C++ Programming Guide, arithmetic throughput). What has numbers but no
+        fast unit for them (tf32 before 8.0) computes as fp32.
+        """
+        if precision is not Precision.BF16 or self.architecture not in _NO_BF16:
+            return
+        has = ", ".join(each for each in Precision if each not in (Precision.BF16, Precision.TF32))
+        raise DeviceError(
+            f"device {self.name!r} (compute capability {self.datasheet.compute_capability.value}) has no {precision}; it "
+            f"has {has}"
+        )
 
     @property
     def limits(self) -> MultiprocessorLimits:

@@ -87,6 +87,7 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": profile.name,
         "title": profile.title,
+        **({"aliases": _Line(profile.aliases)} if profile.aliases else {}),
         "sources": dict(profile.sources),
         "datasheet": facts,
     }

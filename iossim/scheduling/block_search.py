@@ -12,7 +12,7 @@ each distinct one once. With lower bounds from the cost model the search stays e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.cost.path import START
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.hash_table import enter
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
@@ -33,7 +34,6 @@ from iossim.scheduling.relaxation import (
     Labels,
     PriceTable,
     bound_ahead,
-    enter_prices,
     find_unpriced,
     propose,
     relax,
@@ -44,6 +44,10 @@ from iossim.scheduling.relaxation import (
 RELATIVE_TOLERANCE = 1e-9
 #: How many states of a level the beam keeps, pass by pass; each pass starts from the bound of the one before.
 BEAM_WIDTHS = (1, 4)
+#: What compiled code does at one go takes a tenth of a second or so: only in between an interrupt is heard.
+_PRICED_AT_A_TIME = 1 << 16
+_MOVED_AT_A_TIME = 1 << 21
+_MERGES_AT_A_TIME = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +81,24 @@ def solve_block(
     concurrent: bool,
     entry: int,
     bounds: StageBounds | None,
-    hurry: bool = False,
+    progress: Callable[[int], None] = lambda units: None,
 ) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
     ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to search without.
-    ``hurry``: one beam pass and no more. A KeyboardInterrupt does the same: the best path found so far is returned,
-    marked as not complete.
+    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the search with the
+    best path found so far, marked as not complete; it goes on where there is none yet.
     """
     search = _Search(problem, lattice, cost_model, space, merges, concurrent, entry, bounds)
     try:
-        if bounds is not None or hurry:
-            for beam in BEAM_WIDTHS[:1] if hurry else BEAM_WIDTHS:
-                search.run(beam)
-        if not hurry:
-            search.run(None)
+        for beam in BEAM_WIDTHS if bounds is not None else ():
+            search.run(beam)
+        search.run(None, progress)
     except KeyboardInterrupt:
-        search.known.drop_unpriced()
         if not np.isfinite(search.labels.cost[-1]).any():
-            search.run(1)
-        hurry = True
-    return search.solution(complete=not hurry)
+            raise
+        return search.solution(complete=False)
+    return search.solution(complete=True)
 
 
 class _Prices:
@@ -115,14 +116,11 @@ class _Prices:
         if size > len(self.table.keys):
             self._move_to(_empty_table(size))
 
-    def drop_unpriced(self) -> None:
-        """Forget the stages that were entered, and whose pricing was then interrupted."""
-        self._move_to(_empty_table(len(self.table.keys)))
-
     def _move_to(self, table: PriceTable) -> None:
-        priced = (self.table.keys != 0) & ~np.isnan(self.table.prices)
-        enter_prices(self.table.keys[priced], self.table.prices[priced], table)
-        self.table, self.used = table, int(priced.sum())
+        for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
+            keys, prices = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
+            enter(keys[keys != 0], prices[keys != 0], *table)
+        self.table = table
 
 
 def _empty_table(size: int) -> PriceTable:
@@ -165,9 +163,10 @@ class _Search:
         self.known = _Prices()
         self.proposals = np.empty(1 << 15, dtype=PROPOSAL)
 
-    def run(self, beam: int | None) -> None:
+    def run(self, beam: int | None, progress: Callable[[int], None] = lambda units: None) -> None:
         """Sweep the levels once, keeping the ``beam`` most promising states of each (None: all that may matter)."""
-        for states in self._levels(beam):
+        for level, states in self._levels(beam):
+            progress(level)
             if len(self.merges.masks):
                 self._relax_merges(states)
             self._relax_concurrent(states)
@@ -183,7 +182,7 @@ class _Search:
         spread = 0.0 if self.problem.one_sink or not self.concurrent else float(self.tolerance.max())
         return best * (1 - RELATIVE_TOLERANCE) + spread
 
-    def _levels(self, beam: int | None) -> Iterator[Integers]:
+    def _levels(self, beam: int | None) -> Iterator[tuple[int, Integers]]:
         begins = self.lattice.level_begin
         for level in range(len(self.problem)):
             states = np.arange(begins[level], begins[level + 1])
@@ -193,13 +192,13 @@ class _Search:
                 promise = promise[promise < self.upper_us]
                 states = np.sort(states[np.argsort(promise, kind="stable")[:beam]])
             if len(states):
-                yield states
+                yield level, states
 
     def _relax_concurrent(self, states: Integers) -> None:
-        position = 0
+        position = filled = 0
         boundary = self._boundary_behind(states)
         while position < len(states):
-            reached, filled = propose(
+            position, filled, full = propose(
                 states,
                 position,
                 self.lattice.addable,
@@ -216,13 +215,14 @@ class _Search:
                 self.space.single_root,
                 self.concurrent,
                 self.proposals,
+                filled,
             )
-            if reached == position and not filled:
+            if full and not filled:
                 self.proposals = np.empty(2 * len(self.proposals), dtype=PROPOSAL)
-                continue
-            position = reached
-            self._price(filled)
-            relax(self.proposals, filled, self.known.table, self.labels)
+            elif full or position == len(states):
+                self._price(filled)
+                relax(self.proposals, filled, self.known.table, self.labels)
+                filled = 0
 
     def _boundary_behind(self, states: Integers) -> Floats:
         """Boundaries behind the states of a level; nothing stands before the first stage of a network."""
@@ -232,23 +232,25 @@ class _Search:
         self.known.reserve(filled)
         unpriced = np.empty(filled, dtype=np.uint64)
         found = find_unpriced(self.proposals, filled, self.known.table, unpriced)
-        if found:
-            masks = unpriced[:found]
+        for begin in range(0, found, _PRICED_AT_A_TIME):
+            masks = unpriced[begin : min(begin + _PRICED_AT_A_TIME, found)]
             prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
-            enter_prices(masks, prices, self.known.table)
-            self.known.used += found
+            enter(masks, prices, *self.known.table)
+            self.known.used += len(masks)
 
     def _relax_merges(self, states: Integers) -> None:
         boundary = self._boundary_behind(states)
-        relax_merges(
-            states,
-            self.lattice.addable,
-            self.lattice.child,
-            self.merges.masks,
-            self.merges.prices_us,
-            boundary,
-            self.labels,
-        )
+        at_a_time = max(1, _MERGES_AT_A_TIME // len(self.merges.masks))
+        for begin in range(0, len(states), at_a_time):
+            relax_merges(
+                states[begin : begin + at_a_time],
+                self.lattice.addable,
+                self.lattice.child,
+                self.merges.masks,
+                self.merges.prices_us,
+                boundary,
+                self.labels,
+            )
 
     def _ahead(self) -> Floats:
         """Lower bounds of what follows each label, ``[states, 2]``.

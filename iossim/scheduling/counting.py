@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.errors import OptionError
-from iossim.schedule.masks import scramble
+from iossim.schedule.hash_table import empty_set, grown, insert
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.scheduling.lattice import Lattice, build_lattice
 from iossim.scheduling.options import StageSpace
@@ -22,6 +22,8 @@ from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
 
 #: No block of so few states has too many transitions to be enumerated: they are not counted first.
 FEW_STATES = 20_000
+#: Compiled code counts about so many transitions at a time, a tenth of a second; only in between an interrupt is heard.
+_AT_A_TIME = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +55,7 @@ def count_search_space(
         )
     limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
     limbs[-1, 0] = 1
-    transitions, distinct = _count(
-        lattice.addable,
-        lattice.child,
-        problem.predecessors,
-        *space.limits(len(problem)),
-        space.single_root,
-        stage_walk(len(problem)),
-        2**62,
-        limbs,
-    )
+    transitions, distinct = _count(problem, lattice, space, 2**62, limbs)
     schedules = sum(int(limb) << (64 * index) for index, limb in enumerate(limbs[0]))
     return SearchSpace(problem.name, len(problem), width(problem), len(lattice) - 1, transitions, schedules, distinct)
 
@@ -80,22 +73,83 @@ def width(problem: ScheduleProblem) -> int:
 
 def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
     """Whether the block has more than ``limit`` transitions; stops counting there."""
-    nowhere = np.zeros((0, 4), dtype=np.uint64)
-    transitions, _ = _count(
-        lattice.addable,
-        lattice.child,
-        problem.predecessors,
-        *space.limits(len(problem)),
-        space.single_root,
-        stage_walk(len(problem)),
-        limit,
-        nowhere,
-    )
-    return bool(transitions > limit)
+    if not space.single_root and space.limits(len(problem)) == (len(problem), len(problem)):
+        return _unpruned_transitions(lattice) > limit
+    transitions, _ = _count(problem, lattice, space, limit, np.zeros((0, 4), dtype=np.uint64))
+    return transitions > limit
+
+
+def _unpruned_transitions(lattice: Lattice) -> float:
+    """All transitions where every set of units that may follow a state is a stage, in time linear in the lattice's edges.
+
+    The stages of a state that are grown in ascending order from unit ``u`` on, with ``c`` the state that it leads to, are
+    the set of ``u`` alone and those of ``c`` that begin behind ``u``; level by level, from the last.
+    """
+    total = 0.0
+    behind = np.zeros((1, lattice.child.shape[1]))
+    for level in range(len(lattice.level_begin) - 3, -1, -1):
+        begin, end = lattice.level_begin[level : level + 2]
+        next_behind, behind = behind, np.zeros((end - begin, lattice.child.shape[1]))
+        total += _count_level(lattice.addable, lattice.child, begin, end, next_behind, behind)
+    return total
 
 
 @jit
+def _count_level(
+    addable: Masks,
+    child: NDArray[np.int32],
+    begin: int,
+    end: int,
+    next_behind: NDArray[np.float64],
+    behind: NDArray[np.float64],
+) -> float:
+    """All stages of a level; fills in, for each of its states and each unit, how many begin behind the unit."""
+    total = 0.0
+    for state in range(begin, end):
+        stages = 0.0
+        for unit in range(child.shape[1] - 1, -1, -1):
+            behind[state - begin, unit] = stages
+            if addable[state] >> np.uint64(unit) & np.uint64(1):
+                stages += 1.0 + next_behind[child[state, unit] - end, unit]
+        total += stages
+    return total
+
+
 def _count(
+    problem: ScheduleProblem, lattice: Lattice, space: StageSpace, limit: int, limbs: NDArray[np.uint64]
+) -> tuple[int, int]:
+    """Transitions and distinct stages; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
+
+    Without limbs only transitions are counted, until there are more than ``limit``.
+    """
+    table = empty_set()
+    walk = stage_walk(len(problem))
+    state, depth, transitions, distinct = len(lattice) - 2, 0, 0, 0
+    while state >= 0 and transitions <= limit:
+        if 2 * (distinct + len(walk.stages)) > len(table):
+            table = grown(table)
+        state, depth, found, new = _count_some(
+            state,
+            depth,
+            lattice.addable,
+            lattice.child,
+            problem.predecessors,
+            *space.limits(len(problem)),
+            space.single_root,
+            walk,
+            min(_AT_A_TIME, limit - transitions),
+            limbs,
+            table,
+            distinct,
+        )
+        transitions, distinct = transitions + found, distinct + new
+    return transitions, distinct
+
+
+@jit
+def _count_some(
+    state: int,
+    depth: int,
     addable: Masks,
     child: NDArray[np.int32],
     predecessors: Masks,
@@ -103,34 +157,37 @@ def _count(
     max_groups: int,
     single_root: bool,
     walk: StageWalk,
-    limit: int,
+    most: int,
     limbs: NDArray[np.uint64],
-) -> tuple[int, int]:
-    """Transitions and distinct stages; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
+    table: Masks,
+    known: int,
+) -> tuple[int, int, int, int]:
+    """Go on from a state and the depth that its walk has reached until more than ``most`` transitions are found.
 
-    Without limbs only transitions are counted, until there are more than ``limit``.
+    ``table`` holds the ``known`` distinct stages; ends too where it has no room for those of one more walk. Returns state and
+    depth to go on from (state -1 at the end), and the transitions and the new stages that were found.
     """
-    table = np.zeros(1 << 12, dtype=np.uint64)
-    distinct = 0
     transitions = 0
-    for state in range(len(addable) - 2, -1, -1):
-        depth = 0
+    distinct = known
+    enough = False
+    while state >= 0:
         while depth >= 0:
             found, depth = find_stages(
                 state, depth, addable, child, predecessors, max_group_size, max_groups, single_root, walk
             )
             transitions += found
-            if transitions > limit:
-                return transitions, distinct
-            if len(limbs) == 0:
-                continue
-            for index in range(found):
+            for index in range(found if len(limbs) else 0):
                 _add(limbs[state], limbs[walk.targets[index]])
-                if 2 * distinct > len(table):
-                    table = _grown(table)
-                if _insert(table, walk.stages[index]):
+                if insert(walk.stages[index], table):
                     distinct += 1
-    return transitions, distinct
+            enough = transitions > most or 2 * (distinct + len(walk.stages)) > len(table)
+            if enough and depth > 0:
+                return state, depth, transitions, distinct - known
+        state -= 1
+        depth = 0
+        if enough:
+            break
+    return state, depth, transitions, distinct - known
 
 
 @jit
@@ -142,25 +199,3 @@ def _add(total: NDArray[np.uint64], term: NDArray[np.uint64]) -> None:
         wrapped = partial < term[limb]
         total[limb] = partial + carry
         carry = np.uint64(1) if wrapped or total[limb] < partial else np.uint64(0)
-
-
-@jit
-def _insert(table: Masks, key: np.uint64) -> bool:
-    """Add a non-zero key to an open-addressing set whose size is a power of two; False if it was there."""
-    slots = np.uint64(len(table) - 1)
-    slot = scramble(key) & slots
-    while table[slot] != 0:
-        if table[slot] == key:
-            return False
-        slot = slot + np.uint64(1) & slots
-    table[slot] = key
-    return True
-
-
-@jit
-def _grown(table: Masks) -> Masks:
-    larger = np.zeros(4 * len(table), dtype=np.uint64)
-    for key in table:
-        if key:
-            _insert(larger, key)
-    return larger

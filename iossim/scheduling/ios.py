@@ -8,7 +8,7 @@ notes say which. Such a block still is scheduled no worse than greedily, nor ios
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from time import perf_counter
@@ -29,6 +29,7 @@ from iossim.scheduling.memo import SearchMemo
 from iossim.scheduling.merges import ALL_SUBSETS, MergedStages, largest_class, no_merges, price_merges
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, scheduler
+from iossim.scheduling.sequential import sequential_stages
 
 #: The pruning of the paper's experiments (section 4.1): r and s.
 PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
@@ -73,6 +74,11 @@ class _Prefix:
 
     cost_us: float
     plans: tuple[tuple[PlannedStage, ...], ...] = ()
+
+    def followed_by(self, cost_us: float, stages: Iterable[PlannedStage], units: Sequence[int]) -> _Prefix:
+        """With stages of a problem in the last block, whose units those of the problem are, and what all costs then."""
+        spread = [stage.spread(units) for stage in stages]
+        return _Prefix(cost_us, (*self.plans[:-1], (*self.plans[-1], *spread)))
 
 
 def _schedule(
@@ -139,19 +145,23 @@ def solve(
     """
     solver = _Solver(cost_model, options, concurrent, merge)
     best: dict[int, _Prefix] = {entry: _Prefix(0.0)}
-    for done, problem in enumerate(problems, 1):
+    done, total = 0, sum(len(problem) for problem in problems)
+    for problem in problems:
         try:
-            best = solver.extend(best, problem)
+            best = solver.extend(best, problem, _onward(progress, done, total))
         except KeyboardInterrupt:
-            # From here on every block gets one quick pass, so that there is a whole schedule to show.
+            # From here on nothing is searched, so that there is a whole schedule to show, and soon.
             solver.complete = False
             best = solver.extend(best, problem)
+        if not best and not solver.complete:
+            raise KeyboardInterrupt
         if not best:
             raise ScheduleError(
                 f"block {problem.name!r} has no schedule that {solver.cost_model.identity.name!r} can price; "
                 "price at least every unit alone"
             )
-        progress(done, len(problems))
+        done += len(problem)
+        progress(done, total)
     last = min(best, key=lambda bit: best[bit].cost_us + leaving_us[bit])
     chosen = best[last]
     try:
@@ -170,8 +180,33 @@ def solve(
     )
 
 
+def _onward(progress: Progress, done: int, total: int) -> Callable[[int], None]:
+    """Tells how many of all units are done when some of the next block are; never fewer than before."""
+    most = done
+
+    def tell(units: int) -> None:
+        nonlocal most
+        if done + units > most:
+            most = done + units
+            progress(most, total)
+
+    return tell
+
+
+def _shifted(tell: Callable[[int], None], before: int, share: int = 1) -> Callable[[int], None]:
+    """Tells of units that follow ``before`` others, where all are gone through ``share`` times."""
+    return lambda units: tell((before + units) // share)
+
+
+def _nobody(units: int) -> None:
+    """Nobody is told how many units of a block are done."""
+
+
 class _Solver:
-    """Solves blocks, each distinct one once, and joins their solutions."""
+    """Solves blocks, each distinct one once, and joins their solutions.
+
+    Once it is not ``complete`` any more, it searches no more: what is not solved yet runs greedily or unit by unit.
+    """
 
     def __init__(self, cost_model: CostModel, options: SearchOptions, concurrent: bool, merge: bool) -> None:
         self.cost_model, self.options = cost_model, options
@@ -186,8 +221,13 @@ class _Solver:
         #: Of ios-both: the search without concurrency, which solves wider blocks as a whole.
         self._merging = _Solver(cost_model, options, False, True) if concurrent and merge else None
 
-    def extend(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
-        """Append a block to the best schedules of all that comes before it."""
+    def extend(
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, tell: Callable[[int], None] = _nobody
+    ) -> dict[int, _Prefix]:
+        """Append a block to the best schedules of all that comes before it; ``tell`` hears how many units are done."""
+        begun = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
+        if problem.key not in self._parts and not self.complete:
+            return self._extend_plainly(begun, problem, range(len(problem)))
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
                 problem,
@@ -198,25 +238,46 @@ class _Solver:
                 build=self._lattice,
             )
         parts, said = self._parts[problem.key]
-        reached = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
+        reached, done = begun, 0
         for part in parts:
-            reached = self._extend_part(reached, part)
+            reached = self._extend_part(reached, part, _shifted(tell, done))
+            done += len(part.problem)
         if self.concurrent and [part.space for part in parts] != [self.options.space]:
-            reached = _cheapest(reached, self._extend_greedily(best, problem), self._extend_merging(best, problem))
+            greedily = self._extend_greedily(begun, problem, range(len(problem)))
+            reached = _cheapest(reached, greedily, self._extend_merging(best, problem))
         self.notes += [f"block {problem.name}: {sentence}" for sentence in said]
         return reached
 
-    def _extend_greedily(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
-        """Append a block in greedy stages, if the space of stages has them: what is split may have lost them."""
-        stages = tuple(greedy_stages(problem))
+    def _extend_greedily(
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, units: Sequence[int]
+    ) -> dict[int, _Prefix]:
+        """Append greedy stages, if the space of stages has them: what is split may have lost them."""
+        stages = greedy_stages(problem)
         if max(stage.mask.bit_count() for stage in stages) > (self.options.space.max_groups or len(problem)):
             return {}
+        return self._append(best, problem, units, stages)
+
+    def _extend_plainly(
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, units: Sequence[int]
+    ) -> dict[int, _Prefix]:
+        """Append greedy stages, or all units one by one: what needs no search."""
+        alone = self._append(best, problem, units, sequential_stages(problem))
+        return _cheapest(alone, self._extend_greedily(best, problem, units)) if self.concurrent else alone
+
+    def _append(
+        self,
+        best: dict[int, _Prefix],
+        problem: ScheduleProblem,
+        units: Sequence[int],
+        stages: Sequence[PlannedStage],
+    ) -> dict[int, _Prefix]:
+        """Append concurrent stages of single-unit groups to the last block; ``units`` are the block's."""
         ways: list[dict[int, _Prefix]] = []
         for entry, prefix in best.items():
             path = price_path(problem, stages, self.cost_model, entry)
             cost_us = path.cost_us(prefix.cost_us)
             if isfinite(cost_us):
-                ways.append({path.leaving: _Prefix(cost_us, (*prefix.plans, stages))})
+                ways.append({path.leaving: prefix.followed_by(cost_us, stages, units)})
         return _cheapest(*ways)
 
     def _extend_merging(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
@@ -235,32 +296,32 @@ class _Solver:
         """How many distinct stages were priced, over all distinct blocks."""
         return sum(solution.priced_stages for solution in self._solutions.values())
 
-    def _extend_part(self, best: dict[int, _Prefix], part: Part) -> dict[int, _Prefix]:
+    def _extend_part(self, best: dict[int, _Prefix], part: Part, tell: Callable[[int], None]) -> dict[int, _Prefix]:
         reached: dict[int, _Prefix] = {}
-        for entry, prefix in best.items():
-            solution = self._solve(part, entry)
+        for index, (entry, prefix) in enumerate(best.items()):
+            solution = self._solve(part, entry, _shifted(tell, index * len(part.problem), len(best)))
+            if solution is None:
+                continue
             for bit, path in enumerate((solution.single, solution.concurrent)):
                 if path is None:
                     continue
                 cost_us = prefix.cost_us + path.cost_us
                 if bit in reached and reached[bit].cost_us <= cost_us:
                     continue
-                stages = tuple(stage.spread(part.units) for stage in path.stages)
-                reached[bit] = _Prefix(cost_us, (*prefix.plans[:-1], (*prefix.plans[-1], *stages)))
-        return reached
+                reached[bit] = prefix.followed_by(cost_us, path.stages, part.units)
+        return reached if self.complete else _cheapest(reached, self._extend_plainly(best, part.problem, part.units))
 
-    def _solve(self, part: Part, entry: int) -> BlockSolution:
+    def _solve(self, part: Part, entry: int, tell: Callable[[int], None]) -> BlockSolution | None:
         key = (part.problem.key, entry)
-        if key not in self._solutions:
+        if key not in self._solutions and self.complete:
             merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()
             asked = (*key, part.space, self.concurrent, self.options.bounded, merges)
-            self._solutions[key], saved_s = self._memo.solution(asked, lambda: self._solve_anew(part, entry))
+            self._solutions[key], saved_s = self._memo.solution(asked, lambda: self._solve_anew(part, entry, tell))
             self.saved_s += saved_s
-            self.complete &= self._solutions[key].complete
-        return self._solutions[key]
+            self.complete = self._solutions[key].complete
+        return self._solutions.get(key)
 
-    def _solve_anew(self, part: Part, entry: int) -> BlockSolution:
-        # Once interrupted, the rest is scheduled as well as one quick pass does.
+    def _solve_anew(self, part: Part, entry: int, tell: Callable[[int], None]) -> BlockSolution:
         return solve_block(
             part.problem,
             part.lattice,
@@ -270,7 +331,7 @@ class _Solver:
             concurrent=self.concurrent,
             entry=entry,
             bounds=self.cost_model.bounds(part.problem) if self.options.bounded else None,
-            hurry=not self.complete,
+            progress=tell,
         )
 
     def _lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:
@@ -279,13 +340,20 @@ class _Solver:
         return lattice
 
     def lower_bound_us(self, problems: Sequence[ScheduleProblem]) -> float | None:
-        """What any schedule of the blocks costs at least, split and pruned or not."""
+        """What any schedule of the blocks costs at least, split and pruned or not.
+
+        None after an interrupt where merged stages would have to be priced for it.
+        """
+        if not self.complete and self.merge:
+            unseen = [problem for problem in problems if problem.key not in self._parts]
+            if any(largest_class(problem) > 1 for problem in unseen):
+                return None
         return network_lower_bound_us(
             problems, [self._merges_of(problem) for problem in problems], self.cost_model, self.concurrent
         )
 
     def _merges_of(self, problem: ScheduleProblem) -> MergedStages:
-        parts, _ = self._parts[problem.key]
+        parts, _ = self._parts.get(problem.key, ([], []))
         if len(parts) == 1 and parts[0].space.max_groups is None:
             return parts[0].merges
         return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
@@ -346,7 +414,7 @@ def _solvable_space(
         max_group_size=min(PAPER_GROUP_SIZE, space.max_group_size or len(problem)),
         max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
     )
-    for tried in (space, pruned):
+    for tried in dict.fromkeys((space, pruned)):
         if not more_transitions_than(limit, problem, lattice, tried):
             return tried
     return None

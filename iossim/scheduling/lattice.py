@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
+from iossim.schedule.hash_table import empty_set, grown, insert
 from iossim.schedule.problem import Masks, ScheduleProblem
 
 
@@ -49,56 +50,63 @@ def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
         total += len(level)
         if total > max_states:
             return None
-        addable, successors = _grow(level, predecessors)
         levels.append(level)
-        addables.append(addable)
-        level = np.unique(successors)
+        addables.append(np.zeros(len(level), dtype=np.uint64))
+        level = _successors(level, predecessors, addables[-1], max_states - total)
     masks, addable = np.concatenate(levels), np.concatenate(addables)
     level_begin = np.concatenate([[0], np.cumsum([len(level) for level in levels])]).astype(np.int64)
-    return Lattice(masks, addable, _children(masks, addable, level_begin, count), level_begin)
+    child = np.full((total, count), -1, dtype=np.int32)
+    for number in range(count):
+        # Level by level: of a wide block all take seconds, and an interrupt is not heard within compiled code.
+        begin, end, after = level_begin[number : number + 3]
+        _enter_children(masks, addable, begin, end, after, child)
+    return Lattice(masks, addable, child, level_begin)
+
+
+def _successors(level: Masks, predecessors: Masks, addable: Masks, most: int) -> Masks:
+    """The next level; fills in the units that can be added to each ideal. Stops behind ``most`` ideals."""
+    table = empty_set()
+    done = found = 0
+    while done < len(level) and found <= most:
+        while 2 * (found + len(predecessors)) > len(table):
+            table = grown(table)
+        done, found = _grow(level, done, predecessors, addable, table, found)
+    return np.sort(table[table != 0])
 
 
 @jit
-def _grow(level: Masks, predecessors: Masks) -> tuple[Masks, Masks]:
-    """For each ideal of a level the units that can be added, and all ideals that this makes (with repeats)."""
+def _grow(level: Masks, begin: int, predecessors: Masks, addable: Masks, table: Masks, found: int) -> tuple[int, int]:
+    """Enter the ideals that those from ``begin`` on lead to in the table, which holds ``found``, while it has room.
+
+    Returns where to go on, and how many ideals the table holds.
+    """
     count = len(predecessors)
-    addable = np.zeros(len(level), dtype=np.uint64)
-    found = 0
-    for i in range(len(level)):
+    for i in range(begin, len(level)):
+        if 2 * (found + count) > len(table):
+            return i, found
         done = level[i]
         for unit in range(count):
             bit = np.uint64(1) << np.uint64(unit)
             if done & bit == 0 and predecessors[unit] & ~done == 0:
                 addable[i] |= bit
-                found += 1
-    successors = np.empty(found, dtype=np.uint64)
-    found = 0
-    for i in range(len(level)):
-        for unit in range(count):
-            bit = np.uint64(1) << np.uint64(unit)
-            if addable[i] & bit:
-                successors[found] = level[i] | bit
-                found += 1
-    return addable, successors
+                if insert(done | bit, table):
+                    found += 1
+    return len(level), found
 
 
 @jit
-def _children(masks: Masks, addable: Masks, level_begin: NDArray[np.int64], count: int) -> NDArray[np.int32]:
-    """The transition table; a level's masks are sorted, so a child is found by bisection."""
-    child = np.full((len(masks), count), -1, dtype=np.int32)
-    for level in range(count):
-        begin, end = level_begin[level + 1], level_begin[level + 2]
-        for i in range(level_begin[level], level_begin[level + 1]):
-            for unit in range(count):
-                bit = np.uint64(1) << np.uint64(unit)
-                if addable[i] & bit:
-                    low, high = begin, end
-                    target = masks[i] | bit
-                    while high - low > 1:
-                        middle = (low + high) // 2
-                        if masks[middle] <= target:
-                            low = middle
-                        else:
-                            high = middle
-                    child[i, unit] = low
-    return child
+def _enter_children(masks: Masks, addable: Masks, begin: int, end: int, after: int, child: NDArray[np.int32]) -> None:
+    """The transitions of the level ``begin`` to ``end``; the next, up to ``after``, is sorted, so bisection finds a child."""
+    for i in range(begin, end):
+        for unit in range(child.shape[1]):
+            bit = np.uint64(1) << np.uint64(unit)
+            if addable[i] & bit:
+                low, high = end, after
+                target = masks[i] | bit
+                while high - low > 1:
+                    middle = (low + high) // 2
+                    if masks[middle] <= target:
+                        low = middle
+                    else:
+                        high = middle
+                child[i, unit] = low

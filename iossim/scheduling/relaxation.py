@@ -13,8 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.schedule.masks import count_bits, lowest_bit, scramble
+from iossim.schedule.hash_table import find_slot
+from iossim.schedule.masks import count_bits, lowest_bit
 from iossim.schedule.problem import Masks
+
+#: About so many stages are looked at before compiled code returns, a tenth of a second: only then an interrupt is heard.
+STEPS_AT_A_TIME = 1_000_000
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -73,10 +77,12 @@ def propose(
     single_root: bool,
     several_groups: bool,
     proposals: NDArray[np.void],
-) -> tuple[int, int]:
-    """Fill ``proposals`` with the concurrent stages of ``states[begin:]`` that bounds do not rule out.
+    filled: int,
+) -> tuple[int, int, bool]:
+    """Fill ``proposals[filled:]`` with the concurrent stages of ``states[begin:]`` that bounds do not rule out.
 
-    Stops before a state whose stages do not all fit; returns the position reached and how many were proposed.
+    Stops before a state whose stages do not all fit, and behind one with which :data:`STEPS_AT_A_TIME` are done. Returns the
+    position reached, how many proposals there are, and whether there is no room for more.
     ``boundary[i, j]`` is what stands between a stage of bit ``i`` and one of bit ``j``. ``tolerance[b]`` is the most by which a
     label of the other bit may be dearer and still be as good.
     """
@@ -94,7 +100,7 @@ def propose(
     used_us = np.zeros((count + 1, resources), dtype=np.float64)
     before_us = np.empty(2, dtype=np.float64)
     before_bit = np.empty(2, dtype=np.int8)
-    filled = 0
+    steps = 0
     for position in range(begin, len(states)):
         state = states[position]
         if cost[state, 0] + ahead[state, 0] >= upper_us and cost[state, 1] + ahead[state, 1] >= upper_us:
@@ -104,6 +110,8 @@ def propose(
             many = cost[state, 1] + boundary[1, bit]
             before_us[bit] = min(one, many)
             before_bit[bit] = 0 if one <= many else 1
+        if steps >= STEPS_AT_A_TIME:
+            return position, filled, False
         mark = filled
         depth = 0
         at[0], choices[0] = state, addable[state]
@@ -113,6 +121,7 @@ def propose(
                 depth -= 1
                 continue
             choices[depth] = rest & (rest - np.uint64(1))
+            steps += 1
             unit = lowest_bit(rest)
             unit_bit = np.uint64(1) << np.uint64(unit)
             near = predecessors[unit] & stage[depth]
@@ -162,7 +171,7 @@ def propose(
             ):
                 continue
             if filled == len(proposals):
-                return position, mark
+                return position, mark, True
             proposal = proposals[filled]
             proposal["cost"] = before_us[bit]
             proposal["stage"] = stage[depth]
@@ -171,7 +180,7 @@ def propose(
             proposal["source_bit"] = before_bit[bit]
             proposal["bit"] = bit
             filled += 1
-    return len(states), filled
+    return len(states), filled, False
 
 
 @jit
@@ -181,13 +190,10 @@ def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, u
     The table must have room for ``filled`` more. Returns how many there are.
     """
     keys, prices = table.keys, table.prices
-    slots = np.uint64(len(keys) - 1)
     found = 0
     for index in range(filled):
         stage = proposals[index]["stage"]
-        slot = scramble(stage) & slots
-        while keys[slot] != 0 and keys[slot] != stage:
-            slot = slot + np.uint64(1) & slots
+        slot = find_slot(stage, keys)
         if keys[slot] == 0:
             keys[slot] = stage
             prices[slot] = np.nan
@@ -197,29 +203,13 @@ def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, u
 
 
 @jit
-def enter_prices(stages: Masks, stage_prices: Floats, table: PriceTable) -> None:
-    """Give stages that stand in the table their price, or enter them."""
-    keys, prices = table.keys, table.prices
-    slots = np.uint64(len(keys) - 1)
-    for index in range(len(stages)):
-        slot = scramble(stages[index]) & slots
-        while keys[slot] != 0 and keys[slot] != stages[index]:
-            slot = slot + np.uint64(1) & slots
-        keys[slot] = stages[index]
-        prices[slot] = stage_prices[index]
-
-
-@jit
 def relax(proposals: NDArray[np.void], filled: int, table: PriceTable, labels: Labels) -> None:
     """Lower the costs of the targets where the proposed stage, now priced, gives a better path."""
     keys = table.keys
-    slots = np.uint64(len(keys) - 1)
     for index in range(filled):
         proposal = proposals[index]
         stage = proposal["stage"]
-        slot = scramble(stage) & slots
-        while keys[slot] != stage:
-            slot = slot + np.uint64(1) & slots
+        slot = find_slot(stage, keys)
         reached_us = proposal["cost"] + table.prices[slot]
         target, bit = proposal["target"], proposal["bit"]
         if reached_us < labels.cost[target, bit]:

@@ -16,7 +16,7 @@ from iossim.scheduling.options import SearchOptions
 
 
 class Progress(Protocol):
-    """Told after each block: how many are scheduled, and how many there are."""
+    """Told as a search goes on: how many units are scheduled, and how many there are."""
 
     def __call__(self, done: int, total: int) -> None: ...
 

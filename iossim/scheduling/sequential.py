@@ -23,7 +23,7 @@ def schedule_sequentially(
     """Every unit is a stage."""
     started = perf_counter()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    plans = [[PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))] for problem in problems]
+    plans = [sequential_stages(problem) for problem in problems]
     return build_schedule(
         network,
         problems,
@@ -34,3 +34,7 @@ def schedule_sequentially(
         notes=list(network.notes),
         search_s=perf_counter() - started,
     )
+
+
+def sequential_stages(problem: ScheduleProblem) -> list[PlannedStage]:
+    return [PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from iossim.backends.simulator.parallel_pricing import set_pricing_threads
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import reprice
+from iossim.study.failures import Failures
 from iossim.study.journal import CrossDone
 from iossim.study.points import Point
-from iossim.study.setting import Setting, one_line, setting_of
+from iossim.study.setting import Setting, setting_of
 from iossim.study.study_run import CrossPrice
 
 
@@ -36,6 +37,14 @@ class CrossTask:
     one_of_many: bool = False
 
 
+@dataclass(frozen=True)
+class CrossResult:
+    """What schedules of others come to at a point, and tracebacks as those of a point's own result."""
+
+    entry: CrossDone
+    tracebacks: dict[str, str]
+
+
 def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
     """Points that differ in ``axis`` alone, two or more together, in their order."""
     found: dict[str, list[Point]] = {}
@@ -57,19 +66,20 @@ def _values(point: Point) -> dict[str, object]:
     }
 
 
-def evaluate_cross(task: CrossTask) -> CrossDone:
+def evaluate_cross(task: CrossTask) -> CrossResult:
     """Price the schedules of others at a point; what cannot be priced has its reason."""
     set_pricing_threads(1 if task.one_of_many else None)
+    failures = Failures()
     try:
         setting = setting_of(task.point)
         own = {name: Schedule.model_validate_json(text) for name, text in task.own.items()}
     except Exception as error:  # whatever a point dies of is the reason of its prices, and the others go on
-        reason = one_line(error)
+        reason = failures.reason(error)
         prices = [_price(task, other, reason=reason) for other in task.others]
     else:
         known: dict[tuple[str, str], CrossPrice] = {}
-        prices = [_priced(task, other, setting, own.get(other.scheduler), known) for other in task.others]
-    return CrossDone(axis=task.axis, run_at=task.point.index, prices=prices)
+        prices = [_priced(task, other, setting, own.get(other.scheduler), known, failures) for other in task.others]
+    return CrossResult(CrossDone(axis=task.axis, run_at=task.point.index, prices=prices), failures.tracebacks)
 
 
 def _priced(
@@ -78,6 +88,7 @@ def _priced(
     setting: Setting,
     own: Schedule | None,
     known: dict[tuple[str, str], CrossPrice],
+    failures: Failures,
 ) -> CrossPrice:
     """The price of a schedule; ``known`` are those of the same stages, by scheduler: many are made for several points."""
     if other.text is None:
@@ -90,7 +101,7 @@ def _priced(
         found = reprice(made, setting.network, setting.prices)
         tie = own is not None and setting.errors is not None and setting.errors.is_tie(found, own)
     except Exception as error:  # as above, of one schedule
-        return _price(task, other, reason=one_line(error))
+        return _price(task, other, reason=failures.reason(error))
     known[key] = _price(task, other, latency_ms=found.latency_us / 1e3, tie=tie)
     return known[key]
 

@@ -16,8 +16,9 @@ from iossim.scheduling.ios import solve
 from iossim.scheduling.memo import SearchMemo
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import schedule
+from iossim.study.failures import Failures
 from iossim.study.points import Point
-from iossim.study.setting import Setting, one_line, setting_of, with_intervals
+from iossim.study.setting import Setting, setting_of, with_intervals
 from iossim.study.study_run import BlockTime, Row
 
 _MIB = 1 << 20
@@ -47,6 +48,8 @@ class PointResult:
     schedules: dict[str, str]
     traces: dict[str, str]
     search_s: dict[str, float]
+    #: Tracebacks of what was no mistake of the user's, by the name of the file that they go to.
+    tracebacks: dict[str, str]
 
 
 def evaluate_point(task: PointTask) -> PointResult:
@@ -56,11 +59,13 @@ def evaluate_point(task: PointTask) -> PointResult:
     """
     set_pricing_threads(1 if task.one_of_many else None)
     _load_compiled_code()
+    failures = Failures()
     try:
         setting = setting_of(task.point)
     except Exception as error:  # whatever a point dies of is the reason of its rows, and the others go on
-        reason = one_line(error)
-        return PointResult(task.point, tuple(_failed(task.point, n, reason) for n in task.schedulers), {}, {}, {})
+        reason = failures.reason(error)
+        rows_failed = tuple(_failed(task.point, name, reason) for name in task.schedulers)
+        return PointResult(task.point, rows_failed, {}, {}, {}, failures.tracebacks)
     found: dict[str, Schedule] = {}
     reasons: dict[str, str] = {}
     search = task.point.search
@@ -70,7 +75,7 @@ def evaluate_point(task: PointTask) -> PointResult:
         try:
             found[name] = schedule(setting.network, setting.prices, name, options)
         except Exception as error:  # as above, of one scheduler
-            reasons[name] = one_line(error)
+            reasons[name] = failures.reason(error)
         else:
             if not found[name].complete:
                 raise KeyboardInterrupt
@@ -86,7 +91,7 @@ def evaluate_point(task: PointTask) -> PointResult:
                 traces[one.scheduler] = trace
             schedules[one.scheduler] = one.model_dump_json(indent=1) + "\n"
         except Exception as error:  # as above, of one row
-            reasons[one.scheduler] = one_line(error)
+            reasons[one.scheduler] = failures.reason(error)
     return PointResult(
         task.point,
         tuple(
@@ -95,6 +100,7 @@ def evaluate_point(task: PointTask) -> PointResult:
         schedules,
         traces,
         {name: search_s[name] for name in schedules},
+        failures.tracebacks,
     )
 
 

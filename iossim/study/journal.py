@@ -79,10 +79,14 @@ class Journal:
         self._file.seek(whole)
 
     def append(self, entry: Entry) -> None:
-        """Write a line; when this returns, it is on disk."""
-        self._file.write(entry.model_dump_json().encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Write a line; when this returns, it is on disk. Raises OSError with the file's name where it cannot be written."""
+        try:
+            self._file.write(entry.model_dump_json().encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            error.filename = self._file.name
+            raise
         self.entries.append(entry)
 
     def close(self) -> None:

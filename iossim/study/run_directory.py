@@ -20,7 +20,9 @@ from pydantic import ValidationError
 
 from iossim.errors import OptionError
 from iossim.reporting.output_folder import check_writable
+from iossim.study.cross_evaluation import CrossResult
 from iossim.study.evaluate import PointResult
+from iossim.study.failures import DEFECTS
 from iossim.study.journal import Begin, CrossDone, Journal, PointDone, points_done
 from iossim.study.points import Point
 from iossim.study.scenario import AXES, Scenario
@@ -34,7 +36,7 @@ RESULTS, TABLE, PARQUET, TIMINGS = "results.json", "results.csv", "results.parqu
 SCHEDULES, TRACES = "schedules", "traces"
 REPORT = "report.html"
 #: All that may stand there, in the order in which people want to read it.
-FILES = (REPORT, TABLE, RESULTS, PARQUET, TIMINGS, SCHEDULES, TRACES, SCENARIO, ENVIRONMENT, JOURNAL)
+FILES = (REPORT, TABLE, RESULTS, PARQUET, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, JOURNAL)
 #: Of a row, what is no single value: it stands in results.json.
 NESTED = ("blocks", "time_by_kind_us")
 _REMEDY = "give a folder that 'iossim study run' wrote"
@@ -111,6 +113,7 @@ class RunDirectory:
                 (self.folder / folder).mkdir(exist_ok=True)
                 write_atomically(self.folder / name, text)
                 files[name] = _hash(text.encode())
+        self._keep_tracebacks(result.tracebacks)
         rows = [
             row.model_copy(update={"schedule": f"{SCHEDULES}/{stem}-{_slug(row.scheduler)}.json"})
             if row.scheduler in result.schedules
@@ -121,8 +124,15 @@ class RunDirectory:
         self._journal.append(entry)
         return entry
 
-    def add_cross(self, entry: CrossDone) -> None:
-        self._journal.append(entry)
+    def add_cross(self, result: CrossResult) -> None:
+        """Keep what schedules of others came to at a point."""
+        self._keep_tracebacks(result.tracebacks)
+        self._journal.append(result.entry)
+
+    def _keep_tracebacks(self, tracebacks: Mapping[str, str]) -> None:
+        for name, text in tracebacks.items():
+            (self.folder / DEFECTS).mkdir(exist_ok=True)
+            write_atomically(self.folder / name, text)
 
     def _is_whole(self, name: str, kept: str) -> bool:
         try:

@@ -9,7 +9,6 @@ from iossim.api import cost_model
 from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.model import CostModel
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import IossimError
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
@@ -84,12 +83,6 @@ def _is_narrower(search: Search) -> bool:
     """Whether a search was pruned more than those that are published."""
     size, groups = search.max_group_size, search.max_groups
     return (size is not None and size < _PUBLISHED_GROUP_SIZE) or (groups is not None and groups < _PUBLISHED_GROUPS)
-
-
-def one_line(error: Exception) -> str:
-    """Why something failed. What is no :class:`IossimError` is a defect, and says of what class it is."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, IossimError) else f"{type(error).__name__}: {text} (a defect of iossim)"
 
 
 def _load(point: Point) -> Setting:

@@ -8,6 +8,7 @@ A run directory holds it as files (:mod:`iossim.study.run_directory` writes and 
     timings.csv        how long each search took
     schedules/*.json   the schedule of every row
     traces/*.json      where asked for
+    defects/*.txt      tracebacks of rows that failed by no mistake in what was given
     report.html
     journal.jsonl      what is done so far: a killed study goes on from here
 

@@ -120,8 +120,8 @@ class _Sweep:
             done[result.point.key] = self.directory.add(result, self.traces)
             finished += 1
             self.progress(finished, total)
-        for entry in self.crew.each(evaluate_cross, self._cross_tasks(done, crossed)):
-            self.directory.add_cross(entry)
+        for priced in self.crew.each(evaluate_cross, self._cross_tasks(done, crossed)):
+            self.directory.add_cross(priced)
             finished += 1
             self.progress(finished, total)
 

@@ -8,20 +8,26 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import iossim
 from iossim import api
+from iossim.cli import interrupt
 from iossim.cli.main import main
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling import block_search, counting, ios
+from iossim.scheduling.options import SearchLimits, SearchOptions, StageSpace
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 
@@ -68,6 +74,52 @@ def test_interrupted_search_gives_a_whole_schedule(model: str) -> None:
         repriced = api.simulate(found, network=network, cost_model=RandomCostModel())
         assert repriced.latency_us == pytest.approx(found.latency_us, rel=1e-12)
         assert "interrupted" in api.summary(found)
+
+
+@pytest.mark.parametrize("scheduler", ["ios-both", "ios-merge"])
+@pytest.mark.parametrize("part", ["propose", "relax_merges", "build_lattice", "_count_some"])
+def test_interrupted_inside_a_block(part: str, scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever compiled code hands back, it ends the search: nothing is searched, counted or enumerated after it."""
+    limits = SearchLimits(max_states=300, max_transitions=5_000)
+    network = iossim.load("inception_v3")
+    monkeypatch.setattr(ios, "FEW_STATES", 20)
+    called: list[str] = []
+    interrupt_at = 0
+
+    def watch(module: ModuleType, name: str) -> None:
+        inner = getattr(module, name)
+
+        def watched(*given: Any) -> Any:
+            called.append(name)
+            if interrupt_at == len(called):
+                raise KeyboardInterrupt
+            return inner(*given)
+
+        monkeypatch.setattr(module, name, watched)
+
+    watch(block_search, "propose")
+    watch(block_search, "relax_merges")
+    watch(counting, "_count_some")
+    watch(ios, "build_lattice")
+
+    def search() -> Schedule:
+        called.clear()
+        return iossim.optimize(
+            network,
+            None,
+            scheduler=scheduler,
+            cost_model=RandomCostModel(),
+            options=SearchOptions(StageSpace(max_group_size=4), limits),
+        )
+
+    assert search().complete
+    places = [number for number, name in enumerate(called, 1) if name == part]
+    for interrupt_at in places[:: max(1, len(places) // 6)]:
+        found = search()
+        assert len(called) == interrupt_at
+        assert not found.complete
+        fit(found, network)
+    assert places or scheduler == "ios-merge"
 
 
 def test_interrupted_comparison_keeps_what_was_found() -> None:
@@ -146,6 +198,7 @@ def test_process(interrupts: int, tmp_path: Path) -> None:
     program = """
 import sys, time
 from iossim import api
+from iossim.cli import interrupt
 from iossim.cli.main import main
 from iossim.cost.random import RandomCostModel
 
@@ -188,3 +241,54 @@ sys.exit(main(["optimize", "randwire", "--json"]))
         assert process.returncode == 130
         assert said[1] == "interrupted\n"
         assert output == ""
+
+
+@pytest.mark.parametrize("handling", [interrupt.hears_interrupts, interrupt.interruptible])
+def test_an_interrupt_inside_numba_comes_when_it_is_done(handling: Any) -> None:
+    """There an exception is lost, or ends the process: the interrupt is heard as soon as Python's own code runs again."""
+    inside: dict[str, Any] = {"__name__": "numba.core.serialize", "signal": signal, "reached": []}
+    exec("def unpickle():\n    signal.raise_signal(signal.SIGINT)\n    reached.append(1)", inside)
+
+    def work() -> None:
+        with handling():
+            inside["unpickle"]()
+            time.sleep(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert inside["reached"] == [1]
+
+
+def test_an_early_interrupt_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Typer makes an exit code of KeyboardInterrupt, without a word."""
+    monkeypatch.setattr(api, "create_cost_model", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert main(["optimize", "squeezenet", "-d", "t4"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_an_interrupt_that_an_import_swallowed_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def swallow(*_: object) -> RandomCostModel:
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        return RandomCostModel()
+
+    monkeypatch.setattr(api, "create_cost_model", swallow)
+    assert main(["optimize", "squeezenet", "-d", "t4"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_an_interrupt_while_the_command_line_is_imported() -> None:
+    program = """
+import sys
+class Importer:
+    def find_spec(self, name, path, target=None):
+        if name == "iossim.cli.main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Importer())
+from iossim.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

@@ -84,7 +84,7 @@ def test_reader_that_goes_away(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
-    assert process.returncode == 1
+    assert process.returncode == 141
 
 
 def test_same_files_in_every_process(tmp_path: Path) -> None:

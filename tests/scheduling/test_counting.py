@@ -15,6 +15,7 @@ from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
+from iossim.scheduling import counting
 from iossim.scheduling.counting import SearchSpace, count_search_space, more_transitions_than, width
 from iossim.scheduling.lattice import build_lattice
 from iossim.scheduling.options import StageSpace
@@ -93,6 +94,35 @@ def test_counting_stops_at_a_limit() -> None:
     assert more_transitions_than(exact - 1, problem, lattice, StageSpace())
     assert not more_transitions_than(exact, problem, lattice, StageSpace())
     assert build_lattice(problem, 10) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_problems(), spaces, st.integers(0, 5))
+def test_counting_little_by_little_is_counting_at_one_go(
+    problem: ScheduleProblem, space: StageSpace, at_a_time: int
+) -> None:
+    """Compiled code returns after so many transitions, wherever its walk is, and goes on from there."""
+    at_one_go = count_search_space(problem, space)
+    lattice = build_lattice(problem, 1000)
+    assert lattice is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "_AT_A_TIME", at_a_time)
+        assert count_search_space(problem, space) == at_one_go
+        assert not more_transitions_than(at_one_go.transitions, problem, lattice, space)
+        assert more_transitions_than(at_one_go.transitions - 1, problem, lattice, space)
+
+
+@pytest.mark.parametrize("space", [StageSpace(max_group_size=3), StageSpace("paper")], ids=["pruned", "paper"])
+def test_a_long_count_returns_to_python_in_between(space: StageSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt is not heard within compiled code."""
+    calls = []
+    some = counting._count_some
+    monkeypatch.setattr(counting, "_count_some", lambda *given: calls.append(1) or some(*given))
+    problem = ScheduleProblem.of_edges(14, [])
+    lattice = build_lattice(problem, 20_000)
+    assert lattice is not None
+    assert not more_transitions_than(3**14, problem, lattice, space)
+    assert len(calls) >= (3**14 - 2**14) // (counting._AT_A_TIME + 3**7)
 
 
 def test_a_block_too_large_to_count_is_an_error_with_a_remedy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import iossim
@@ -64,10 +65,19 @@ def test_every_schedule_fits_and_adds_up(network: Network, name: str, space: Sta
         assert all(stage.strategy == "concurrent" for stage in found.stages)
 
 
-def test_progress_is_told_block_by_block(network: Network) -> None:
+@pytest.mark.parametrize("limits", [SearchLimits(), SearchLimits(max_states=10)], ids=["whole", "split"])
+def test_progress_is_told_unit_by_unit(network: Network, limits: SearchLimits) -> None:
+    """Also within a block: the widest may take as long as all others."""
     told: list[tuple[int, int]] = []
-    schedule(network, RandomCostModel(), "ios-both", progress=lambda done, total: told.append((done, total)))
-    assert told == [(done, len(network.blocks)) for done in range(1, len(network.blocks) + 1)]
+    options = SearchOptions(limits=limits)
+    schedule(network, RandomCostModel(), "ios-both", options, progress=lambda done, total: told.append((done, total)))
+    units = sum(len(block.units) for block in network.blocks)
+    assert {total for _, total in told} == {units}
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1] == (units, units)
+    ends = set(np.cumsum([len(block.units) for block in network.blocks]).tolist())
+    assert {done for done, _ in told} >= ends
+    assert len({done for done, _ in told} - ends) >= units // 2
 
 
 def test_a_split_block_keeps_its_place_in_the_schedule() -> None:

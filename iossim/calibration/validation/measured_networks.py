@@ -2,12 +2,13 @@
 
 ``benchmarks/gpu_report.py`` writes the files: JSON lines, a header and then a run a line. A run of a schedule holds the whole
 schedule, so that its prediction is computed anew with today's model; a run of a baseline has none. Of equal runs the last
-counts: that of the newest measurement.
+counts: that of the newest measurement. A run whose outputs were wrong is kept and named, and nothing is told of its times.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from iossim.errors import IossimError
 from iossim.execution.backend import Samples
 from iossim.execution.engine import Engine
 from iossim.ir.network import ModelSource, Network
+from iossim.ir.types import Precision
 from iossim.models.load import load_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
@@ -37,6 +39,8 @@ Progress = Callable[[int, int], None]
 
 SCHEMA = "iossim-measured-networks"
 VERSION = 1
+#: What an output may differ from the reference's, over its largest value: in fp32, and where products have fewer bits.
+MOST_OUTPUT_ERROR, MOST_ROUGH_OUTPUT_ERROR = 1e-3, 5e-2
 #: What speed-ups are over.
 BASE = "sequential"
 
@@ -75,11 +79,17 @@ class NetworkRun(Value):
     #: Of the backend, by name; and what else its times depend on.
     libraries: dict[str, str] = Field(default_factory=dict)
     options: dict[str, str] = Field(default_factory=dict)
-    #: The largest difference of an output from the reference's, over the largest value of that output.
-    output_error: float | None = None
+    #: The largest difference of an output from the reference's, over the largest value of that output; none where it was
+    #: not looked at, or is not finite.
+    output_error: float | None = Field(default=None, ge=0)
+    #: Whether the outputs are what they should be, as far as was looked at.
+    outputs_right: bool = True
     #: What the search measured, and how long it took.
     measurements: int | None = None
     search_s: float | None = None
+    #: What its stages take by themselves, added up: repeated back to back, and each with a flushed L2 cache.
+    stages_warm_us: float | None = Field(default=None, ge=0)
+    stages_cold_us: float | None = Field(default=None, ge=0)
     schedule: Schedule | None = None
 
     @property
@@ -87,10 +97,20 @@ class NetworkRun(Value):
         """Runs of equal key are of the same thing."""
         return self.model, self.batch, self.dtype, self.engine, self.backend, self.name
 
+    @property
+    def wrong_outputs(self) -> str:
+        """How the outputs are wrong, in words; empty where they are right, or nobody looked."""
+        if self.outputs_right:
+            return ""
+        if self.output_error is None:
+            return "outputs are not finite"
+        return f"outputs are wrong by {self.output_error:.1e} of the largest value"
+
     @staticmethod
-    def of(samples: Samples, **fields: Any) -> NetworkRun:
-        """A run of these samples; ``fields`` are the others."""
+    def of(samples: Samples, *, dtype: str, output_error: float | None = None, **fields: Any) -> NetworkRun:
+        """A run of these samples; ``fields`` are the others. An ``output_error`` may be infinite: outputs are not finite."""
         low, high = np.percentile(samples.times_us, (10, 90)).tolist()
+        most = MOST_OUTPUT_ERROR if dtype == Precision.FP32 else MOST_ROUGH_OUTPUT_ERROR
         return NetworkRun(
             median_us=samples.median_us,
             p10_us=low,
@@ -98,6 +118,9 @@ class NetworkRun(Value):
             rounds=len(samples.times_us),
             rejected=samples.rejected,
             conditions=dict(samples.conditions),
+            dtype=dtype,
+            output_error=None if output_error == math.inf else output_error,
+            outputs_right=output_error is None or output_error <= most,
             **fields,
         )
 
@@ -218,12 +241,20 @@ def read_measured_networks(path: Path) -> MeasuredNetworks:
 
 
 def evaluate_measured_networks(measured: MeasuredNetworks, profile: DeviceProfile) -> MeasuredEvaluation:
-    """Price every measured schedule on the simulator of its device; ``notes`` tell which could not be, and why."""
+    """Price every measured schedule on the simulator of its device; ``notes`` tell which could not be, and why.
+
+    Runs with wrong outputs are left out, and noted: how long it takes to compute something else is of no use.
+    """
     networks: dict[ModelSource, Network] = {}
     latencies: list[MeasuredLatency] = []
     notes: list[str] = []
     base: dict[tuple[str, int, str, str, str], tuple[float, float]] = {}
-    for run in sorted(measured.runs, key=lambda run: run.name != BASE):
+    right = [run for run in measured.runs if not run.wrong_outputs]
+    for run in measured.runs:
+        if run.wrong_outputs:
+            where = f"{run.name} of {run.model}" + (f", {run.engine} engine" if run.engine else "")
+            notes.append(f"{measured.path}: {where}: {run.wrong_outputs}: left out")
+    for run in sorted(right, key=lambda run: run.name != BASE):
         predicted = _Predicted()
         if run.schedule is not None:
             try:
@@ -243,7 +274,7 @@ def evaluate_measured_networks(measured: MeasuredNetworks, profile: DeviceProfil
                 None if base_measured_us is None else base_measured_us / run.median_us,
             )
         )
-    order = {run.key: number for number, run in enumerate(measured.runs)}
+    order = {run.key: number for number, run in enumerate(right)}
     latencies.sort(key=lambda each: order[each.run.key])
     return MeasuredEvaluation(profile.name, measured.header.source, tuple(latencies), tuple(notes))
 

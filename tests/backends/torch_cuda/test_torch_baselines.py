@@ -108,3 +108,23 @@ def test_cold_runs_find_empty_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "_flush", lambda device: lambda: ran.append("flush"))
     time_rounds([Run(lambda: ran.append("run"))], Timing(rounds=2, warm_up=1, cold=True), "cpu")
     assert ran == ["flush", "run"] * 3
+
+
+def test_a_device_is_at_its_working_clock_before_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    from iossim.backends.torch_cuda import timing
+
+    ran: list[str] = []
+    seconds = 0.0
+
+    def clock() -> float:
+        return seconds
+
+    def run() -> None:
+        nonlocal seconds
+        seconds += 0.01
+        ran.append("run")
+
+    monkeypatch.setattr(timing.time, "perf_counter", clock)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    time_rounds([Run(run)], Timing(rounds=2, warm_up=1), "cuda")
+    assert len(ran) == 30 + 3 * 2  # 300 ms; then each round once untimed and once timed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,34 @@ def test_what_cannot_be_predicted_is_noted(tmp_path: Path) -> None:
         (),
         (f"{other}: of unknown, which has no profile; give one with --device FILE.yaml",),
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(math.inf, "outputs are not finite"), (0.02, "outputs are wrong by 2.0e-02 of the largest value")],
+)
+def test_a_run_with_wrong_outputs_is_kept_and_its_time_tells_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: float, words: str
+) -> None:
+    right = made_run("sequential", output_error=1e-5)
+    wrong = made_run("ios-both", output_error=error)
+    path = write(tmp_path / "networks.jsonl", wrong, right)
+    assert [run.wrong_outputs for run in read_measured_networks(path).runs] == [words, ""]
+    (found,), notes = evaluate_all([path])
+    assert [each.run.name for each in found.latencies] == ["sequential"]
+    assert found.accuracy.rows == 1
+    assert notes == (f"{path}: ios-both of ios_sample, paper engine: {words}: left out",)
+    document = printed_json(capsys, f"validate --part measured --data {path} --json")
+    assert [run["name"] for run in document["measured"][0]["runs"]] == ["sequential"]
+    # Speed-ups are over what computed the same.
+    path = write(tmp_path / "other.jsonl", made_run("sequential", output_error=error), made_run("ios-both"))
+    ((other,), _) = evaluate_all([path])
+    assert [each.measured_speedup for each in other.latencies] == [None]
+
+
+def test_fewer_bits_may_err_more() -> None:
+    assert made_run("sequential", output_error=0.01).wrong_outputs
+    assert not made_run("sequential", output_error=0.01, dtype="tf32").wrong_outputs
 
 
 def test_chosen_devices(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""The section of ``gpu_report.py`` that measures units, pairs and sampled stages of every network, warm and cold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from gpu_report_job import ENGINES, Job, load_network
+
+if TYPE_CHECKING:
+    from iossim.cost.measured.cost_model import MeasuredCostModel
+    from iossim.cost.measured.store import MeasurementStore
+    from iossim.execution.backend import Backend
+
+
+def section_profile(job: Job) -> None:
+    """Every network warm by engine, then cold by engine, small networks first; then a measurement set of each.
+
+    Warm, a stage is repeated back to back, so that its weights stay in the L2 cache; cold, the cache is flushed before each
+    run. A network whose weights exceed that cache runs between the two.
+    """
+    from iossim.cost.measured.store import MeasurementStore
+
+    networks = {model: load_network(job, model) for model in job.models}
+    passes = [(cold, engine, model) for cold in (False, True) for engine in ENGINES for model in networks]
+    with MeasurementStore(job.out / "measurements.sqlite") as store:
+        for number, (cold, engine, model) in enumerate(passes):
+            item = f"profile of {model}, {engine} engine, {'cold' if cold else 'warm'}"
+            share_s = job.left_s / (len(passes) - number)
+            if share_s <= 0:
+                job.leave(item)
+                continue
+            with job.told(item):
+                _profile(job, item, store, networks[model], model, engine, cold, share_s)
+        for engine, backend in job.backends.items():
+            for cold in (False, True):
+                with job.told(f"measurement set of the {engine} engine, {'cold' if cold else 'warm'}"):
+                    _export(job, store, backend, cold)
+
+
+def measuring(job: Job, engine: str, store: MeasurementStore, cold: bool = False) -> MeasuredCostModel:
+    """Prices measured on the section's backend of an engine."""
+    from iossim.cost.measured.cost_model import MeasuredCostModel
+    from iossim.execution.backend import Timing
+
+    timing = Timing(job.settings.stage_rounds, 1 if job.dry else 2, cold=cold)
+    return MeasuredCostModel(job.backend_of(engine), store, timing, job.settings.target_us)
+
+
+def _profile(
+    job: Job, item: str, store: MeasurementStore, network: Any, model: str, engine: str, cold: bool, seconds: float
+) -> None:
+    from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
+    from iossim.cost.measured.profiling import profile
+
+    prices = measuring(job, engine, store, cold)
+    parts = profile_parts(network, prices, ProfileOptions(job.settings.pairs, job.settings.stages))
+    found = profile(network, prices, parts, until(time.monotonic() + seconds))
+    if not found.complete:
+        job.leave(item)
+    facts = {key: value for key, value in found.to_json().items() if key != "noisy"}
+    name = prices.context.backend
+    job.record("profile", model=model, engine=engine, backend=name, l2="cold" if cold else "warm", **facts)
+
+
+def _export(job: Job, store: MeasurementStore, backend: Backend, cold: bool) -> None:
+    """The newest measurement of each stage of one context, as a measurement set."""
+    from iossim.calibration.measurement_set import write_measurements
+    from iossim.calibration.stored_measurements import measurement_set
+    from iossim.cost.measured.store import Filter
+
+    context = backend.context
+    wanted = Filter(backend=context.backend, device=context.device, engine=context.engine)
+    records = [record for record in store.records(wanted) if record.context == context and record.is_cold == cold]
+    if not records:
+        return
+    found = measurement_set(records, cold)
+    write_measurements(found, job.out / f"operators-{context.engine}{'-cold' if cold else ''}.jsonl")
+    job.record(
+        "export",
+        engine=context.engine,
+        l2="cold" if cold else "warm",
+        context=asdict(context),
+        operators=len(found.measurements),
+        stages=len(found.stages),
+        left_out=list(found.notes),
+    )
+
+
+def until(end_s: float) -> Callable[[int, int], None]:
+    """A progress that interrupts when the time is over: what profiles takes that for the end of its patience."""
+
+    def tell(done: int, total: int) -> None:
+        if time.monotonic() > end_s and done < total:
+            raise KeyboardInterrupt
+
+    return tell

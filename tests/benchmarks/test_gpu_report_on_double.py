@@ -1,0 +1,261 @@
+"""``gpu_report`` from end to end on the double of CUDA, healthy and with each fault: what it records, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import onnx
+import pytest
+
+from iossim.calibration.measurement_set import read_measurements
+from iossim.calibration.validation.measured_networks import NetworkRun, evaluate_all, read_measured_networks
+from iossim.execution.engine import Engine
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.relu import Relu
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.models.onnx_export import export_graph
+from iossim.schedule.strategy import Strategy
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTIONS = "profile,networks,prediction"
+NAMES = {"sequential", "greedy", "ios-both"}
+
+
+@pytest.fixture
+def gpu_report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The script as a module; its sections find the double."""
+    places = [str(ROOT / "tests" / "benchmarks" / "cuda_double"), str(ROOT / "tests" / "backends" / "cupy_cudnn")]
+    monkeypatch.setenv("PYTHONPATH", ":".join(places))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gpu_report
+
+    yield gpu_report
+    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three branches of few channels, then two: small enough for NumPy to be the GPU."""
+    builder = GraphBuilder("branches")
+    x = builder.input("x", (1, 4, 6, 6))
+    for block in range(2):
+        branches = [
+            builder.add(Relu(), builder.conv(x, 4, kernel=size, padding=size // 2, name=f"{block}conv{size}"))
+            for size in (1, 3, 5)[block:]
+        ]
+        x = builder.add(Concat(1), *branches)
+    path = tmp_path_factory.mktemp("model") / "branches.onnx"
+    onnx.save(export_graph(builder.network([x]).graph), path)
+    return str(path)
+
+
+@pytest.fixture
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same folder for each test, emptied: compiled code is kept under its path."""
+    folder = tmp_path_factory.getbasetemp() / "gpu_report"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def report(gpu_report: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, model: str) -> Run:
+    """Runs sections on the double; outcomes by section, without the model's name."""
+
+    def run(
+        fault: str, sections: str = SECTIONS, budget: float = 600.0, dry: bool = True
+    ) -> dict[str, tuple[str, str]]:
+        monkeypatch.setenv("CUDA_DOUBLE", fault)
+        given = [*(["--dry-run"] if dry else []), "--backend", "cupy_cudnn", "--models", model, "--out", str(out)]
+        code = gpu_report.report(gpu_report.parse([*given, "--sections", sections, "--budget", str(budget)]))
+        found = {
+            row["section"].partition("/")[0]: (row["outcome"], row.get("error", ""))
+            for row in records(out, "section")
+        }
+        assert (code == 0) == all(outcome == "done" for outcome, _ in found.values())
+        return found
+
+    return run
+
+
+def records(out: Path, kind: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (out / "report.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["record"] == kind]
+
+
+def runs(out: Path) -> dict[tuple[str, str], NetworkRun]:
+    return {(run.engine, run.name): run for run in read_measured_networks(out / "networks.jsonl").runs}
+
+
+def test_a_healthy_device_is_measured_and_plans_are_made_once(
+    report: Run, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report("none") == dict.fromkeys(("profile", "networks", "prediction"), ("done", ""))
+    found = runs(out)
+    assert set(found) == {(engine, name) for engine in ("graph", "paper") for name in NAMES}
+    assert all(
+        run.outputs_right and run.output_error is not None and run.output_error < 1e-4 for run in found.values()
+    )
+    assert all(run.stages_warm_us and run.stages_cold_us for run in found.values())
+    assert read_measured_networks(out / "networks.jsonl").header.device == "h100-sxm"
+    for file in ("graph", "paper", "graph-cold", "paper-cold"):
+        assert len(read_measurements(out / f"operators-{file}.jsonl").measurements) == 5
+    (networks,) = (row for row in records(out, "prediction") if row["of"] == "networks")
+    assert networks["rows"] == 6
+
+    counts = {(row["section"].partition("/")[0], row["engine"]): row for row in records(out, "counts")}
+    assert set(counts) == {(section, engine) for section in ("profile", "networks") for engine in ("graph", "paper")}
+    # The first to ask times; the other engine, and later sections, recall.
+    first = counts["profile", "graph"]
+    assert first["chosen_by_timing"] == first["convolutions"] > 0
+    assert first["refused"] > 0
+    assert "CUDNN_STATUS_NOT_SUPPORTED" in first["first_refusal"]
+    for where, row in counts.items():
+        if where != ("profile", "graph"):
+            assert row["recalled"] > 0
+            assert row["chosen_by_timing"] <= 4  # of the boundary, and merged ones that the search asks for
+        # What is recalled is built by itself; what is timed by the first few of each kind, here all three.
+        assert row["plans_built"] <= row["recalled"] + 6 * row["chosen_by_timing"]
+    assert counts["networks", "paper"]["candidates_timed"] == 0
+    printed = capsys.readouterr().out
+    assert printed.count('"plans_built"') == 4
+
+
+@pytest.mark.parametrize("fault", ["nan", "wrong"])
+def test_wrong_outputs_are_flagged_and_left_out_and_the_rest_goes_on(
+    report: Run, out: Path, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of captured graphs alone, so that the paper's engine is right."""
+    found = report(f"{fault}@networks")
+    assert found["profile"] == found["prediction"] == ("done", "")
+    outcome, said = found["networks"]
+    assert outcome == "partial"
+    assert "3 failed, the first: " in said
+    assert ("outputs are not finite" if fault == "nan" else "outputs are wrong by") in said
+    kept = runs(out)
+    assert len(kept) == 6  # none is lost
+    assert {where for where, run in kept.items() if not run.outputs_right} == {("graph", name) for name in NAMES}
+    wrong = kept["graph", "greedy"].output_error
+    assert wrong is None if fault == "nan" else wrong is not None and 0.01 < wrong < 0.2
+    (prediction,) = (row for row in records(out, "prediction") if row["of"] == "networks")
+    assert prediction["rows"] == 3
+    assert len(prediction["left_out"]) == 3
+    ((evaluation,), notes) = evaluate_all([out])
+    assert {each.run.engine for each in evaluation.latencies} == {"paper"}
+    assert len(notes) == 3
+    assert capsys.readouterr().out.count("WRONG OUTPUTS") == 3
+    if fault == "nan":  # mended, the section is done again, and the new runs count
+        assert report("none", "networks")["networks"] == ("done", "")
+        assert all(run.outputs_right for run in runs(out).values())
+
+
+def test_a_sticky_error_ends_its_section_and_no_other(report: Run, out: Path) -> None:
+    found = report("sticky@profile", "profile,networks")
+    outcome, said = found["profile"]
+    assert outcome == "failed"
+    assert "DeviceLostError: the GPU failed: cudaErrorIllegalAddress" in said
+    # One item is told of it, and none is tried after it.
+    told = [row for row in records(out, "error") if row["section"] == "profile"]
+    assert len(told) == 2
+    assert told[0]["item"].startswith("profile of ")
+    assert told[1]["item"] == "the section"
+    assert found["networks"] == ("done", "")
+    assert len(runs(out)) == 6
+    # What it is not: a plan that cuDNN refuses.
+    for row in records(out, "counts"):
+        assert "IllegalAddress" not in row["first_refusal"]
+    # The same command again does what is not done.
+    assert report("none", "profile")["profile"] == ("done", "")
+
+
+def test_a_section_that_hangs_is_ended_and_what_it_measured_is_kept(
+    report: Run, out: Path, gpu_report: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_report, "GRACE_S", 1.0)
+    monkeypatch.setitem(gpu_report.SHARES, "profile", 40)
+    monkeypatch.setitem(gpu_report.SHARES, "networks", 300)
+    found = report("hang@profile", "profile,networks", budget=300.0)
+    outcome, said = found["profile"]
+    assert outcome == "killed"
+    assert "not at its end" in said
+    assert found["networks"] == ("done", "")
+    assert len(json.loads((out / "choices.json").read_text())["places"][0]["choices"]) > 0
+
+
+def test_a_clock_that_begins_slow_changes_no_choice(report: Run, out: Path) -> None:
+    def choices() -> dict[str, str]:
+        (place,) = json.loads((out / "choices.json").read_text())["places"]
+        return {choice["of"]: choice["algorithm"] for choice in place["choices"].values()}
+
+    assert report("none", "profile") == {"profile": ("done", "")}
+    healthy = choices()
+    shutil.rmtree(out)
+    assert report("slow", "profile") == {"profile": ("done", "")}
+    assert choices() == healthy
+    assert records(out, "counts")[0]["warm_up_us"] >= 300_000
+
+
+@pytest.mark.parametrize("fault", ["none", "sticky"])
+def test_the_gpu_tests_of_the_backends_run_and_no_others(
+    report: Run, out: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setenv(
+        "PYTEST_ADDOPTS", "-k 'random_networks or ios_sample or kept'"
+    )  # what is small enough for NumPy
+    outcome, said = report(fault, "tests", dry=False)["tests"]
+    found = records(out, "test")
+    ran = [row for row in found if row["outcome"] != "skipped"]
+    assert all("tests/backends/cupy_cudnn/test_on_gpu.py" in row["test"] for row in ran)
+    if fault == "none":
+        assert outcome == "done", said
+        assert len(ran) > 24
+        assert {row["outcome"] for row in ran} == {"passed"}
+        (counted,) = records(out, "tests")
+        assert counted["passed"] == len(ran)
+    else:  # the first that meets it is the last that ran
+        assert outcome == "partial"
+        assert "1 failed, the first: tests/backends/cupy_cudnn/test_on_gpu.py" in said
+        assert "DeviceLostError: the GPU failed" in said
+        assert [row["outcome"] for row in ran].count("failed") == 1
+        assert ran[-1]["outcome"] == "failed"
+
+
+def test_plans_and_timed_choices_of_the_four_networks(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a report needs at least, on a library that ranks ten plans for each convolution, fused and apart."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "backends" / "cupy_cudnn"))
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "benchmarks" / "cuda_double"))
+    from faulty_backend import create
+
+    networks = [load(model) for model in ("squeezenet", "inception_v3", "randwire", "nasnet_a")]
+    counts = {}
+    for engine in Engine:
+        backend = create(Precision.FP32, engine, {"choices": str(out / "choices.json")}, "idle", plans=10)
+        for network in networks:
+            choose = backend.choices(network)
+            for unit in network.units:
+                choose((unit.name,), Strategy.CONCURRENT)
+            counts[engine, network.name] = backend.planning.to_json()
+    with capsys.disabled():
+        for where, count in counts.items():
+            print("\n", *where, *(f"{name}={value}" for name, value in count.items() if value), end="")
+    first, second = (counts[engine, "nasnet_a"] for engine in Engine)
+    assert first["convolutions"] == second["convolutions"] == 138
+    # Four of each kind; the other engine builds what it recalls and nothing else.
+    assert first["candidates_timed"] == first["plans_built"] == 8 * 138
+    assert (second["candidates_timed"], second["plans_built"], second["recalled"]) == (0, 138, 138)

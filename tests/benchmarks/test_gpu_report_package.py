@@ -1,0 +1,130 @@
+"""``gpu_report`` finds iossim as an installed wheel would have it, and says at once what a machine lacks."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import PathDistribution
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+
+def packages_of_the_wheel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What setup.py gives to setuptools."""
+    monkeypatch.chdir(ROOT)
+    given: dict[str, list[str]] = {}
+    with patch("setuptools.setup", given.update):
+        runpy.run_path("setup.py")
+    return given["packages"]
+
+
+def tiny_wheel(folder: Path, name: str, *requires: str) -> None:
+    folder.mkdir(exist_ok=True)
+    info = f"{name}-1.0.dist-info"
+    needs = "".join(f"Requires-Dist: {line}\n" for line in requires)
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "ANSWER = 42\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def test_every_package_of_a_wheel_is_importable_and_so_are_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpu_report_package import prepare
+
+    environment = prepare(tmp_path, tmp_path / "work", None)
+    packages = packages_of_the_wheel(monkeypatch)
+    assert {"iossim.scenarios", "iossim.backends.cupy_cudnn", "iossim.hw_profiles"} <= set(packages)
+    script = (
+        "import sys; from importlib.util import find_spec; from importlib.metadata import version, requires\n"
+        "import iossim.devices.load as devices, iossim.study.scenario_file as studies\n"
+        "print(*(find_spec(name).origin for name in sys.argv[1:]), sep='\\n')\n"
+        "print(version('iossim'), len(requires('iossim')), len(devices.device_names()), len(studies.scenario_names()))"
+    )
+    command = [sys.executable, "-c", script, *packages]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *origins, facts = done.stdout.splitlines()
+    assert len(origins) == len(packages)
+    assert all(origin.startswith(str(tmp_path)) for origin in origins)
+    version, requirements, devices, studies = facts.split()
+    assert version
+    assert min(int(requirements), int(devices), int(studies)) > 10
+
+
+def test_metadata_are_those_of_pyproject(tmp_path: Path) -> None:
+    from gpu_report_package import linked_package
+
+    (info,) = linked_package(tmp_path / "site").glob("*.dist-info")
+    found = PathDistribution(info)
+    assert found.metadata["Name"] == "iossim"
+    requires = found.requires or []
+    assert "numpy>=1.26" in requires
+    assert "cupy-cuda13x>=13.6; sys_platform == 'linux' and extra == \"gpu\"" in requires
+
+
+def test_wheels_are_importable(tmp_path: Path) -> None:
+    from gpu_report_package import prepare
+
+    tiny_wheel(tmp_path / "wheels", "tiny_wheel")
+    environment = prepare(tmp_path, tmp_path / "work", tmp_path / "wheels")
+    again = prepare(tmp_path, tmp_path / "again", tmp_path / "wheels")
+    assert again["PYTHONPATH"].split(":")[0] == environment["PYTHONPATH"].split(":")[0]
+    script = "import iossim, tiny_wheel; print(tiny_wheel.ANSWER)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["42"]
+
+
+def test_wheels_that_cannot_be_installed_are_one_line(tmp_path: Path) -> None:
+    from gpu_report_package import prepare
+
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RuntimeError, match="it holds no wheel"):
+        prepare(tmp_path, tmp_path / "one", tmp_path / "empty")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tiny-1.0-cp27-cp27m-win32.whl").write_bytes(b"")
+    with pytest.raises(RuntimeError, match="not a supported wheel on this platform"):
+        prepare(tmp_path, tmp_path / "two", tmp_path / "other")
+
+
+def test_all_that_is_missing_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu_report_package
+
+    # Of a wheel that is there, what it needs in turn; not what it needs only under a condition.
+    needs = ("Deep_Down>=2", "of-windows; sys_platform == 'win32'")
+    tiny_wheel(tmp_path / "wheels", "upper", *needs)
+    wanted = ["numpy>=1.26", "upper", "never.heard-of ==1.0"]
+    monkeypatch.setattr(gpu_report_package, "_project", lambda: {"dependencies": wanted})
+    monkeypatch.setattr(gpu_report_package, "linked_package", lambda site: site)
+    with pytest.raises(RuntimeError) as caught:
+        gpu_report_package.prepare(tmp_path, tmp_path / "work", tmp_path / "wheels")
+    said = str(caught.value)
+    assert "iossim needs deep-down, never-heard-of, not installed here" in said
+    assert said.endswith("-d DIR deep-down never-heard-of; then --wheels DIR")
+    assert "\n" not in said
+
+
+def test_what_the_gpu_backend_lacks_is_of_the_nearer_cuda(tmp_path: Path) -> None:
+    from gpu_report_package import gpu_lacks
+
+    for name in ("cupy_cuda12x", "nvidia_cuda_nvrtc_cu12", "nvidia_cudnn_cu12", "nvidia_ml_py"):
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lacks = gpu_lacks({"PYTHONPATH": str(tmp_path)})
+    assert set(lacks) <= {"nvidia-cudnn-frontend"}

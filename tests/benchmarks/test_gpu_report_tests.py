@@ -1,0 +1,152 @@
+"""GPU tests under ``gpu_report``: a record each as it ends, whatever ends the process; and none that ran is no success."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+#: In the order of the file; the first says what kills the process.
+TESTS = """
+import os, time, pytest
+@pytest.fixture
+def broken(): raise OSError("no device\\nat all")
+@pytest.mark.parametrize("model", ["nasnet_a", "squeezenet"])
+def test_model(model): pass
+def test_fails(): assert 1 == 2, "why"
+def test_errs(broken): pass
+@pytest.mark.skip(reason="needs two GPUs")
+def test_skips(): pass
+def test_inception_v3_never_ends(): LAST
+"""
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module of the section."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import gpu_report_machine
+
+    yield gpu_report_machine
+    for name in [name for name in sys.modules if name.startswith("gpu_report")]:
+        del sys.modules[name]
+
+
+def results(path: Path) -> dict[str, tuple[str, str]]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {row["test"].rpartition("::")[2]: (row["outcome"], row.get("said", "")) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("last", "seconds"), [pytest.param("time.sleep(600)", 25.0, marks=pytest.mark.slow), ("os._exit(9)", 100.0)]
+)
+def test_what_ended_is_known_whatever_ends_the_process(
+    machine: Any, tmp_path: Path, last: str, seconds: float
+) -> None:
+    (tmp_path / "test_made.py").write_text(TESTS.replace("LAST", last))
+    out = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "gpu_report_pytest"]
+    command += ["--report-file", str(out), str(tmp_path)]
+    code, _ = machine.run_for(command, seconds, tmp_path, machine._with_plugin(os.environ))
+    assert code == (None if "sleep" in last else 9)
+    found = results(out)
+    # Tests of large networks come last, so that they cost nobody's result; that of NasNet would be behind this one.
+    assert list(found) == ["test_fails", "test_errs", "test_skips", "test_model[squeezenet]"]
+    assert found["test_model[squeezenet]"] == ("passed", "")
+    assert found["test_fails"][0] == "failed"
+    assert "why" in found["test_fails"][1]
+    assert found["test_errs"] == ("error", "OSError: no device")
+    assert found["test_skips"] == ("skipped", "Skipped: needs two GPUs")
+
+
+def test_a_lost_device_ends_the_tests_of_its_process(machine: Any, tmp_path: Path) -> None:
+    lines = [
+        "class DeviceLostError(Exception): pass",
+        "def test_first(): raise DeviceLostError('gone')",
+        "def test_next(): pass",
+    ]
+    (tmp_path / "test_made.py").write_text("\n".join(lines))
+    out = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "gpu_report_pytest"]
+    code, _ = machine.run_for(
+        [*command, "--report-file", str(out), str(tmp_path)], 100.0, tmp_path, machine._with_plugin(os.environ)
+    )
+    assert code == machine.PYTEST_STOPPED
+    (only,) = results(out).items()
+    assert only[0] == "test_first"
+    assert "DeviceLostError: gone" in only[1][1]
+
+
+def test_what_cannot_be_collected_is_an_error_and_the_rest_runs(machine: Any, tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("import no_such_module\n")
+    (tmp_path / "test_fine.py").write_text("def test_fine(): pass\n")
+    out = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "gpu_report_pytest"]
+    command += ["--continue-on-collection-errors", "--report-file", str(out), str(tmp_path)]
+    code, _ = machine.run_for(command, 100.0, tmp_path, machine._with_plugin(os.environ))
+    assert code == 1
+    found = results(out)
+    assert found["test_fine"] == ("passed", "")
+    assert found["test_broken.py"][0] == "error"
+    assert "no_such_module" in found["test_broken.py"][1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "codes", "remark"),
+    [
+        ([[("a", "passed")], [("b", "passed")]], [0, 0], ""),
+        ([[("a", "passed"), ("b", "failed")], []], [1, 5], "1 failed, the first: b: why"),
+        ([[("a", "skipped")], [("b", "skipped")]], [0, 5], "1 failed, the first: GPU tests: none ran"),
+        ([[], []], [5, 5], "1 failed, the first: GPU tests: none ran"),
+        ([[("a", "passed")], []], [None, 5], "1 left to do, the first: some of tests/backends/cupy_cudnn"),
+        (
+            [[("a", "passed")], []],
+            [0, 4],
+            "1 failed, the first: tests/backends/torch_cuda: pytest ended with exit code 4: ",
+        ),
+    ],
+)
+def test_the_section_says_what_became_of_its_tests(
+    machine: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[list[tuple[str, str]]],
+    codes: list[int | None],
+    remark: str,
+) -> None:
+    from gpu_report_job import Job
+
+    calls = iter(zip(rows, codes, strict=True))
+    job = Job("tests", tmp_path, time.monotonic() + 100, (), "", "", False)
+
+    def ran(job: Job, tests: str, seconds: float) -> tuple[int | None, str]:
+        results, code = next(calls)
+        for name, outcome in results:
+            job.record("test", test=name, outcome=outcome, s=0.1, **({} if outcome == "passed" else {"said": "why"}))
+        return code, ""
+
+    monkeypatch.setattr(machine, "_pytest", ran)
+    machine.section_tests(job)
+    assert job.remark == remark
+    (counted,) = [
+        json.loads(line)
+        for line in (tmp_path / "report.jsonl").read_text().splitlines()
+        if json.loads(line)["record"] == "tests"
+    ]
+    assert sum(count for name, count in counted.items() if name != "record") == sum(map(len, rows))
+
+
+def test_without_pytest_the_section_says_so(machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpu_report_job import Job
+
+    monkeypatch.setattr(machine, "TESTS_NEED", ("pytest", "no-such-plugin"))
+    job = Job("tests", tmp_path, time.monotonic() + 100, (), "", "", False)
+    with pytest.raises(RuntimeError, match="GPU tests need no-such-plugin, not installed here"):
+        machine.section_tests(job)
