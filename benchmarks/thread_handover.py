@@ -23,7 +23,7 @@ from iossim.execution.memory import with_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.relu import Relu
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 #: For how long a second thread has had nothing to do: next to nothing, and as long as small and large ops take.
 IDLE_US = (0, 50, 200, 1_000)

@@ -32,6 +32,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.assemble import reprice
 from iossim.scheduling.ios import STRATEGIES
 from iossim.scheduling.measured.budget import Budget
@@ -393,7 +394,7 @@ def _own_device(read: Schedule) -> str:
 
 def summary(found: Schedule) -> str:
     """A schedule in a few words: latency, stages, how far from the bound, what was noted."""
-    merged = sum(stage.strategy == "merge" for stage in found.stages)
+    merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
     several = sum(stage.concurrent for stage in found.stages)
     lines = [
         f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages: {several} run several groups "

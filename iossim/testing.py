@@ -69,6 +69,7 @@ def iossim_table() -> MakeTable:
     groups.
     """
     from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
+    from iossim.schedule.strategy import Strategy
 
     def make(
         prices_us: Mapping[str | Iterable[str], float],
@@ -81,7 +82,7 @@ def iossim_table() -> MakeTable:
             for key, price in prices_us.items()
         ]
         stages += [
-            StagePrice(units=list(key), strategy="merge", latency_us=float(price))
+            StagePrice(units=list(key), strategy=Strategy.MERGE, latency_us=float(price))
             for key, price in (merged or {}).items()
         ]
         between = float(boundary_us)

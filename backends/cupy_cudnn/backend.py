@@ -37,7 +37,7 @@ from iossim.execution.plan import Plan, Queue
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"
 #: Of the free memory, what the arenas of plans measured together may take.

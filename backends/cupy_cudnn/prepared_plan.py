@@ -25,7 +25,7 @@ from iossim.execution.memory import with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait
 from iossim.ir.network import Network
 from iossim.ir.types import DType
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Syn
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 #: Bytes of memory that holds no value: floating-point numbers made of them are NaN.
 _POISON = 0xFF

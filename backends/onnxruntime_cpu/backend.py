@@ -32,7 +32,7 @@ from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 NAME = "onnxruntime_cpu"
 #: Op kinds that ONNX Runtime can compute with blocked channels, so that there is a choice of algorithm.

@@ -38,9 +38,10 @@ from iossim.ir.network import Block, Network
 from iossim.ir.types import Precision
 from iossim.lowering.candidates import copy_candidates
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 
 VERSION = "1"
 #: The argument that asks for concats and splits in place.
@@ -114,11 +115,10 @@ class SimulatorCostModel:
         problem = batch.problem
         prepared = self.prepare(problem)
         prices = np.empty(len(batch), dtype=np.float64)
-        concurrent = batch.strategies == Strategy.CONCURRENT
+        concurrent = batch.strategies == Strategy.CONCURRENT.code
         crowding = self.profile.parameters.crowding
         prices[concurrent] = self._memo.prices(
-            batch.masks[concurrent],
-            problem.predecessors,
+            StageBatch.concurrent(problem, batch.masks[concurrent]),
             prepared.unit_keys,
             lambda masks: price_concurrent(masks, problem.predecessors, prepared.kernels, crowding, self._room),
         )
@@ -187,7 +187,7 @@ class SimulatorCostModel:
                     now += self.price_boundary(left, stage.concurrent)
                 left = stage.concurrent
                 units = sorted(network.unit_index[name] for name in stage.units)
-                merge = stage.strategy == Strategy.MERGE.label
+                merge = stage.strategy is Strategy.MERGE
                 duration_us, found = self._stage_spans(network, units, merge, number)
                 spans += [
                     Span(span.name, span.unit, number, span.stream, now + span.start_us, now + span.end_us)

@@ -1,8 +1,7 @@
 """Stages that ask the same of a device are priced once.
 
 What a concurrent stage costs depends on its groups in their order, and on the kernels of the units of each, in theirs. In a
-block of equal cells, and from block to block, a fifth to a third of the stages of a search differ in that. Sequences are
-told apart by a 64-bit hash: two of a million that differ have the same with a probability of about 3e-8.
+block of equal cells, and from block to block, a fifth to a third of the stages of a search differ in that.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.schedule.masks import find_groups, lowest_bit, scramble
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.hash_table import enter, find_slot
 from iossim.schedule.problem import Masks
+from iossim.schedule.stage_hash import stage_hashes
 
 Floats = NDArray[np.float64]
 
@@ -30,23 +31,26 @@ class PriceMemo:
         self._used = 0
         self._clear(_FIRST_SIZE)
 
-    def prices(self, masks: Masks, predecessors: Masks, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
-        """The price of each mask, those that are not known by ``price``; ``unit_keys[u]`` tells the kernels of unit ``u``."""
-        hashes = np.empty(len(masks), dtype=np.uint64)
-        _hash_sequences(masks, predecessors, unit_keys, hashes)
-        self._reserve(len(masks))
-        unknown = np.empty(len(masks), dtype=np.int64)
+    def prices(self, batch: StageBatch, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
+        """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
+
+        Those that are not known are asked of ``price`` by their masks; ``unit_keys[u]`` tells the kernels of unit ``u``.
+        """
+        hashes = stage_hashes(batch, unit_keys, ordered=True)
+        hashes[hashes == 0] = 1
+        self._reserve(len(batch))
+        unknown = np.empty(len(batch), dtype=np.int64)
         count = _find_unknown(hashes, self._hashes, self._prices, unknown)
         if count:
             self._used += count
             try:
-                found = price(masks[unknown[:count]])
+                found = price(batch.masks[unknown[:count]])
             except BaseException:
                 # What was entered without a price must not stay.
                 self._clear(_FIRST_SIZE)
                 raise
-            _enter(hashes[unknown[:count]], found, self._hashes, self._prices)
-        result = np.empty(len(masks), dtype=np.float64)
+            enter(hashes[unknown[:count]], found, self._hashes, self._prices)
+        result = np.empty(len(batch), dtype=np.float64)
         _look_up(hashes, self._hashes, self._prices, result)
         return result
 
@@ -60,7 +64,7 @@ class PriceMemo:
             kept = self._hashes != 0
             hashes, prices = self._hashes[kept], self._prices[kept]
             self._clear(size)
-            _enter(hashes, prices, self._hashes, self._prices)
+            enter(hashes, prices, self._hashes, self._prices)
             self._used = len(hashes)
 
     def _clear(self, size: int) -> None:
@@ -70,32 +74,11 @@ class PriceMemo:
 
 
 @jit
-def _hash_sequences(masks: Masks, predecessors: Masks, unit_keys: Masks, hashes: Masks) -> None:
-    """Write to ``hashes`` a number for each mask: of its groups in their order, each the sequence of its units' keys."""
-    one = np.uint64(1)
-    groups = np.empty(len(predecessors) + 1, dtype=np.uint64)
-    for index in range(len(masks)):
-        count = find_groups(masks[index], predecessors, groups)
-        found = np.uint64(0)
-        for g in range(count):
-            rest = groups[g]
-            while rest:
-                found = scramble(found ^ unit_keys[lowest_bit(rest)])
-                rest &= rest - one
-            # The end of a group: a chain is no two units side by side.
-            found = scramble(found + one)
-        hashes[index] = found if found else one
-
-
-@jit
 def _find_unknown(hashes: Masks, known: Masks, prices: Floats, unknown: NDArray[np.int64]) -> int:
     """Collect the places of hashes that are not in the table, each once, entering them; returns how many there are."""
-    slots = np.uint64(len(known) - 1)
     count = 0
     for index in range(len(hashes)):
-        slot = hashes[index] & slots
-        while known[slot] != 0 and known[slot] != hashes[index]:
-            slot = slot + np.uint64(1) & slots
+        slot = find_slot(hashes[index], known)
         if known[slot] == 0:
             known[slot] = hashes[index]
             prices[slot] = np.nan
@@ -105,21 +88,6 @@ def _find_unknown(hashes: Masks, known: Masks, prices: Floats, unknown: NDArray[
 
 
 @jit
-def _enter(hashes: Masks, found: Floats, known: Masks, prices: Floats) -> None:
-    slots = np.uint64(len(known) - 1)
-    for index in range(len(hashes)):
-        slot = hashes[index] & slots
-        while known[slot] != 0 and known[slot] != hashes[index]:
-            slot = slot + np.uint64(1) & slots
-        known[slot] = hashes[index]
-        prices[slot] = found[index]
-
-
-@jit
 def _look_up(hashes: Masks, known: Masks, prices: Floats, result: Floats) -> None:
-    slots = np.uint64(len(known) - 1)
     for index in range(len(hashes)):
-        slot = hashes[index] & slots
-        while known[slot] != hashes[index]:
-            slot = slot + np.uint64(1) & slots
-        result[index] = prices[slot]
+        result[index] = prices[find_slot(hashes[index], known)]

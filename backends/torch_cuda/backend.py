@@ -23,7 +23,7 @@ from iossim.execution.plan import Launch, Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
     from iossim.backends.torch_cuda.program import Program

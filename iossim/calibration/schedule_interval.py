@@ -41,6 +41,7 @@ from iossim.lowering.candidates import step_candidates
 from iossim.lowering.step import Step
 from iossim.lowering.unit import merged_step, unit_steps
 from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
 
 Floats = NDArray[np.float64]
 Part = Hashable
@@ -179,7 +180,7 @@ class ScheduleErrors:
 
     def _parts(self, stage: Stage) -> list[Part]:
         units = [self._part_of_unit[unit] for unit in stage.units]
-        return [("merge", *units)] if stage.strategy == "merge" else [*units]
+        return [("merge", *units)] if stage.strategy is Strategy.MERGE else [*units]
 
     def _lower(self, stages: Sequence[Stage]) -> None:
         """Price the units that are not priced yet."""
@@ -189,7 +190,7 @@ class ScheduleErrors:
             for position, part in enumerate(self._parts(stage)):
                 if part in self._units or part in steps:
                     continue
-                if stage.strategy == "merge":
+                if stage.strategy is Strategy.MERGE:
                     steps[part] = [merged_step(self._network, indices)]
                 else:
                     steps[part] = unit_steps(self._network, self._network.units[indices[position]])

@@ -15,15 +15,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
 from iossim.errors import OptionError
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
 from iossim.user_files import read_text, write_atomically
 from iossim.validation import Value, first_problem
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 #: A stage's strategy and its units.
-StageKey = tuple[str, frozenset[str]]
+StageKey = tuple[Strategy, frozenset[str]]
 
 
 class BoundaryPrices(Value):
@@ -49,7 +50,7 @@ class StagePrice(Value):
     """The price of one stage: its units by name, in any order."""
 
     units: list[str] = Field(min_length=1)
-    strategy: Literal["concurrent", "merge"] = "concurrent"
+    strategy: Strategy = Field(default=Strategy.CONCURRENT, strict=False)
     latency_us: float = Field(ge=0)
 
     @property
@@ -97,7 +98,7 @@ class TableCostModel:
         names = batch.problem.unit_names
         return np.array(
             [
-                self._prices.get((Strategy(strategy).label, frozenset(names[unit] for unit in bits(mask))), np.inf)
+                self._prices.get((Strategy.of_code(strategy), frozenset(names[unit] for unit in bits(mask))), np.inf)
                 for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
             ]
         )
@@ -132,7 +133,7 @@ class RecordingCostModel:
         for mask, strategy, price in zip(
             batch.masks.tolist(), batch.strategies.tolist(), prices.tolist(), strict=True
         ):
-            self.prices_us[Strategy(strategy).label, frozenset(names[unit] for unit in bits(mask))] = price
+            self.prices_us[Strategy.of_code(strategy), frozenset(names[unit] for unit in bits(mask))] = price
         self.asked += len(batch)
         return prices
 
@@ -151,9 +152,7 @@ class RecordingCostModel:
             for right in kinds
         }
         stages = [
-            StagePrice(
-                units=sorted(units), strategy="merge" if strategy == "merge" else "concurrent", latency_us=price
-            )
+            StagePrice(units=sorted(units), strategy=strategy, latency_us=price)
             for (strategy, units), price in sorted(
                 self.prices_us.items(), key=lambda item: (item[0][0], sorted(item[0][1]))
             )

@@ -25,7 +25,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.plugins import BACKENDS, PluginError, plugin, plugins
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 
 class BackendError(IossimError):

@@ -32,9 +32,9 @@ from iossim.execution.plan import (
 )
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
-from iossim.schedule.batch import Strategy
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Choices
@@ -66,7 +66,7 @@ def lower_schedule(
     stages = [
         lowering.stage(
             [[network.unit_index[name] for name in group] for group in stage.groups],
-            Strategy.MERGE if stage.strategy == Strategy.MERGE.label else Strategy.CONCURRENT,
+            stage.strategy,
         )
         for stage in schedule.stages
     ]

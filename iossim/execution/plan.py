@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from iossim.ir.types import DType, TensorType
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 #: Where a storage may begin, in bytes: what CUDA's own allocator aligns to.
 ALIGNMENT_BYTES = 256

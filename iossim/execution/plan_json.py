@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from iossim.errors import ScheduleError
 from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.types import DType, TensorType
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 from iossim.validation import Value, first_problem
 
 FORMAT_VERSION: Literal[1] = 1
@@ -29,7 +29,7 @@ class _Command(Value):
     kind: Literal["launch", "copy", "record", "wait", "synchronise"]
     queue: tuple[int, int] | None = None
     units: list[str] = Field(default_factory=list)
-    strategy: Literal["concurrent", "merge"] = "concurrent"
+    strategy: Strategy = Field(default=Strategy.CONCURRENT, strict=False)
     reads: list[str] = Field(default_factory=list)
     writes: list[str] = Field(default_factory=list)
     algorithm: str = ""
@@ -129,7 +129,7 @@ def _written(command: Command) -> _Command:
                 kind="launch",
                 queue=command.queue,
                 units=list(command.units),
-                strategy="merge" if command.strategy is Strategy.MERGE else "concurrent",
+                strategy=command.strategy,
                 reads=list(command.reads),
                 writes=list(command.writes),
                 algorithm=command.algorithm,
@@ -155,10 +155,9 @@ def _read(command: _Command) -> Command:
     event = command.event or 0
     match command.kind:
         case "launch":
-            strategy = Strategy.MERGE if command.strategy == "merge" else Strategy.CONCURRENT
             return Launch(
                 tuple(command.units),
-                strategy,
+                command.strategy,
                 tuple(command.reads),
                 tuple(command.writes),
                 queue,

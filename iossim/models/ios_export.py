@@ -37,6 +37,7 @@ from iossim.models.ios_file import (
 )
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
+from iossim.schedule.strategy import Strategy
 
 
 def ios_file(schedule: Schedule, network: Network) -> IosFile:
@@ -108,7 +109,7 @@ class _Writer:
     def _stage(self, stage: Stage, nodes: list[Node]) -> StageNames:
         """Add the nodes of a stage; returns the names of its groups."""
         network = self._network
-        if stage.strategy == "merge":
+        if stage.strategy is Strategy.MERGE:
             nodes.append(self._merged(stage.units))
             return [[nodes[-1].name]]
         groups: StageNames = []

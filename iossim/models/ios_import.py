@@ -39,6 +39,7 @@ from iossim.models.ios_file import (
 )
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
+from iossim.schedule.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,8 @@ def _stage(names: StageNames, merged: dict[str, list[str]], block: int, at: int)
                         f"block {_block_name(block)!r}, stage {at}: the merged convolution {name!r} shares it with "
                         "others; give it a stage of its own"
                     )
-                return Stage(strategy="merge", groups=[merged[name]], latency_us=0.0)
-    return Stage(strategy="concurrent", groups=[list(group) for group in names], latency_us=0.0)
+                return Stage(strategy=Strategy.MERGE, groups=[merged[name]], latency_us=0.0)
+    return Stage(strategy=Strategy.CONCURRENT, groups=[list(group) for group in names], latency_us=0.0)
 
 
 def _block_name(number: int) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from iossim.reporting.comparison import ComparisonRow, best_row
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 
 Cell = str | int | float | bool | None
 
@@ -195,5 +196,5 @@ def schedule_table(schedule: Schedule) -> Table:
     return records_table(title, rows, columns)
 
 
-def _group_line(group: Sequence[str], strategy: str) -> str:
-    return "merge: " + " + ".join(group) if strategy == "merge" else " > ".join(group)
+def _group_line(group: Sequence[str], strategy: Strategy) -> str:
+    return "merge: " + " + ".join(group) if strategy is Strategy.MERGE else " > ".join(group)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from iossim.ir.network import Network, Unit
 from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
 
 #: Pale colours that black text is legible on; groups beyond them start over.
 _GROUP_COLOURS = ("#cfe3f3", "#fbe3b5", "#c5e8dc", "#f1d9e7", "#d9eefa", "#f7d3bd", "#faf6c3", "#e3e3e3")
@@ -45,7 +46,7 @@ def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
     for block in schedule.blocks:
         for stage in block.stages:
             yield f"  subgraph cluster_stage{number} {{"
-            dashes = "rounded,dashed" if stage.strategy == "merge" else "rounded"
+            dashes = "rounded,dashed" if stage.strategy is Strategy.MERGE else "rounded"
             label = _quoted(_stage_label(number, block.name, stage))
             yield f'    label={label}; style="{dashes}"; color=gray50; fontsize=9;'
             for group, names in enumerate(stage.groups):
@@ -57,7 +58,13 @@ def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
 
 
 def _stage_label(number: int, block: str, stage: Stage) -> str:
-    what = "merge" if stage.strategy == "merge" else f"{len(stage.groups)} groups" if stage.concurrent else "1 group"
+    what = (
+        "merge"
+        if stage.strategy is Strategy.MERGE
+        else f"{len(stage.groups)} groups"
+        if stage.concurrent
+        else "1 group"
+    )
     return f"stage {number} · {block} · {what} · {stage.latency_us:.1f} us"
 
 

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from iossim.reporting.console import Cell, Column, records_table
 from iossim.reporting.stage_words import number_words, stage_words
+from iossim.schedule.strategy import Strategy
 from iossim.study.explain import Choice, Explanation, StageExplanation
 
 #: Parts of a stage's time that are not worth a word.
@@ -146,7 +147,7 @@ def divided(parts_us: Mapping[str, float], total_us: float) -> str:
 
 def _heading(one: StageExplanation) -> str:
     stage, count = one.stage, len(one.stage.units)
-    if stage.strategy == "merge":
+    if stage.strategy is Strategy.MERGE:
         kind = f"{count} convolutions as one"
     elif len(stage.groups) > 1:
         kind = f"{len(stage.groups)} groups of {count} units side by side"
@@ -191,7 +192,7 @@ def _otherwise(one: StageExplanation) -> str:
 def _as(choice: Choice) -> str:
     kinds = [
         f"{len(stage.units)} merged"
-        if stage.strategy == "merge"
+        if stage.strategy is Strategy.MERGE
         else "|".join(str(len(group)) for group in stage.groups)
         for stage in choice.stages
     ]

@@ -11,6 +11,7 @@ from rich.table import Table
 from iossim.execution.measured_run import MeasuredRow
 from iossim.reporting.console import Cell, Column, records_table
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 
 
 def disturbance(rows: Sequence[MeasuredRow]) -> str | None:
@@ -54,7 +55,7 @@ class StageRow:
 
     stage: int
     units: tuple[tuple[str, ...], ...]
-    strategy: str
+    strategy: Strategy
     predicted_us: float
     measured_us: float
 
@@ -86,7 +87,9 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
             "predicted_us": row.predicted_us,
             "measured_us": row.measured_us,
             "error_percent": row.error_percent,
-            "groups": "\n".join((" + " if row.strategy == "merge" else " > ").join(group) for group in row.units),
+            "groups": "\n".join(
+                (" + " if row.strategy is Strategy.MERGE else " > ").join(group) for group in row.units
+            ),
         }
         for row in rows
     ]

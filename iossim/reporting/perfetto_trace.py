@@ -21,6 +21,7 @@ from iossim.ir.types import TensorType
 from iossim.reporting.kind_colours import op_kind, reserved_colour
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
 
 PROCESS = 1
 STAGES_TRACK = 1
@@ -107,7 +108,7 @@ def _complete(
 def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
     stage = extent.stage
     groups = f"{len(stage.groups)} group{'s' if len(stage.groups) > 1 else ''}"
-    what = f"merge of {len(stage.units)}" if stage.strategy == "merge" else groups
+    what = f"merge of {len(stage.units)}" if stage.strategy is Strategy.MERGE else groups
     arguments = {
         "block": extent.block,
         "strategy": stage.strategy,
@@ -121,7 +122,7 @@ def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
 
 
 def _kernel_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
-    members = stage.units if stage.strategy == "merge" else [span.unit]
+    members = stage.units if stage.strategy is Strategy.MERGE else [span.unit]
     arguments = {"unit": span.unit, "kernel": span.name, "stage": span.stage, **_work(network, members)}
     kind = op_kind(network, network.units[network.unit_index[members[0]]])
     track = _FIRST_STREAM_TRACK + span.stream

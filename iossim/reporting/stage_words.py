@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iossim.schedule.schedule import Stage
+from iossim.schedule.strategy import Strategy
 
 
 def stage_words(stage: Stage, block: str = "") -> str:
     """``a > b | c``: ``>`` in order, ``|`` side by side; ``merge: a + b``. The name of the block is left out of its units'."""
     groups = [[unit.removeprefix(f"{block}.") for unit in group] for group in stage.groups]
-    if stage.strategy == "merge":
+    if stage.strategy is Strategy.MERGE:
         return "merge: " + " + ".join(groups[0])
     return " | ".join(" > ".join(group) for group in groups)
 

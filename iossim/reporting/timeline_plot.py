@@ -23,6 +23,7 @@ from iossim.reporting.figures import new_figure
 from iossim.reporting.kind_colours import kind_colour, op_kind, text_on
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,7 +127,7 @@ def _kinds(network: Network, schedule: Schedule, spans: Sequence[Span]) -> dict[
 def _unit(schedule: Schedule, span: Span) -> str:
     """The unit whose kind a kernel has: of merged ones the first."""
     stage = schedule.stages[span.stage]
-    return stage.units[0] if stage.strategy == "merge" else span.unit
+    return stage.units[0] if stage.strategy is Strategy.MERGE else span.unit
 
 
 def _draw_lanes(axes: Axes, lanes: int, strips: int, start_us: float, row_us: float, in_ms: bool) -> None:
@@ -191,7 +192,7 @@ def _draw_kernels(
     ordered = sorted(spans, key=lambda span: (span.stream, span.start_us))
     for (stream, stage, unit), group in groupby(ordered, key=lambda span: (span.stream, span.stage, span.unit)):
         kernels = list(group)
-        members = schedule.stages[stage].units if schedule.stages[stage].strategy == "merge" else [unit]
+        members = schedule.stages[stage].units if schedule.stages[stage].strategy is Strategy.MERGE else [unit]
         hatch = "///" if len(members) > 1 else None
         colour = kind_colour(kinds[_unit(schedule, kernels[0])])
         start_us, end_us = kernels[0].start_us, kernels[-1].end_us
@@ -268,7 +269,7 @@ def _draw_legend(figure: Figure, kinds: Sequence[str], schedule: Schedule, occup
     handles = [Patch(facecolor=colour, label=", ".join(same[:2])) for colour, same in shown]
     if len(shown) < len(named):
         handles.append(Patch(facecolor="none", label=f"and {len(named) - len(shown)} more"))
-    if any(stage.strategy == "merge" for stage in schedule.stages):
+    if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
         handles.append(Patch(facecolor="white", edgecolor="#555555", hatch="////", label="merged stage"))
     handles.append(Patch(facecolor="#eaeef2", edgecolor="#bbbbbb", label="stage"))
     handles.append(Patch(facecolor="#c4c4c4", label="between stages"))

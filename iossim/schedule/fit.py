@@ -13,6 +13,7 @@ from iossim.errors import ScheduleError, did_you_mean
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
+from iossim.schedule.strategy import Strategy
 
 _REMEDY = "write the schedule again with optimize"
 
@@ -61,7 +62,7 @@ def _fit_block(network: Network, block: Block, schedule: BlockSchedule) -> None:
     done: set[str] = set()
     for number, stage in enumerate(schedule.stages):
         where = f"block {block.name!r}, stage {number}"
-        if stage.strategy == "merge":
+        if stage.strategy is Strategy.MERGE:
             _fit_merged(network, stage, where)
         _fit_order(network, stage, members, done, where)
         for group in stage.groups:
@@ -101,7 +102,7 @@ def _fit_order(network: Network, stage: Stage, members: set[str], done: set[str]
 
 def _fit_connected(network: Network, group: Sequence[str], stage: Stage, where: str) -> None:
     """A group of a concurrent stage is one connected component, since that is what its price is for."""
-    if stage.strategy == "merge":
+    if stage.strategy is Strategy.MERGE:
         return
     neighbours: dict[str, set[str]] = {name: set() for name in group}
     for name in group:

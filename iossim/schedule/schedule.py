@@ -7,11 +7,12 @@ can be replayed, compared and explained. Reading checks every field; fitting it 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationError
 
 from iossim.errors import ScheduleError
+from iossim.schedule.strategy import Strategy
 from iossim.user_files import read_text, write_atomically
 from iossim.validation import Value, first_problem
 
@@ -24,7 +25,7 @@ class Stage(Value):
     A merged stage has one group, whose units run as one stacked convolution.
     """
 
-    strategy: Literal["concurrent", "merge"]
+    strategy: Strategy = Field(strict=False)
     groups: list[list[str]]
     latency_us: float = Field(ge=0)
     #: What stands between the stage before it and this one.
@@ -37,7 +38,7 @@ class Stage(Value):
     @property
     def concurrent(self) -> bool:
         """Whether several groups run side by side: the one bit that boundaries depend on."""
-        return self.strategy == "concurrent" and len(self.groups) > 1
+        return self.strategy is Strategy.CONCURRENT and len(self.groups) > 1
 
 
 class BlockSchedule(Value):

@@ -1,7 +1,7 @@
 """Hashes of stages by what they do: equal for stages whose groups are the same sequences of equal units.
 
-The signature of a stage (``cost.memo.stage_signature``) is its strategy and the multiset of its groups, each the sequence
-of its units' signatures. A search has hundreds of thousands of stages, so here it is a 64-bit number, made by
+The signature of a stage is its strategy and the multiset of its groups, each the sequence of its units' signatures: shapes
+and attributes, neither names nor graph. Two stages of equal signature cost the same in any block, model or rewrite. A search has hundreds of thousands of stages, so here it is a 64-bit number, made by
 compiled code. Two of a million stages that differ have the same number with a probability of about 3e-8.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.masks import find_groups, scramble
+from iossim.schedule.masks import find_groups, lowest_bit, scramble
 from iossim.schedule.problem import Masks
 
 
@@ -25,22 +25,26 @@ def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
     return np.array([int.from_bytes(digest[:8], "little") for digest in digests], dtype=np.uint64)
 
 
-def stage_hashes(batch: StageBatch, keys: Masks) -> Masks:
+def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Masks:
     """The hash of each stage, shape ``[len(batch)]``; ``keys[u]`` is the number of unit ``u`` (:func:`unit_keys`).
 
-    A unit of the number 0 does nothing: it counts in no sequence, and a group of such units is none.
+    Units are compared by their keys, so that whoever makes the keys says what is equal. A unit of the number 0 does nothing:
+    it counts in no sequence, and a group of such units is none. Groups are a multiset; ``ordered``, a sequence, as the host
+    issues them.
     """
     masks = np.ascontiguousarray(batch.masks, dtype=np.uint64)
-    hashes: Masks = _hash_stages(masks, np.ascontiguousarray(batch.strategies), batch.problem.predecessors, keys)
+    strategies = np.ascontiguousarray(batch.strategies)
+    hashes: Masks = _hash_stages(masks, strategies, batch.problem.predecessors, keys, ordered)
     return hashes
 
 
 @jit
-def _hash_stages(masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks) -> Masks:
+def _hash_stages(
+    masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks, ordered: bool
+) -> Masks:
     one = np.uint64(1)
-    units = len(predecessors)
     hashes = np.empty(len(masks), dtype=np.uint64)
-    groups = np.zeros(units, dtype=np.uint64)
+    groups = np.zeros(len(predecessors), dtype=np.uint64)
     for index in range(len(masks)):
         if strategies[index] != 0:
             groups[0], count = masks[index], 1
@@ -49,11 +53,14 @@ def _hash_stages(masks: Masks, strategies: NDArray[np.uint8], predecessors: Mask
         total = np.uint64(strategies[index])
         for g in range(count):
             sequence = np.uint64(0)
-            for unit in range(units):
-                if groups[g] >> np.uint64(unit) & one and keys[unit] != 0:
-                    sequence = scramble(sequence ^ keys[unit]) + one
-            # A sum, since groups have no order.
+            rest = groups[g]
+            while rest:
+                key = keys[lowest_bit(rest)]
+                rest &= rest - one
+                if key != 0:
+                    sequence = scramble(sequence ^ key) + one
             if sequence != 0:
-                total += scramble(sequence)
+                # A sum has no order.
+                total = scramble(total ^ sequence) + one if ordered else total + scramble(sequence)
         hashes[index] = scramble(total)
     return hashes

@@ -18,14 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
+from iossim.cost.path import START, price_path
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
-from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
-from iossim.scheduling.block_search import START, PlannedStage
+from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.counting import more_transitions_than
-from iossim.scheduling.ios import solve, spread_mask
+from iossim.scheduling.ios import solve
 from iossim.scheduling.lattice import build_lattice
 from iossim.scheduling.options import SearchOptions, StageSpace
 
@@ -79,22 +81,10 @@ class BlockContext:
     entry: int
     leaving_us: tuple[float, float]
 
-    def is_concurrent(self, stage: PlannedStage) -> bool:
-        return stage.strategy is Strategy.CONCURRENT and len(self.problem.groups(stage.mask)) > 1
-
     def cost_us(self, plan: Sequence[PlannedStage], cost_model: CostModel) -> float:
         """What a plan of the block costs, boundaries on both sides included; inf if a stage cannot run."""
-        masks = np.array([stage.mask for stage in plan], dtype=np.uint64)
-        strategies = np.array([stage.strategy for stage in plan], dtype=np.uint8)
-        prices = cost_model.price_stages(StageBatch(self.problem, masks, strategies)).tolist()
-        total_us, before = 0.0, self.entry
-        for stage, price_us in zip(plan, prices, strict=True):
-            bit = self.is_concurrent(stage)
-            if before != START:
-                total_us += cost_model.price_boundary(bool(before), bit)
-            total_us += price_us
-            before = int(bit)
-        return total_us + self.leaving_us[before]
+        path = price_path(self.problem, plan, cost_model, self.entry)
+        return path.cost_us() + self.leaving_us[path.leaving]
 
     def done_before(self, index: int) -> int:
         """The units of the stages before stage ``index``."""
@@ -102,19 +92,7 @@ class BlockContext:
 
     def stages_of(self, plan: Sequence[PlannedStage]) -> list[Stage]:
         """Stages by the names of their units, without prices."""
-        names = self.problem.unit_names
-        found = []
-        for stage in plan:
-            merge = stage.strategy is Strategy.MERGE
-            groups = [stage.mask] if merge else self.problem.groups(stage.mask)
-            found.append(
-                Stage(
-                    strategy="merge" if merge else "concurrent",
-                    groups=[[names[unit] for unit in bits(group)] for group in groups],
-                    latency_us=0.0,
-                )
-            )
-        return found
+        return [stage.named(self.problem) for stage in plan]
 
 
 def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) -> list[BlockContext]:
@@ -122,7 +100,7 @@ def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) 
     contexts = []
     for index, block in enumerate(network.blocks):
         problem = ScheduleProblem.of_block(network, block)
-        plan = _plan(problem, schedule.blocks[index])
+        plan = planned(problem, schedule.blocks[index])
         before = [stage for earlier in schedule.blocks[:index] for stage in earlier.stages]
         after = [stage for later in schedule.blocks[index + 1 :] for stage in later.stages]
         leaving = (0.0, 0.0)
@@ -133,17 +111,6 @@ def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) 
             )
         contexts.append(BlockContext(problem, plan, int(before[-1].concurrent) if before else START, leaving))
     return contexts
-
-
-def _plan(problem: ScheduleProblem, block: BlockSchedule) -> Plan:
-    position = {name: index for index, name in enumerate(problem.unit_names)}
-    return tuple(
-        PlannedStage(
-            sum(1 << position[unit] for unit in stage.units),
-            Strategy.MERGE if stage.strategy == "merge" else Strategy.CONCURRENT,
-        )
-        for stage in block.stages
-    )
 
 
 @dataclass(frozen=True)
@@ -189,7 +156,7 @@ class Alternatives:
             # A search may split a block: the names of the units say which stage it is.
             own = batch.problem.unit_names
             mask = sum(1 << own.index(name) for name in names) if names <= set(own) else 0
-            found: NDArray[np.bool_] = (batch.masks == np.uint64(mask)) & (batch.strategies == stage.strategy)
+            found: NDArray[np.bool_] = (batch.masks == np.uint64(mask)) & (batch.strategies == stage.strategy.code)
             return found
 
         return self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("without", stage))
@@ -204,7 +171,7 @@ class Alternatives:
                 own = batch.problem.unit_names
                 if name not in own:
                     return np.zeros(len(batch), dtype=np.bool_)
-                alone: NDArray[np.bool_] = batch.strategies == Strategy.CONCURRENT
+                alone: NDArray[np.bool_] = batch.strategies == Strategy.CONCURRENT.code
                 return alone & _connected_with(batch, own.index(name))
 
             plan = self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("beside", unit))
@@ -242,13 +209,13 @@ class Alternatives:
         own = self.next_best(part, 0)
         if own is None:
             return None
-        spread = tuple(PlannedStage(spread_mask(one.mask, tuple(units)), one.strategy) for one in own)
+        spread = tuple(one.spread(units) for one in own)
         return (*context.plan[:index], *spread, *context.plan[index + 1 :])
 
     def _bit(self, context: BlockContext, index: int) -> int:
         if index < 0:
             return context.entry
-        return int(context.is_concurrent(context.plan[index])) if index < len(context.plan) else 0
+        return int(context.plan[index].is_concurrent(context.problem)) if index < len(context.plan) else 0
 
     def _completed(self, context: BlockContext, begun: Plan) -> Plan | None:
         """A plan that begins so, with the cheapest stages of the units that are left."""
@@ -256,12 +223,12 @@ class Alternatives:
         rest = [unit for unit in range(len(context.problem)) if not done >> unit & 1]
         if not rest:
             return begun
-        entry = int(context.is_concurrent(begun[-1]))
+        entry = int(begun[-1].is_concurrent(context.problem))
         part = BlockContext(context.problem.restrict(rest), (), entry, context.leaving_us)
         own = self.best(part)
         if own is None:
             return None
-        return (*begun, *(PlannedStage(spread_mask(one.mask, tuple(rest)), one.strategy) for one in own))
+        return (*begun, *(one.spread(rest) for one in own))
 
     def _solve(self, context: BlockContext, cost_model: CostModel, question: object) -> Plan | None:
         key = context.problem.key, context.entry, context.leaving_us, question

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 import numpy as np
 
 from iossim.cost.model import CostModel
+from iossim.cost.path import START, price_path, total_us
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
-from iossim.scheduling.block_search import PlannedStage
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.merges import MergedStages, bounds_with_merges
 from iossim.scheduling.relaxation import bound_ahead
 
@@ -25,27 +27,15 @@ def price_blocks(
     Raises ScheduleError naming the first stage that the cost model cannot price.
     """
     blocks: list[BlockSchedule] = []
-    before: bool | None = None
+    before = START
     for problem, plan in zip(problems, plans, strict=True):
-        masks = np.array([planned.mask for planned in plan], dtype=np.uint64)
-        strategies = np.array([planned.strategy for planned in plan], dtype=np.uint8)
-        prices = cost_model.price_stages(StageBatch(problem, masks, strategies)).tolist()
+        path = price_path(problem, plan, cost_model, before)
         stages: list[Stage] = []
-        for planned, price in zip(plan, prices, strict=True):
-            if not np.isfinite(price):
-                raise ScheduleError(_no_price(problem, planned, cost_model))
-            groups = problem.groups(planned.mask) if planned.strategy is Strategy.CONCURRENT else [planned.mask]
-            concurrent = len(groups) > 1
-            boundary_us = 0.0 if before is None else cost_model.price_boundary(before, concurrent)
-            stages.append(
-                Stage(
-                    strategy="merge" if planned.strategy is Strategy.MERGE else "concurrent",
-                    groups=[[problem.unit_names[unit] for unit in bits(group)] for group in groups],
-                    latency_us=price,
-                    boundary_us=boundary_us,
-                )
-            )
-            before = concurrent
+        for stage, price_us, boundary_us in zip(plan, path.prices_us, path.boundaries_us, strict=True):
+            if not isfinite(price_us):
+                raise ScheduleError(_no_price(problem, stage, cost_model))
+            stages.append(stage.named(problem, price_us, boundary_us))
+        before = path.leaving
         blocks.append(BlockSchedule(name=problem.name, stages=stages))
     return blocks
 
@@ -91,18 +81,7 @@ def build_schedule(
 def reprice(schedule: Schedule, network: Network, cost_model: CostModel) -> Schedule:
     """The same stages priced by another cost model; the schedule must fit the network."""
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    plans: list[list[PlannedStage]] = []
-    for problem, block in zip(problems, schedule.blocks, strict=True):
-        position = {name: index for index, name in enumerate(problem.unit_names)}
-        plans.append(
-            [
-                PlannedStage(
-                    sum(1 << position[unit] for unit in stage.units),
-                    Strategy.MERGE if stage.strategy == "merge" else Strategy.CONCURRENT,
-                )
-                for stage in block.stages
-            ]
-        )
+    plans = [planned(problem, block) for problem, block in zip(problems, schedule.blocks, strict=True)]
     return build_schedule(
         network, problems, plans, cost_model, schedule.scheduler, options=schedule.options, notes=list(schedule.notes)
     )
@@ -110,12 +89,7 @@ def reprice(schedule: Schedule, network: Network, cost_model: CostModel) -> Sche
 
 def total_latency_us(blocks: Sequence[BlockSchedule]) -> float:
     """Stages and boundaries, added in execution order."""
-    total = 0.0
-    for block in blocks:
-        for stage in block.stages:
-            total += stage.boundary_us
-            total += stage.latency_us
-    return total
+    return total_us((stage.boundary_us, stage.latency_us) for block in blocks for stage in block.stages)
 
 
 def network_lower_bound_us(

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from iossim.cost.model import CostModel, Prices, StageBounds
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.cost.path import START
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.hash_table import enter
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.lattice import Lattice
 from iossim.scheduling.merges import MergedStages, bounds_with_merges
 from iossim.scheduling.options import StageSpace
@@ -30,7 +34,6 @@ from iossim.scheduling.relaxation import (
     Labels,
     PriceTable,
     bound_ahead,
-    enter_prices,
     find_unpriced,
     propose,
     relax,
@@ -45,17 +48,6 @@ BEAM_WIDTHS = (1, 4)
 _PRICED_AT_A_TIME = 1 << 16
 _MOVED_AT_A_TIME = 1 << 21
 _MERGES_AT_A_TIME = 20_000_000
-
-#: The bit of what comes before the first stage of a network: no stage at all.
-START = 2
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStage:
-    """Units (a mask of the problem) and how they run."""
-
-    mask: int
-    strategy: Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +119,7 @@ class _Prices:
     def _move_to(self, table: PriceTable) -> None:
         for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
             keys, prices = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
-            enter_prices(keys[keys != 0], prices[keys != 0], table)
+            enter(keys[keys != 0], prices[keys != 0], *table)
         self.table = table
 
 
@@ -243,7 +235,7 @@ class _Search:
         for begin in range(0, found, _PRICED_AT_A_TIME):
             masks = unpriced[begin : min(begin + _PRICED_AT_A_TIME, found)]
             prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
-            enter_prices(masks, prices, self.known.table)
+            enter(masks, prices, *self.known.table)
             self.known.used += len(masks)
 
     def _relax_merges(self, states: Integers) -> None:
@@ -291,7 +283,9 @@ class _Search:
         state = len(self.lattice) - 1
         while state > 0:
             stages.append(
-                PlannedStage(int(self.labels.stage[state, bit]), Strategy(int(self.labels.strategy[state, bit])))
+                PlannedStage(
+                    int(self.labels.stage[state, bit]), Strategy.of_code(int(self.labels.strategy[state, bit]))
+                )
             )
             state, bit = int(self.labels.parent[state, bit]), int(self.labels.parent_bit[state, bit])
         return BlockPath(cost_us, tuple(reversed(stages)))

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.errors import OptionError
+from iossim.schedule.hash_table import empty_set, grown, insert
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.scheduling.lattice import Lattice, build_lattice
-from iossim.scheduling.mask_set import empty_set, grown, insert
 from iossim.scheduling.options import StageSpace
 from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
 
@@ -178,7 +178,7 @@ def _count_some(
             transitions += found
             for index in range(found if len(limbs) else 0):
                 _add(limbs[state], limbs[walk.targets[index]])
-                if insert(table, walk.stages[index]):
+                if insert(walk.stages[index], table):
                     distinct += 1
             enough = transitions > most or 2 * (distinct + len(walk.stages)) > len(table)
             if enough and depth > 0:

@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from time import perf_counter
 
-import numpy as np
-
 from iossim.cost.model import CostModel
+from iossim.cost.path import START, price_path
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
-from iossim.scheduling.block_search import START, BlockSolution, PlannedStage, solve_block
+from iossim.scheduling.block_search import BlockSolution, solve_block
 from iossim.scheduling.counting import FEW_STATES, more_transitions_than
 from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.lattice import Lattice, build_lattice
@@ -78,7 +77,7 @@ class _Prefix:
 
     def followed_by(self, cost_us: float, stages: Iterable[PlannedStage], units: Sequence[int]) -> _Prefix:
         """With stages of a problem in the last block, whose units those of the problem are, and what all costs then."""
-        spread = [PlannedStage(spread_mask(stage.mask, units), stage.strategy) for stage in stages]
+        spread = [stage.spread(units) for stage in stages]
         return _Prefix(cost_us, (*self.plans[:-1], (*self.plans[-1], *spread)))
 
 
@@ -273,18 +272,12 @@ class _Solver:
         stages: Sequence[PlannedStage],
     ) -> dict[int, _Prefix]:
         """Append concurrent stages of single-unit groups to the last block; ``units`` are the block's."""
-        widths = [stage.mask.bit_count() for stage in stages]
-        masks = np.array([stage.mask for stage in stages], dtype=np.uint64)
-        prices = self.cost_model.price_stages(StageBatch.concurrent(problem, masks)).tolist()
         ways: list[dict[int, _Prefix]] = []
         for entry, prefix in best.items():
-            cost_us, before = prefix.cost_us, entry
-            for width, price_us in zip(widths, prices, strict=True):
-                if before != START:
-                    cost_us += self.cost_model.price_boundary(bool(before), width > 1)
-                cost_us, before = cost_us + price_us, int(width > 1)
+            path = price_path(problem, stages, self.cost_model, entry)
+            cost_us = path.cost_us(prefix.cost_us)
             if isfinite(cost_us):
-                ways.append({before: prefix.followed_by(cost_us, stages, units)})
+                ways.append({path.leaving: prefix.followed_by(cost_us, stages, units)})
         return _cheapest(*ways)
 
     def _extend_merging(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
@@ -448,8 +441,3 @@ def _halves(problem: ScheduleProblem, units: tuple[int, ...]) -> list[tuple[int,
     cuts = [cut for cut in range(1, len(ordered)) if depth[ordered[cut - 1]] != depth[ordered[cut]]]
     cut = min(cuts, key=lambda cut: abs(cut - middle)) if cuts else len(units) // 2
     return [tuple(sorted(ordered[:cut])), tuple(sorted(ordered[cut:]))]
-
-
-def spread_mask(mask: int, units: Sequence[int]) -> int:
-    """A mask over a run of units as a mask over the block's."""
-    return sum(1 << unit for index, unit in enumerate(units) if mask >> index & 1)

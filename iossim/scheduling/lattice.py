@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
+from iossim.schedule.hash_table import empty_set, grown, insert
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.scheduling.mask_set import empty_set, grown, insert
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ def _grow(level: Masks, begin: int, predecessors: Masks, addable: Masks, table: 
             bit = np.uint64(1) << np.uint64(unit)
             if done & bit == 0 and predecessors[unit] & ~done == 0:
                 addable[i] |= bit
-                if insert(table, done | bit):
+                if insert(done | bit, table):
                     found += 1
     return len(level), found
 

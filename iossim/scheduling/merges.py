@@ -12,8 +12,9 @@ from itertools import combinations
 import numpy as np
 
 from iossim.cost.model import CostModel, Prices, StageBounds
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.strategy import Strategy
 
 #: Classes of up to this many units are merged in every combination, larger ones in pairs, runs, and as a whole.
 ALL_SUBSETS = 10
@@ -36,7 +37,7 @@ def price_merges(problem: ScheduleProblem, cost_model: CostModel, max_groups: in
     masks = np.array(_subsets(problem, max_groups), dtype=np.uint64)
     if not len(masks):
         return no_merges()
-    strategies = np.full(len(masks), Strategy.MERGE, dtype=np.uint8)
+    strategies = np.full(len(masks), Strategy.MERGE.code, dtype=np.uint8)
     prices = cost_model.price_stages(StageBatch(problem, masks, strategies))
     able = np.isfinite(prices)
     return MergedStages(masks[able], prices[able])

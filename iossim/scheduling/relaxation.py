@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.schedule.masks import count_bits, lowest_bit, scramble
+from iossim.schedule.hash_table import find_slot
+from iossim.schedule.masks import count_bits, lowest_bit
 from iossim.schedule.problem import Masks
 
 #: About so many stages are looked at before compiled code returns, a tenth of a second: only then an interrupt is heard.
@@ -189,13 +190,10 @@ def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, u
     The table must have room for ``filled`` more. Returns how many there are.
     """
     keys, prices = table.keys, table.prices
-    slots = np.uint64(len(keys) - 1)
     found = 0
     for index in range(filled):
         stage = proposals[index]["stage"]
-        slot = scramble(stage) & slots
-        while keys[slot] != 0 and keys[slot] != stage:
-            slot = slot + np.uint64(1) & slots
+        slot = find_slot(stage, keys)
         if keys[slot] == 0:
             keys[slot] = stage
             prices[slot] = np.nan
@@ -205,29 +203,13 @@ def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, u
 
 
 @jit
-def enter_prices(stages: Masks, stage_prices: Floats, table: PriceTable) -> None:
-    """Give stages that stand in the table their price, or enter them."""
-    keys, prices = table.keys, table.prices
-    slots = np.uint64(len(keys) - 1)
-    for index in range(len(stages)):
-        slot = scramble(stages[index]) & slots
-        while keys[slot] != 0 and keys[slot] != stages[index]:
-            slot = slot + np.uint64(1) & slots
-        keys[slot] = stages[index]
-        prices[slot] = stage_prices[index]
-
-
-@jit
 def relax(proposals: NDArray[np.void], filled: int, table: PriceTable, labels: Labels) -> None:
     """Lower the costs of the targets where the proposed stage, now priced, gives a better path."""
     keys = table.keys
-    slots = np.uint64(len(keys) - 1)
     for index in range(filled):
         proposal = proposals[index]
         stage = proposal["stage"]
-        slot = scramble(stage) & slots
-        while keys[slot] != stage:
-            slot = slot + np.uint64(1) & slots
+        slot = find_slot(stage, keys)
         reached_us = proposal["cost"] + table.prices[slot]
         target, bit = proposal["target"], proposal["bit"]
         if reached_us < labels.cost[target, bit]:

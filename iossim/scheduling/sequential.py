@@ -6,11 +6,11 @@ from time import perf_counter
 
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
-from iossim.schedule.batch import Strategy
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
-from iossim.scheduling.block_search import PlannedStage
 from iossim.scheduling.merges import no_merges
 from iossim.scheduling.options import SearchOptions
 from iossim.scheduling.scheduler import Progress, scheduler

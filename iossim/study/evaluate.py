@@ -11,6 +11,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.ios import solve
 from iossim.scheduling.memo import SearchMemo
 from iossim.scheduling.options import SearchOptions, StageSpace
@@ -130,7 +131,7 @@ def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: 
         ties=one.ties,
         stages=len(one.stages),
         streams=one.streams,
-        merged_stages=sum(stage.strategy == "merge" for stage in one.stages),
+        merged_stages=sum(stage.strategy is Strategy.MERGE for stage in one.stages),
         gap=one.gap,
         weights_mib=setting.weights_mib,
         peak_memory_mib=_peak_memory_mib(setting, one) if "peak_memory" in measures else None,

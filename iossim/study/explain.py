@@ -17,10 +17,12 @@ from iossim.backends.simulator.stage_facts import Limit, StageFacts, stage_facts
 from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.model import CostModel
+from iossim.cost.path import START
 from iossim.errors import OptionError
 from iossim.ir.network import Network
-from iossim.schedule.batch import Strategy
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.alternatives import (
     Alternatives,
     BlockContext,
@@ -31,7 +33,6 @@ from iossim.scheduling.alternatives import (
     other_ways,
 )
 from iossim.scheduling.assemble import price_blocks
-from iossim.scheduling.block_search import START, PlannedStage
 from iossim.scheduling.scheduler import Progress, ignore
 
 #: Blocks of up to this many transitions are solved anew for each of their stages when all stages are explained ...
@@ -241,7 +242,7 @@ class _Explainer:
         next_best = beside = None
         if exact:
             next_best = choice("next best", self.ask.next_best(context, index))
-            if len(stage.groups) == 1 and stage.strategy == "concurrent" and self.space.concurrent:
+            if len(stage.groups) == 1 and stage.strategy is Strategy.CONCURRENT and self.space.concurrent:
                 beside = choice("beside others", self.ask.next_best_beside(context, index))
         one_by_one = next((way for way in ways if way.way == "one by one"), None)
         return StageExplanation(
@@ -312,7 +313,7 @@ class _Explainer:
         if not isinstance(self.prices, SimulatorCostModel):
             return None
         units = [self.network.unit_index[name] for name in stage.units]
-        return stage_facts(self.prices, self.network, units, stage.strategy == "merge")
+        return stage_facts(self.prices, self.network, units, stage.strategy is Strategy.MERGE)
 
     def _saved_us(self, context: BlockContext) -> float | None:
         best = self.ask.best(context)

@@ -18,6 +18,7 @@ from iossim.calibration.schedule_interval import schedule_errors
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.assemble import reprice
 
 
@@ -166,8 +167,8 @@ def _passages(first: Schedule, second: Schedule) -> tuple[Passage, ...]:
 
 def _passage(block: str, own: Sequence[Stage], other: Sequence[Stage], left: range, right: range) -> Passage:
     was, now = [own[index] for index in left], [other[index] for index in right]
-    merged_before = any(stage.strategy == "merge" for stage in was)
-    merged_now = any(stage.strategy == "merge" for stage in now)
+    merged_before = any(stage.strategy is Strategy.MERGE for stage in was)
+    merged_now = any(stage.strategy is Strategy.MERGE for stage in now)
     moved: tuple[str, ...] = ()
     if len(was) == len(now) == 1 and was[0].strategy == now[0].strategy:
         change = Change.SAME

@@ -18,8 +18,9 @@ from iossim.ir.network import Network
 from iossim.ir.ops.relu import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.scheduler import schedule
 
 V100 = device("v100-sxm2")
@@ -191,7 +192,7 @@ def test_merging_small_pointwise_convolutions_pays() -> None:
     (problem,) = problems(network)
     model = simulator()
     separate = sum(price(model, problem, 1, 2, 4))
-    batch = StageBatch(problem, np.array([7, 3], dtype=np.uint64), np.full(2, Strategy.MERGE, dtype=np.uint8))
+    batch = StageBatch(problem, np.array([7, 3], dtype=np.uint64), np.full(2, Strategy.MERGE.code, dtype=np.uint8))
     three, two = model.price_stages(batch)
     assert two <= three < 0.6 * separate
 

@@ -22,7 +22,7 @@ from iossim.ir.ops.relu import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.onnx_export import export_graph
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 pytestmark = pytest.mark.slow
 

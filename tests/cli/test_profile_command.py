@@ -21,8 +21,8 @@ from iossim.cost.measured.store import MeasurementStore
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.backend import Timing
 from iossim.ir.network import Network
-from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 
 
 @pytest.fixture(autouse=True)
@@ -196,7 +196,7 @@ def test_pairs_are_of_units_that_may_run_together(folder: Path) -> None:
         assert sum(len(batch) for batch in pairs.batches) > 10
         for batch in pairs.batches:
             assert all(len(batch.problem.groups(mask)) == 2 for mask in batch.masks.tolist())
-            assert np.all(batch.strategies == Strategy.CONCURRENT)
+            assert np.all(batch.strategies == Strategy.CONCURRENT.code)
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "nasnet_a"])
@@ -208,14 +208,13 @@ def test_random_stages_are_a_valid_schedule_within_the_pruning(name: str) -> Non
     for index, block in enumerate(network.blocks[:12]):
         problem = ScheduleProblem.of_block(network, block)
         done = 0
-        for mask, strategy in random_stages(
-            problem, random.Random(index), ProfileOptions(max_group_size=2, max_groups=3)
-        ):
+        for stage in random_stages(problem, random.Random(index), ProfileOptions(max_group_size=2, max_groups=3)):
+            mask = stage.mask
             assert mask & done == 0
             for unit in range(len(problem)):
                 if mask >> unit & 1:
                     assert int(problem.predecessors[unit]) & ~(done | mask) == 0
-            if strategy is Strategy.MERGE:
+            if stage.strategy is Strategy.MERGE:
                 merged += 1
                 assert len({int(problem.merge_class[unit]) for unit in range(len(problem)) if mask >> unit & 1}) == 1
                 assert mask.bit_count() <= 3

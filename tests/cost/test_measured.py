@@ -26,8 +26,9 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.relu import Relu
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
 
 QUICK = Timing(rounds=3, warm_up=0)
 
@@ -64,7 +65,7 @@ def stages(problem: ScheduleProblem, *chosen: tuple[int, Strategy]) -> StageBatc
     return StageBatch(
         problem,
         np.array([mask for mask, _ in chosen], dtype=np.uint64),
-        np.array([strategy for _, strategy in chosen], dtype=np.uint8),
+        np.array([strategy.code for _, strategy in chosen], dtype=np.uint8),
     )
 
 

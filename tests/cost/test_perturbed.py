@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from stage_signature import stage_signature
 
 import iossim
-from iossim.cost.memo import stage_signature
 from iossim.cost.model import MeasuringCostModel
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.errors import OptionError
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 
 DEVICE = "t4"
 
@@ -66,7 +67,7 @@ def test_merged_stages_are_perturbed_and_impossible_ones_stay_so() -> None:
     network = iossim.load("squeezenet")
     problem = ScheduleProblem.of_block(network, network.blocks[2])
     masks = np.arange(1, problem.full + 1, dtype=np.uint64)
-    batch = StageBatch(problem, masks, np.full(len(masks), Strategy.MERGE, dtype=np.uint8))
+    batch = StageBatch(problem, masks, np.full(len(masks), Strategy.MERGE.code, dtype=np.uint8))
     exact = iossim.cost_model("simulator", DEVICE).price_stages(batch)
     prices = model("0.1").price_stages(batch)
     assert np.array_equal(np.isfinite(exact), np.isfinite(prices))

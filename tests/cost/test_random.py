@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
 
 
 @st.composite
@@ -61,7 +62,7 @@ def test_prices_do_not_depend_on_the_batch(problem: ScheduleProblem, seed: int) 
 def test_merges_of_one_class_only(problem: ScheduleProblem) -> None:
     batch = every_stage(problem)
     merged = RandomCostModel(1).price_stages(
-        StageBatch(problem, batch.masks, np.full(len(batch), Strategy.MERGE, dtype=np.uint8))
+        StageBatch(problem, batch.masks, np.full(len(batch), Strategy.MERGE.code, dtype=np.uint8))
     )
     serial_us = RandomCostModel(1).bounds(problem).serial_us
     for mask, price in zip(batch.masks.tolist(), merged.tolist(), strict=True):
@@ -83,7 +84,7 @@ def test_a_stage_costs_the_same_in_a_part_of_its_block(
     mask = data.draw(st.integers(1, problem.full))
     part = problem.restrict(bits(mask))
     for strategy in Strategy:
-        strategies = np.array([strategy], dtype=np.uint8)
+        strategies = np.array([strategy.code], dtype=np.uint8)
         whole = model.price_stages(StageBatch(problem, np.array([mask], dtype=np.uint64), strategies))
         alone = model.price_stages(StageBatch(part, np.array([part.full], dtype=np.uint64), strategies))
         assert alone.tolist() == whole.tolist()

@@ -13,8 +13,9 @@ from iossim.cost.create import create_cost_model
 from iossim.cost.table import PriceTable, TableCostModel
 from iossim.errors import OptionError
 from iossim.ir.types import Precision
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 
 TABLE = {
     "boundary_us": {"single_to_concurrent": 1, "concurrent_to_single": 2, "concurrent_to_concurrent": 3},
@@ -30,7 +31,7 @@ def test_stages_by_units_and_strategy() -> None:
     model = TableCostModel(PriceTable.model_validate(TABLE))
     problem = ScheduleProblem.of_edges(2, [], merge_class=[0, 0])
     masks = np.array([1, 2, 3, 3], dtype=np.uint64)
-    strategies = np.array([Strategy.CONCURRENT] * 3 + [Strategy.MERGE], dtype=np.uint8)
+    strategies = np.array([Strategy.CONCURRENT.code] * 3 + [Strategy.MERGE.code], dtype=np.uint8)
     assert model.price_stages(StageBatch(problem, masks, strategies)).tolist() == [5, np.inf, 7, 6]
     assert model.bounds(problem) is None
 

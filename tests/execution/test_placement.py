@@ -25,8 +25,8 @@ from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
 from iossim.models.load import load
-from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
+from iossim.schedule.strategy import Strategy
 
 SEEDS = st.integers(0, 2**20)
 

@@ -12,8 +12,9 @@ import numpy as np
 from brute_force_groups import connected_components
 
 from iossim.cost.model import CostModelIdentity, Prices
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.options import StageSpace
 
 
@@ -31,13 +32,13 @@ class ScrambledTable:
     def price_stages(self, batch: StageBatch) -> Prices:
         return np.array(
             [
-                self.price(batch.problem, mask, Strategy(strategy))
+                self.price(batch.problem, mask, Strategy.of_code(strategy))
                 for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
             ]
         )
 
     def price(self, problem: ScheduleProblem, mask: int, strategy: Strategy) -> float:
-        digest = hashlib.sha256(f"{self.seed} {problem.key} {mask} {int(strategy)}".encode()).digest()
+        digest = hashlib.sha256(f"{self.seed} {problem.key} {mask} {strategy.code}".encode()).digest()
         # Larger stages cost more, or one stage of everything would always win.
         return int.from_bytes(digest[:6], "little") / 2**48 * 30 * mask.bit_count() ** 0.7
 
@@ -94,7 +95,7 @@ def cheapest(
         found = []
         for ending, strategy, several in stages_of(todo, edges, merge_class, space, concurrent, merge):
             mask = np.array([sum(1 << unit for unit in ending)], dtype=np.uint64)
-            batch = StageBatch(problem, mask, np.array([strategy], dtype=np.uint8))
+            batch = StageBatch(problem, mask, np.array([strategy.code], dtype=np.uint8))
             found.append((ending, several, float(cost_model.price_stages(batch)[0])))
         return found
 

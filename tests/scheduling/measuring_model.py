@@ -6,17 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from iossim.cost.memo import stage_signature
+from stage_signature import stage_signature
+
 from iossim.cost.model import CostModel, CostModelIdentity, Prices
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 
 Sign = Callable[[ScheduleProblem, int, Strategy], Hashable]
 
 
 def by_place(problem: ScheduleProblem, mask: int, strategy: Strategy) -> Hashable:
     """Each stage of each problem is work of its own."""
-    return problem.key, mask, int(strategy)
+    return problem.key, mask, strategy
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Measuring:
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
         return [
-            self.sign(batch.problem, mask, Strategy(strategy))
+            self.sign(batch.problem, mask, Strategy.of_code(strategy))
             for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
         ]
 

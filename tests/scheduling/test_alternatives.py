@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim.cost.model import CostModelIdentity, Prices
+from iossim.cost.path import START
 from iossim.models.seeded_network import seeded_network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.alternatives import (
     Alternatives,
     BlockContext,
@@ -24,7 +27,6 @@ from iossim.scheduling.alternatives import (
     is_small,
     other_ways,
 )
-from iossim.scheduling.block_search import START, PlannedStage
 from iossim.scheduling.ios import solve
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import schedule
@@ -45,7 +47,7 @@ class Forbidding(ScrambledTable):
         assert self.of is not None
         prices = self.of.price_stages(batch)
         for index, (mask, strategy) in enumerate(zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)):
-            if self.is_forbidden(mask, Strategy(strategy), len(batch.problem.groups(mask))):
+            if self.is_forbidden(mask, Strategy.of_code(strategy), len(batch.problem.groups(mask))):
                 prices[index] = np.inf
         return prices
 
@@ -112,7 +114,7 @@ def test_the_best_that_runs_beside_others_equals_brute_force(problem: SchedulePr
     context = optimal(problem, prices, space)
     ask = Alternatives(prices, space)
     for index, stage in enumerate(context.plan):
-        if stage.strategy is Strategy.MERGE or context.is_concurrent(stage):
+        if stage.strategy is Strategy.MERGE or stage.is_concurrent(context.problem):
             continue
         expected_us = np.inf
         for unit in bits(stage.mask):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import iossim
 from iossim.errors import OptionError
 from iossim.ir.network import Network
-from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling import counting
 from iossim.scheduling.counting import SearchSpace, count_search_space, more_transitions_than, width
 from iossim.scheduling.lattice import build_lattice

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.assemble import price_blocks, total_latency_us
 from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.ios import Solution, solve

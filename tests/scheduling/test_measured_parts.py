@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stage_signature import stage_signature
 from test_ios_optimal import layered, problems, spaces
 
-from iossim.cost.memo import stage_signature
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.counting import count_search_space
 from iossim.scheduling.ios import solve
 from iossim.scheduling.lattice import build_lattice
@@ -78,7 +79,7 @@ def test_without_concurrency_stages_are_units(problem: ScheduleProblem, space: S
 @given(problems(8), spaces)
 def test_merged_stages_lead_where_their_units_do(problem: ScheduleProblem, space: StageSpace) -> None:
     plain, merging = transitions_of(problem, space), transitions_of(problem, space, merge=True)
-    merged = np.flatnonzero(merging.strategies == Strategy.MERGE)
+    merged = np.flatnonzero(merging.strategies == Strategy.MERGE.code)
     assert len(merging.masks) == len(plain.masks) + len(merged)
     lattice = build_lattice(problem, 10**6)
     assert lattice is not None
@@ -112,10 +113,12 @@ def test_hashes_are_equal_where_signatures_are(problem: ScheduleProblem, names: 
         "alike", problem.unit_names, problem.predecessors, problem.merge_class, tuple(names[: len(problem)])
     )
     masks = np.repeat(np.arange(1, alike.full + 1, dtype=np.uint64), 2)
-    batch = StageBatch(alike, masks, np.tile([Strategy.CONCURRENT, Strategy.MERGE], alike.full).astype(np.uint8))
+    batch = StageBatch(
+        alike, masks, np.tile([Strategy.CONCURRENT.code, Strategy.MERGE.code], alike.full).astype(np.uint8)
+    )
     hashes = stage_hashes(batch, unit_keys(alike.signatures)).tolist()
     signatures = [
-        stage_signature(alike, mask, Strategy(strategy))
+        stage_signature(alike, mask, Strategy.of_code(strategy))
         for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
     ]
     assert len(set(zip(hashes, signatures, strict=True))) == len(set(hashes)) == len(set(signatures))

@@ -14,15 +14,16 @@ from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measuring_model import Measuring, by_place
+from stage_signature import stage_signature
 from test_ios_optimal import boundaries, layered, problems, spaces
 
 import iossim
-from iossim.cost.memo import stage_signature
 from iossim.cost.model import CostModel, MeasuringCostModel, Prices
 from iossim.cost.random import RandomCostModel
 from iossim.errors import OptionError, ScheduleError
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.assemble import price_blocks, total_latency_us
 from iossim.scheduling.ios import solve
 from iossim.scheduling.measured.budget import Budget
@@ -114,7 +115,7 @@ def test_a_budget_is_kept_and_each_signature_measured_once(
     assert cost_of(blocks, found, truth) == pytest.approx(found.cost_us, rel=1e-12)
     for block, plan in zip(blocks, found.plans, strict=True):
         masks = np.array([stage.mask for stage in plan], dtype=np.uint64)
-        strategies = np.array([stage.strategy for stage in plan], dtype=np.uint8)
+        strategies = np.array([stage.strategy.code for stage in plan], dtype=np.uint8)
         assert set(truth.signatures(StageBatch(block, masks, strategies))) <= set(truth.asked)
     made, costs = zip(*found.curve, strict=True)
     assert list(made) == sorted(made)

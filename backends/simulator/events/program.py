@@ -19,7 +19,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.lowering.candidates import copy_candidates
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.assemble import reprice
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import schedule

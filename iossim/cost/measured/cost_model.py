@@ -39,8 +39,9 @@ from iossim.execution.backend import Backend, BackendError, Choices, Context, Sa
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
@@ -168,7 +169,7 @@ class MeasuredCostModel:
                 self._signatures,
                 batch.problem,
                 int(batch.masks[index]),
-                Strategy(batch.strategies[index]),
+                Strategy.of_code(batch.strategies[index]),
             )
             for _, (batch, index) in sorted(first.items(), key=lambda item: item[0])
         ]

@@ -9,22 +9,20 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.stage_signature import FREE, IMPOSSIBLE
 from iossim.errors import OptionError
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
 
 #: Random schedules that are drawn at most to find the stages that are wanted, and the stages that are drawn for each.
 _SCHEDULES = 50
 _DRAWN = 20
 #: How often units that may merge do.
 _MERGED_PART = 0.25
-
-Stage = tuple[int, Strategy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def profile_parts(network: Network, model: MeasuredCostModel, options: ProfileOp
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     generator = random.Random(options.seed)
     sampler = _Sampler(model, problems)
-    units = [[(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))] for problem in problems]
+    units = [[PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))] for problem in problems]
     found = [ProfilePart("units", sampler.distinct(units))]
     pairs = [(index, stage) for index, problem in enumerate(problems) for stage in _pairs(problem)]
     generator.shuffle(pairs)
@@ -87,27 +85,27 @@ class _Sampler:
     problems: Sequence[ScheduleProblem]
     seen: set[object] = field(default_factory=lambda: {FREE, IMPOSSIBLE})
 
-    def distinct(self, stages: Sequence[Sequence[Stage]]) -> tuple[StageBatch, ...]:
+    def distinct(self, stages: Sequence[Sequence[PlannedStage]]) -> tuple[StageBatch, ...]:
         """All stages of each problem that are new."""
         flat = [(index, stage) for index, of_one in enumerate(stages) for stage in of_one]
         return self.first(flat, len(flat))
 
-    def first(self, stages: Sequence[tuple[int, Stage]], count: int) -> tuple[StageBatch, ...]:
+    def first(self, stages: Sequence[tuple[int, PlannedStage]], count: int) -> tuple[StageBatch, ...]:
         """The first ``count`` that are new, as batches."""
-        chosen: dict[int, list[Stage]] = {}
+        chosen: dict[int, list[PlannedStage]] = {}
         left = count
         for index, stage in stages:
             if left == 0:
                 break
-            (signature,) = self.model.signatures(_batch(self.problems[index], [stage]))
+            (signature,) = self.model.signatures(batch_of(self.problems[index], [stage]))
             if signature not in self.seen:
                 self.seen.add(signature)
                 chosen.setdefault(index, []).append(stage)
                 left -= 1
-        return tuple(_batch(self.problems[index], of_one) for index, of_one in sorted(chosen.items()))
+        return tuple(batch_of(self.problems[index], of_one) for index, of_one in sorted(chosen.items()))
 
 
-def random_stages(problem: ScheduleProblem, generator: random.Random, options: ProfileOptions) -> list[Stage]:
+def random_stages(problem: ScheduleProblem, generator: random.Random, options: ProfileOptions) -> list[PlannedStage]:
     """The stages of one random valid schedule: each grows from a ready unit by a coin a unit; what may merge may merge."""
     predecessors, classes = problem.predecessors.tolist(), problem.merge_class.tolist()
     largest = options.max_group_size or len(problem)
@@ -118,7 +116,7 @@ def random_stages(problem: ScheduleProblem, generator: random.Random, options: P
         first = generator.choice(ready)
         merging = [unit for unit in ready if 0 <= classes[unit] == classes[first]][:most]
         if len(merging) > 1 and generator.random() < _MERGED_PART:
-            stage = sum(1 << unit for unit in merging), Strategy.MERGE
+            stage = PlannedStage(sum(1 << unit for unit in merging), Strategy.MERGE)
         else:
             mask = 1 << first
             for unit in bits(problem.full & ~done & ~mask):
@@ -127,26 +125,18 @@ def random_stages(problem: ScheduleProblem, generator: random.Random, options: P
                 groups = problem.groups(mask | 1 << unit)
                 if len(groups) <= most and max(group.bit_count() for group in groups) <= largest:
                     mask |= 1 << unit
-            stage = mask, Strategy.CONCURRENT
+            stage = PlannedStage(mask, Strategy.CONCURRENT)
         found.append(stage)
-        done |= stage[0]
+        done |= stage.mask
     return found
 
 
-def _pairs(problem: ScheduleProblem) -> list[Stage]:
+def _pairs(problem: ScheduleProblem) -> list[PlannedStage]:
     """Pairs of units of which neither comes before the other, side by side."""
     ancestors = problem.ancestors.tolist()
     return [
-        (1 << low | 1 << high, Strategy.CONCURRENT)
+        PlannedStage(1 << low | 1 << high, Strategy.CONCURRENT)
         for high in range(len(problem))
         for low in range(high)
         if not ancestors[high] >> low & 1
     ]
-
-
-def _batch(problem: ScheduleProblem, stages: Sequence[Stage]) -> StageBatch:
-    return StageBatch(
-        problem,
-        np.array([mask for mask, _ in stages], dtype=np.uint64),
-        np.array([strategy for _, strategy in stages], dtype=np.uint8),
-    )

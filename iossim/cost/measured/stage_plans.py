@@ -21,8 +21,9 @@ from iossim.execution.repeat import repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.schedule.batch import Strategy
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
 
 #: What one measured plan should take at least, and the copies that it may hold for that.
 TARGET_US = 1500.0
@@ -62,7 +63,7 @@ def measured_stage(
     """The stage of a problem that launches something, ready to be measured."""
     network = network_of(problem)
     signature = signatures.of_stage(problem, mask, strategy)
-    groups = problem.groups(mask) if strategy is Strategy.CONCURRENT else [mask]
+    groups = PlannedStage(mask, strategy).groups(problem)
     members = [tuple(problem.units[unit] for unit in bits(group)) for group in groups]
     if strategy is Strategy.CONCURRENT:
         members = [units for units in members if signatures.group_text(network, units)]

@@ -17,8 +17,9 @@ from iossim.execution.lower import lower_stage
 from iossim.execution.placement import Placement, placed
 from iossim.execution.plan import Copy
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
 
 #: The signature of a stage that launches nothing: it takes no time.
 FREE = "free"
@@ -44,7 +45,7 @@ class StageSignatures:
         stages = list(zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True))
         for stage in stages:
             if stage not in known:
-                known[stage] = self.of_stage(batch.problem, stage[0], Strategy(stage[1]))
+                known[stage] = self.of_stage(batch.problem, stage[0], Strategy.of_code(stage[1]))
         return [known[stage] for stage in stages]
 
     def of_stage(self, problem: ScheduleProblem, mask: int, strategy: Strategy) -> str:
@@ -101,4 +102,4 @@ def network_of(problem: ScheduleProblem) -> Network:
 
 
 def _hashed(strategy: Strategy, texts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join([_FORMAT, strategy.label, *texts]).encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256("\n".join([_FORMAT, strategy, *texts]).encode()).hexdigest()[:_DIGITS]

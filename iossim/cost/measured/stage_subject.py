@@ -23,7 +23,7 @@ from iossim.ir.ops.relu import Relu
 from iossim.ir.types import TensorType
 from iossim.lowering.step import Step
 from iossim.lowering.unit import merged_step, unit_steps
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 OperatorRecord = dict[str, int | str]
 

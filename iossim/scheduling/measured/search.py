@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from iossim.cost.model import CostModel, MeasuringCostModel
 from iossim.errors import OptionError, ScheduleError
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.scheduling.block_search import RELATIVE_TOLERANCE, PlannedStage
+from iossim.scheduling.block_search import RELATIVE_TOLERANCE
 from iossim.scheduling.measured.budget import Budget
 from iossim.scheduling.measured.correction import Correction
 from iossim.scheduling.measured.ledger import Ledger, StageKey

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from iossim.cost.model import CostModel, MeasuringCostModel
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.scheduling.block_search import PlannedStage
-from iossim.scheduling.ios import prepare_block, spread_mask
+from iossim.schedule.strategy import Strategy
+from iossim.scheduling.ios import prepare_block
 from iossim.scheduling.measured.planner import Planner, Step
 from iossim.scheduling.measured.stage_classes import StageClasses, classify, number_units
 from iossim.scheduling.measured.transitions import Transitions, enumerate_transitions
@@ -41,8 +42,8 @@ class SearchSpace:
         for step in steps:
             space = self.transitions[self.order[step.position]]
             block, units = self.place[step.position]
-            mask, strategy = int(space.masks[step.stage]), Strategy(int(space.strategies[step.stage]))
-            blocks[block].append(PlannedStage(spread_mask(mask, units), strategy))
+            mask, strategy = int(space.masks[step.stage]), Strategy.of_code(int(space.strategies[step.stage]))
+            blocks[block].append(PlannedStage(mask, strategy).spread(units))
         return tuple(tuple(stages) for stages in blocks)
 
 

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.masks import lowest_bit, scramble
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.hash_table import find_slot
+from iossim.schedule.masks import lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.lattice import Lattice
 from iossim.scheduling.options import StageSpace
 from iossim.scheduling.stage_walk import StageWalk, find_stages, stage_walk
@@ -72,8 +74,8 @@ def enumerate_transitions(
     used = keys != 0
     masks[numbers[used]] = keys[used]
     masks[found:] = merges
-    strategies = np.full(len(masks), Strategy.CONCURRENT, dtype=np.uint8)
-    strategies[found:] = Strategy.MERGE
+    strategies = np.full(len(masks), Strategy.CONCURRENT.code, dtype=np.uint8)
+    strategies[found:] = Strategy.MERGE.code
     # Merged stages were numbered from the end: how many others there are was not known.
     stage[stage < 0] += np.int32(len(masks))
     return Transitions(problem, begin, target, stage, masks, strategies)
@@ -102,7 +104,6 @@ def _enumerate(
     for merged ones; -1 if their table (``keys`` and ``numbers``) is more than half full.
     """
     counting = len(keys) == 0
-    slots = np.uint64(len(keys) - 1)
     place = np.zeros(2, dtype=np.int64)
     distinct = 0
     transitions = 0
@@ -120,9 +121,7 @@ def _enumerate(
                 bit = 1 if walk.group_counts[index] > 1 else 0
                 if not counting:
                     mask = walk.stages[index]
-                    slot = scramble(mask) & slots
-                    while keys[slot] != 0 and keys[slot] != mask:
-                        slot = slot + np.uint64(1) & slots
+                    slot = find_slot(mask, keys)
                     if keys[slot] == 0:
                         if 2 * distinct >= len(keys):
                             return -1

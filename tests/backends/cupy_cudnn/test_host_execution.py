@@ -25,8 +25,8 @@ from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 
 
 def host_backend(engine: Engine = Engine.GRAPH, seed: int = 0) -> CupyCudnnBackend:

@@ -17,7 +17,7 @@ from iossim.errors import OptionError
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 VERSIONS = {"cudnn": "9.19.1", "cudnn-frontend": "1.28.0"}
 PLANS = {EnginePlan("eng0", 0): 9.0, EnginePlan("eng1", 256): 5.0}

@@ -23,7 +23,7 @@ from iossim.execution.repeat import repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 CONVOLUTION_US = 40.0
 

@@ -20,8 +20,8 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 
 pytestmark = pytest.mark.gpu
 

@@ -26,7 +26,7 @@ from iossim.execution.memory import with_memory
 from iossim.execution.plan import Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 CORES = tuple(sorted(os.sched_getaffinity(0)))
 

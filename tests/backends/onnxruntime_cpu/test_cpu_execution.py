@@ -39,7 +39,7 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.relu import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 SEEDS = st.integers(0, 2**20)
 

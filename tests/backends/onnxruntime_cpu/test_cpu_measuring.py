@@ -32,7 +32,7 @@ from iossim.ir.op import Array
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.local_response_norm import LocalResponseNorm
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 CORES = usable_cores()
 

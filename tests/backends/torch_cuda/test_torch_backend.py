@@ -18,7 +18,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import Strategy
+from iossim.schedule.strategy import Strategy
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 

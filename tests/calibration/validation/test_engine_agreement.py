@@ -13,8 +13,9 @@ from iossim.devices.load import device
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 
 DEVICE = device("v100-sxm2")
 
@@ -74,7 +75,7 @@ def test_a_stage_is_simulated_once() -> None:
     prices = model.price_stages(StageBatch.concurrent(problem, masks))
     assert len(asked) == 2
     assert prices[0] == prices[2]
-    merged = StageBatch(problem, masks[:1], np.array([Strategy.MERGE], dtype=np.uint8))
+    merged = StageBatch(problem, masks[:1], np.array([Strategy.MERGE.code], dtype=np.uint8))
     assert model.price_stages(merged).tolist() == [np.inf]
     assert model.price_boundary(True, False) == analytic.price_boundary(True, False)
     assert model.bounds(problem) is None

@@ -18,6 +18,7 @@ from iossim.reporting.study.commands import figure_command, in_folder
 from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
 from iossim.reporting.study.specifications import layer, need_altair, specification
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
 from iossim.study.study_run import StudyRun
 
 _LANE_PIXELS, _STRIP_PIXELS = 24, 92
@@ -136,7 +137,7 @@ def _kernels(network: Network, schedule: Schedule, execution: Execution) -> list
     kinds = {unit.name: op_kind(network, unit) for unit in network.units}
     records: list[dict[str, Cell]] = []
     for span in execution.spans:
-        merged = stages[span.stage].strategy == "merge"
+        merged = stages[span.stage].strategy is Strategy.MERGE
         unit = stages[span.stage].units[0] if merged else span.unit
         records.append(
             {

@@ -10,8 +10,9 @@ from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError
 from iossim.ir.types import Precision
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,9 @@ class PerUnit:
 
     def price_stages(self, batch: StageBatch) -> Prices:
         longest = [
-            max(group.bit_count() for group in batch.problem.groups(mask)) if strategy == Strategy.CONCURRENT else 1
+            max(group.bit_count() for group in batch.problem.groups(mask))
+            if strategy == Strategy.CONCURRENT.code
+            else 1
             for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
         ]
         return self.unit_us * np.array(longest, dtype=np.float64)

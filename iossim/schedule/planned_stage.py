@@ -1,0 +1,55 @@
+"""A stage as a search plans it, a mask over the units of a problem, and the same stage as a schedule names it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.schedule import BlockSchedule, Stage
+from iossim.schedule.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """Units (a mask of the problem) and how they run."""
+
+    mask: int
+    strategy: Strategy
+
+    @staticmethod
+    def of(problem: ScheduleProblem, stage: Stage) -> PlannedStage:
+        """A stage of a schedule that fits the problem's block."""
+        position = {name: index for index, name in enumerate(problem.unit_names)}
+        return PlannedStage(sum(1 << position[unit] for unit in stage.units), stage.strategy)
+
+    def groups(self, problem: ScheduleProblem) -> list[int]:
+        """The masks of what runs side by side: connected components, lowest unit first; merged units are one."""
+        return [self.mask] if self.strategy is Strategy.MERGE else problem.groups(self.mask)
+
+    def is_concurrent(self, problem: ScheduleProblem) -> bool:
+        """Whether several groups run side by side: the one bit that boundaries depend on."""
+        return len(self.groups(problem)) > 1
+
+    def spread(self, units: Sequence[int]) -> PlannedStage:
+        """A stage of a part of a problem as one of the whole: ``units`` are the part's, as the whole counts them."""
+        return PlannedStage(sum(1 << units[unit] for unit in bits(self.mask)), self.strategy)
+
+    def named(self, problem: ScheduleProblem, latency_us: float = 0.0, boundary_us: float = 0.0) -> Stage:
+        """The stage by the names of its units, with its price and what stands before it, in us."""
+        groups = [[problem.unit_names[unit] for unit in bits(group)] for group in self.groups(problem)]
+        return Stage(strategy=self.strategy, groups=groups, latency_us=latency_us, boundary_us=boundary_us)
+
+
+def planned(problem: ScheduleProblem, block: BlockSchedule) -> tuple[PlannedStage, ...]:
+    """The stages of a block's schedule, which fits the problem."""
+    return tuple(PlannedStage.of(problem, stage) for stage in block.stages)
+
+
+def batch_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> StageBatch:
+    """Planned stages of one problem, to be priced together."""
+    masks = np.array([stage.mask for stage in stages], dtype=np.uint64)
+    return StageBatch(problem, masks, np.array([stage.strategy.code for stage in stages], dtype=np.uint8))
