@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.planned_stage import batch_of, planned
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
+from iossim.schedule.schedule import BlockSchedule, Schedule
 
 #: The step of a parameter, as a part of its value, and at least this much.
 _STEP, _LEAST_STEP = 0.05, 0.01
@@ -72,13 +70,7 @@ class ConcurrencySlopes:
         for block in schedule.blocks:
             if block.stages:
                 problem = self._problem(block)
-                position = {name: index for index, name in enumerate(problem.unit_names)}
-                masks = [sum(1 << position[name] for name in stage.units) for stage in block.stages]
-                batch = StageBatch(
-                    problem,
-                    np.array(masks, dtype=np.uint64),
-                    np.array([_strategy(stage) for stage in block.stages], dtype=np.uint8),
-                )
+                batch = batch_of(problem, planned(problem, block))
                 total_us += float(model.price_changed(batch, crowding, launches).sum())
         return total_us
 
@@ -87,7 +79,3 @@ class ConcurrencySlopes:
         if index not in self._problems:
             self._problems[index] = ScheduleProblem.of_block(self._network, self._network.blocks[index])
         return self._problems[index]
-
-
-def _strategy(stage: Stage) -> Strategy:
-    return Strategy.MERGE if stage.strategy == "merge" else Strategy.CONCURRENT
