@@ -115,7 +115,7 @@ class SimulatorCostModel:
         problem = batch.problem
         prepared = self.prepare(problem)
         prices = np.empty(len(batch), dtype=np.float64)
-        concurrent = batch.strategies == Strategy.CONCURRENT.code
+        concurrent = ~batch.merged
         crowding = self.profile.parameters.crowding
         prices[concurrent] = self._memo.prices(
             StageBatch.concurrent(problem, batch.masks[concurrent]),
@@ -137,7 +137,7 @@ class SimulatorCostModel:
         single_us = np.maximum(prepared.per_unit(changed[:, ALONE]), prepared.per_unit(changed[:, HOST]))
         kernels = StageKernels(begin, changed, single_us)
         prices = np.empty(len(batch), dtype=np.float64)
-        concurrent = batch.strategies == Strategy.CONCURRENT
+        concurrent = ~batch.merged
         prices[concurrent] = price_concurrent(
             batch.masks[concurrent], problem.predecessors, kernels, crowding, self._room
         )

@@ -23,7 +23,6 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
-from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
@@ -52,7 +51,7 @@ class RandomCostModel:
         hashes = stage_hashes(StageBatch.concurrent(problem, batch.masks), keys)
         noise = (hashes >> np.uint64(11)) / 2.0**53
         prices: Prices = np.where(is_concurrent, least_us * (1.0 + self.spread * noise), least_us)
-        for index in np.flatnonzero(batch.strategies == Strategy.MERGE.code):
+        for index in np.flatnonzero(batch.merged):
             units = bits(int(batch.masks[index]))
             one_class = len({int(problem.merge_class[unit]) for unit in units}) == 1
             mergeable = len(units) > 1 and one_class and problem.merge_class[units[0]] >= 0

@@ -98,8 +98,8 @@ class TableCostModel:
         names = batch.problem.unit_names
         return np.array(
             [
-                self._prices.get((Strategy.of_code(strategy), frozenset(names[unit] for unit in bits(mask))), np.inf)
-                for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
+                self._prices.get((strategy, frozenset(names[unit] for unit in bits(mask))), np.inf)
+                for mask, strategy in batch.stages()
             ]
         )
 
@@ -130,10 +130,8 @@ class RecordingCostModel:
     def price_stages(self, batch: StageBatch) -> Prices:
         prices = self.inner.price_stages(batch)
         names = batch.problem.unit_names
-        for mask, strategy, price in zip(
-            batch.masks.tolist(), batch.strategies.tolist(), prices.tolist(), strict=True
-        ):
-            self.prices_us[Strategy.of_code(strategy), frozenset(names[unit] for unit in bits(mask))] = price
+        for (mask, strategy), price in zip(batch.stages(), prices.tolist(), strict=True):
+            self.prices_us[strategy, frozenset(names[unit] for unit in bits(mask))] = price
         self.asked += len(batch)
         return prices
 

@@ -171,8 +171,7 @@ class Alternatives:
                 own = batch.problem.unit_names
                 if name not in own:
                     return np.zeros(len(batch), dtype=np.bool_)
-                alone: NDArray[np.bool_] = batch.strategies == Strategy.CONCURRENT.code
-                return alone & _connected_with(batch, own.index(name))
+                return ~batch.merged & _connected_with(batch, own.index(name))
 
             plan = self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("beside", unit))
             if plan is not None:

@@ -30,12 +30,7 @@ class ScrambledTable:
         return CostModelIdentity("scrambled", version=str(self.seed))
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        return np.array(
-            [
-                self.price(batch.problem, mask, Strategy.of_code(strategy))
-                for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
-            ]
-        )
+        return np.array([self.price(batch.problem, mask, strategy) for mask, strategy in batch.stages()])
 
     def price(self, problem: ScheduleProblem, mask: int, strategy: Strategy) -> float:
         digest = hashlib.sha256(f"{self.seed} {problem.key} {mask} {strategy.code}".encode()).digest()

@@ -38,10 +38,7 @@ class Measuring:
         return self.inner.identity
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
-        return [
-            self.sign(batch.problem, mask, Strategy.of_code(strategy))
-            for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
-        ]
+        return [self.sign(batch.problem, mask, strategy) for mask, strategy in batch.stages()]
 
     def price_stages(self, batch: StageBatch) -> Prices:
         self.batches += 1

@@ -46,8 +46,8 @@ class Forbidding(ScrambledTable):
     def price_stages(self, batch: StageBatch) -> Prices:
         assert self.of is not None
         prices = self.of.price_stages(batch)
-        for index, (mask, strategy) in enumerate(zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)):
-            if self.is_forbidden(mask, Strategy.of_code(strategy), len(batch.problem.groups(mask))):
+        for index, (mask, strategy) in enumerate(batch.stages()):
+            if self.is_forbidden(mask, strategy, len(batch.problem.groups(mask))):
                 prices[index] = np.inf
         return prices
 

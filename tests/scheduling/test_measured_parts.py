@@ -117,10 +117,7 @@ def test_hashes_are_equal_where_signatures_are(problem: ScheduleProblem, names: 
         alike, masks, np.tile([Strategy.CONCURRENT.code, Strategy.MERGE.code], alike.full).astype(np.uint8)
     )
     hashes = stage_hashes(batch, unit_keys(alike.signatures)).tolist()
-    signatures = [
-        stage_signature(alike, mask, Strategy.of_code(strategy))
-        for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
-    ]
+    signatures = [stage_signature(alike, mask, strategy) for mask, strategy in batch.stages()]
     assert len(set(zip(hashes, signatures, strict=True))) == len(set(hashes)) == len(set(signatures))
 
 

@@ -113,8 +113,8 @@ class EventDrivenStages:
         """Microseconds of each concurrent stage, shape ``[len(batch)]``; merged ones are not priced: inf."""
         return np.array(
             [
-                self._price(batch.problem, mask) if strategy == Strategy.CONCURRENT else np.inf
-                for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
+                self._price(batch.problem, mask) if strategy is Strategy.CONCURRENT else np.inf
+                for mask, strategy in batch.stages()
             ]
         )
 

@@ -42,10 +42,10 @@ class StageSignatures:
     def of_batch(self, batch: StageBatch) -> list[str]:
         """The signature of each stage; raises ScheduleError for a problem without a network."""
         known = self._stages.setdefault(batch.problem, {})
-        stages = list(zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True))
+        stages = list(batch.stages())
         for stage in stages:
             if stage not in known:
-                known[stage] = self.of_stage(batch.problem, stage[0], Strategy.of_code(stage[1]))
+                known[stage] = self.of_stage(batch.problem, stage[0], stage[1])
         return [known[stage] for stage in stages]
 
     def of_stage(self, problem: ScheduleProblem, mask: int, strategy: Strategy) -> str:

@@ -26,10 +26,8 @@ class PerUnit:
 
     def price_stages(self, batch: StageBatch) -> Prices:
         longest = [
-            max(group.bit_count() for group in batch.problem.groups(mask))
-            if strategy == Strategy.CONCURRENT.code
-            else 1
-            for mask, strategy in zip(batch.masks.tolist(), batch.strategies.tolist(), strict=True)
+            max(group.bit_count() for group in batch.problem.groups(mask)) if strategy is Strategy.CONCURRENT else 1
+            for mask, strategy in batch.stages()
         ]
         return self.unit_us * np.array(longest, dtype=np.float64)
 
