@@ -35,7 +35,7 @@ class StageSignatures:
     """Signs stages, and remembers what is expensive to find out about their networks."""
 
     _placements: dict[Network, Placement] = field(default_factory=dict)
-    _stages: dict[ScheduleProblem, dict[tuple[int, int], str]] = field(default_factory=dict)
+    _stages: dict[ScheduleProblem, dict[tuple[int, Strategy], str]] = field(default_factory=dict)
     _groups: dict[ScheduleProblem, dict[int, str]] = field(default_factory=dict)
     _merges: dict[tuple[Network, tuple[int, ...]], str] = field(default_factory=dict)
 
@@ -45,7 +45,7 @@ class StageSignatures:
         stages = list(batch.stages())
         for stage in stages:
             if stage not in known:
-                known[stage] = self.of_stage(batch.problem, stage[0], stage[1])
+                known[stage] = self.of_stage(batch.problem, *stage)
         return [known[stage] for stage in stages]
 
     def of_stage(self, problem: ScheduleProblem, mask: int, strategy: Strategy) -> str:
