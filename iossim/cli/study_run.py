@@ -159,7 +159,7 @@ def _print(found: StudyRun) -> None:
     from rich.console import Console
 
     from iossim.reporting.console import cases_table
-    from iossim.reporting.study.axes import fixed_in_words
+    from iossim.reporting.study.axes import fixed_in_words, in_sample_in_words
     from iossim.study.scenario import AXES
 
     results = found.results
@@ -180,6 +180,8 @@ def _print(found: StudyRun) -> None:
     if rows:
         varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
         console.print(_table(rows[:_ROWS_SHOWN], varied))
+    if sentence := in_sample_in_words(rows):
+        console.print(sentence, style="dim", highlight=False, markup=False)
     if len(rows) > _ROWS_SHOWN:
         console.print(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv", highlight=False)
     reasons = Counter(row.reason for row in failed)

@@ -119,6 +119,7 @@ def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: 
         for block in one.blocks
     ]
     own = found[one.scheduler]
+    published_ms = setting.published_ms(one.scheduler)
     return Row(
         point=point.index,
         **point.labels,  # type: ignore[arg-type]
@@ -138,7 +139,8 @@ def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: 
         active_warps=_active_warps(setting, one) if "active_warps" in measures else None,
         board_power_w=setting.board_power_w,
         peak_tflops=setting.profile.fp32_tflops,
-        published_ms=setting.published_ms(one.scheduler),
+        published_ms=published_ms,
+        in_sample=None if published_ms is None else setting.is_in_sample,
         blocks=blocks,
         time_by_kind_us=setting.errors.time_by_kind_us(own) if setting.errors else {},
     )

@@ -44,6 +44,11 @@ class Setting:
         return sum(constant.type.bytes for constant in self.network.graph.constants.values()) / _MIB
 
     @property
+    def is_in_sample(self) -> bool:
+        """Whether published figures of the model took part in the fit of the device's parameters."""
+        return self.point.model.model in self.profile.provenance.left_out
+
+    @property
     def board_power_w(self) -> float | None:
         """The device's; None where its profile knows none, as that of a processor."""
         fact = self.profile.datasheet.board_power_w

@@ -75,6 +75,9 @@ class Row(Value):
     peak_tflops: float | None = None
     #: Measured by the authors of the publication, where it is known.
     published_ms: float | None = None
+    #: Whether the device's parameters were fitted to published figures of the model, so that ``latency_ms`` is in-sample;
+    #: None where nothing is published.
+    in_sample: bool | None = None
     #: Whether all constraints of the scenario hold; None without constraints.
     meets: bool | None = None
     #: Where the time goes: by block, and by kind of op (``boundaries`` for what stands between stages), in us.

@@ -70,6 +70,7 @@ def test_rows_are_what_compare_says(run: StudyRun) -> None:
         assert saved == found.model_copy(update={"search_s": 0.0})
     assert sum(row.merged_stages or 0 for row in rows.values()) > 0
     assert rows_at(run, "squeezenet", "v100-sxm2", 1)["sequential"].published_ms == 0.86
+    assert rows_at(run, "squeezenet", "v100-sxm2", 1)["sequential"].in_sample is True
 
 
 def test_a_row_says_where_the_time_goes(run: StudyRun) -> None:

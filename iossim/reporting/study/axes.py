@@ -61,6 +61,17 @@ def fixed_in_words(rows: Sequence[Row]) -> str:
     return f"Of all rows: {told}." if told else ""
 
 
+def in_sample_in_words(rows: Sequence[Row]) -> str:
+    """Beside which published figures no prediction stands; nothing where none took part in a fit."""
+    models = dict.fromkeys(row.model for row in rows if row.in_sample)
+    if not models:
+        return ""
+    return (
+        f"The latencies of {', '.join(models)} are in-sample where a figure is published: the device's parameters were fitted to it. "
+        "What a fit without the network gives is told by iossim compare."
+    )
+
+
 def coordinates(row: Row, axes: Sequence[str]) -> dict[str, Cell]:
     """A row's values on some axes, as cells of a record."""
     return {axis: value_of(row, axis) for axis in axes}

@@ -11,7 +11,15 @@ from typing import Any
 
 from iossim._version import __version__
 from iossim.errors import OptionError
-from iossim.reporting.study.axes import fixed, fixed_in_words, point_label, points, title_of, varying
+from iossim.reporting.study.axes import (
+    fixed,
+    fixed_in_words,
+    in_sample_in_words,
+    point_label,
+    points,
+    title_of,
+    varying,
+)
 from iossim.reporting.study.commands import study_command
 from iossim.reporting.study.figure import Figure
 from iossim.reporting.study.page_data import page_data
@@ -143,15 +151,17 @@ def _failures(run: StudyRun) -> list[dict[str, str]]:
 
 
 def _remarks(run: StudyRun, drawn: Sequence[Figure]) -> list[str]:
-    """What a reader would look for and not find."""
+    """What a reader must know of the figures, and what would be looked for and not found."""
+    told = [sentence] if (sentence := in_sample_in_words(run.results.rows)) else []
     names = {figure.name for figure in drawn}
     if run.results.scenario.plots is not None or names & {"timeline", "roofline"}:
-        return []
+        return told
     if all(row.status == "failed" for row in run.results.rows):
-        return []
+        return told
     return [
+        *told,
         "There are no timelines and no roofline: these need points of a GPU that the simulator prices, with the sequential "
-        "schedule, and their schedules, models and profiles where the study left them."
+        "schedule, and their schedules, models and profiles where the study left them.",
     ]
 
 
