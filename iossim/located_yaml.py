@@ -45,12 +45,18 @@ class LocatedYaml:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values, in pure Python: LibYAML overflows the stack. ``1e3`` is a number, as people and YAML 1.2 have it."""
+    """Plain values, in pure Python: LibYAML overflows the stack."""
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+class Dumper(yaml.SafeDumper):
+    """Writes values so that :func:`read_located` reads the same: text that it would take for a number is quoted."""
+
+
+for _both in (_Loader, Dumper):
+    # ``1e3`` is a number, as people and YAML 1.2 have it.
+    _both.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    )
 
 
 def read_located(text: str) -> LocatedYaml:

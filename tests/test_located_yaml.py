@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
-from iossim.located_yaml import LocatedYamlError, read_located
+from iossim.located_yaml import Dumper, LocatedYamlError, read_located
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,9 @@ def test_a_value_that_cannot_be_read_names_its_line(value: str) -> None:
 
 def test_tags_make_nothing_but_plain_values() -> None:
     assert read_located("a: !!python/object/apply:os.getcwd []\nb: !!set {c}").values == {"a": [], "b": {"c": None}}
+
+
+@pytest.mark.parametrize("text", ["0E0", "1e3", "-2.5e-7", "1.0", "on", "null", "0x10", "plain"])
+def test_text_that_looks_like_a_number_stays_text(text: str) -> None:
+    written = yaml.dump({"value": text}, Dumper=Dumper)
+    assert read_located(written).values == {"value": text}

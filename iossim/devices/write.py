@@ -44,12 +44,14 @@ def profile_yaml(profile: DeviceProfile) -> str:
     """
     import yaml
 
-    class Dumper(yaml.SafeDumper):
+    from iossim.located_yaml import Dumper
+
+    class ProfileDumper(Dumper):
         """Short collections on one line, long text folded."""
 
-    Dumper.add_representer(_Line, _represent_line)
-    Dumper.add_representer(str, _represent_text)
-    return yaml.dump(_document(profile), Dumper=Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+    ProfileDumper.add_representer(_Line, _represent_line)
+    ProfileDumper.add_representer(str, _represent_text)
+    return yaml.dump(_document(profile), Dumper=ProfileDumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
 
 
 class _Line(list[Any]):

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from iossim.errors import ScenarioError, did_you_mean
-from iossim.located_yaml import LocatedYaml, LocatedYamlError, Location, read_located
+from iossim.located_yaml import Dumper, LocatedYaml, LocatedYamlError, Location, read_located
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_checks import FILE_COST_MODELS, faults_of
 from iossim.study.scenario_faults import Fault, fault_of_field
@@ -88,7 +88,7 @@ def scenario_yaml(scenario: Scenario) -> str:
     import yaml
 
     data = scenario.model_dump(mode="json", exclude_none=True)
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=118)
+    return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=118)
 
 
 def _first(path: Path, located: LocatedYaml, faults: Iterable[Fault]) -> ScenarioError:

@@ -46,8 +46,9 @@ def test_one_step_is_nearly_a_whole_fit(samples: OperatorSamples, found: Fit, re
         for name in TRUTH:
             off.append((resampled.values()[name][index] - again.values[name]) / resampled.spread()[name])
             moved.append((found.values[name] - again.values[name]) / resampled.spread()[name])
-    assert np.sqrt(np.mean(np.square(off))) < 0.75
-    assert np.sqrt(np.mean(np.square(off))) < 0.75 * np.sqrt(np.mean(np.square(moved)))
+    # Medians: of a few resamples one may lead the whole fit to another minimum, which no step foresees.
+    assert np.median(np.abs(off)) < 0.75
+    assert np.median(np.abs(off)) < 0.75 * np.median(np.abs(moved))
 
 
 def test_spread_is_that_of_other_noise(samples: OperatorSamples, resampled: Bootstrap) -> None:

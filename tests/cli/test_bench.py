@@ -15,7 +15,8 @@ from iossim.ir.network import Network
 from iossim.schedule.fit import fit
 
 #: On made-up times, with estimates of a GPU: any device's will do, since they are corrected by what is measured.
-QUICK = ["--backend", "fake", "--device", "v100-sxm2", "--rounds", "3", "--warm-up", "0", "--budget", "30"]
+WHERE = ["--backend", "fake", "--device", "v100-sxm2"]
+QUICK = [*WHERE, "--rounds", "3", "--warm-up", "0", "--budget", "30"]
 
 pytestmark = pytest.mark.usefixtures("fake")
 
@@ -68,7 +69,7 @@ def test_a_table_a_network_beside_baselines(tmp_path: Path, capsys: pytest.Captu
 )
 def test_mistakes(arguments: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = ["--store", str(tmp_path / "s.sqlite")]
-    assert reason in refused(capsys, ["bench", "ios_sample", *QUICK, *store, *arguments])
+    assert reason in refused(capsys, ["bench", "ios_sample", *WHERE, *store, *arguments])
     assert not (tmp_path / "out").exists()
 
 

@@ -240,7 +240,7 @@ def test_a_few_bad_rows_are_stated(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("--data lab.jsonl", ["--device"]),
         ("--device t4", ["--data"]),
-        ("--data lab.jsonl --device v100", ["did you mean"]),
+        ("--data lab.jsonl --device v100-sxm", ["did you mean"]),
         ("--data nothing.csv --device t4", ["nothing.csv"]),
         ("--data lab.jsonl lab.jsonl --device v100-sxm2", ["lab.jsonl", "twice"]),
         ("--data lab.jsonl --device v100-sxm2 --held-out 1", ["--held-out"]),

@@ -48,7 +48,7 @@ def measured_latency(name: str, predicted_us: float | None = None) -> MeasuredLa
 @pytest.fixture(scope="module")
 def report() -> ValidationReport:
     """Few and many rows, a figure outside its interval, an order that is wrong, stages that were sampled."""
-    order = SchedulerOrder("squeezenet", 1, "ios-both", "greedy", 0.2, -0.05)
+    order = SchedulerOrder("squeezenet", 1, "ios-both", "greedy", 0.2, -0.05, 0.1)
     networks = NetworkEvaluation(DEVICE, (latency("sequential", 950.0), latency("greedy", 1100.0)), (order,))
     times = np.linspace(10.0, 400.0, 50)
     agreement = EngineAgreement("inception_v3", DEVICE, 99, np.arange(50) % 3 + 1, times, 1.1 * times)
