@@ -15,7 +15,7 @@ from iossim.calibration.operator_kinds import parse_description
 from iossim.calibration.residuals import Residuals
 from iossim.calibration.validation.engines import EngineAgreement
 from iossim.calibration.validation.measured_networks import MeasuredEvaluation, MeasuredLatency, NetworkRun
-from iossim.calibration.validation.networks import NetworkEvaluation, NetworkLatency, SchedulerOrder
+from iossim.calibration.validation.networks import Foretold, NetworkEvaluation, NetworkLatency, SchedulerOrder
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.calibration.validation.report import ValidationReport
 from iossim.calibration.validation.stages import StageEvaluation
@@ -35,7 +35,8 @@ def evaluation(rows: int) -> OperatorEvaluation:
 
 
 def latency(scheduler: str, high_us: float) -> NetworkLatency:
-    return NetworkLatency("squeezenet", 1, scheduler, 900.0, 1000.0, 800.0, high_us, 1.0, 1.1)
+    left_out = Foretold(880.0, 790.0, high_us)
+    return NetworkLatency("squeezenet", 1, scheduler, 900.0, 1000.0, 800.0, high_us, 1.0, 1.1, left_out)
 
 
 def measured_latency(name: str, predicted_us: float | None = None) -> MeasuredLatency:
@@ -69,9 +70,12 @@ def test_tables(report: ValidationReport) -> None:
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    assert "0 of 1 orders beyond 3% are right" in text
-    assert "wrong: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%" in text
-    assert "1 of 2 figures in their intervals" in text
+    assert "in-sample: mean error 10.0%, worst -10.0%; 0 of 1 orders beyond 3% are right" in text
+    assert "left out: mean error 12.0%, worst -12.0%; 1 of 1 orders beyond 3% are right" in text
+    assert (
+        "wrong: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%, left out +10.0%" in text
+    )
+    assert "1 of 2 figures in the intervals of what is left out" in text
     assert "pairs 2 0.0 0.0" in text
     assert "squeezenet, batch 1, graph engine, cupy_cudnn" in text
     assert "sequential 0.800 0.700 0.900 1.000 -20.0 1.00 1.00" in text
