@@ -15,6 +15,7 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.left_out import without_network
+from iossim.calibration.published_figures import published_latency_us
 from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel, MeasuringCostModel
@@ -40,7 +41,6 @@ from iossim.scheduling.measured.search import MeasuredProgress
 from iossim.scheduling.measured.search import ignore as ignore_measuring
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, schedule, scheduler_names
-from iossim.study.published import published_latency_us
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap
 from iossim.calibration.measurement import MeasurementSet, StageMeasurement
 from iossim.calibration.parameter_space import GPU_CONCURRENCY, concurrency_space, with_values
+from iossim.calibration.published_figures import published_stages_us
 from iossim.calibration.published_networks import SAMPLE, SEQUENTIAL, PublishedNetwork, published_networks
 from iossim.calibration.rounding import rounded
 from iossim.calibration.stage_price import can_be_priced, recorded_engine, stage_us
@@ -37,7 +38,6 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import reprice
 from iossim.scheduling.scheduler import schedule
-from iossim.study.published import published_stages_us
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iossim.calibration.published_figures import fitted_networks, published_stages_us
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.study.published import fitted_networks, published_stages_us
 
 SEQUENTIAL = "sequential"
 #: The network whose stages are published too, one by one.

@@ -15,8 +15,8 @@ from iossim.cli.outputs import Writer, wants_plot
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
+    from iossim.analysis.measured_schedules import MeasuredNetwork
     from iossim.execution.backend import Context
-    from iossim.study.measured import MeasuredNetwork
 
 Models = Annotated[
     list[str],
@@ -64,11 +64,11 @@ def bench(
     reads it, and bench.svg shows them.
     """
     from iossim import api
+    from iossim.analysis.measured_schedules import measure_network, split_names
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
     from iossim.reporting.output_folder import check_writable
     from iossim.scheduling.measured.budget import Budget
-    from iossim.study.measured import measure_network, split_names
 
     _, baselines = split_names(compare, "--compare", plain=())
     chosen = api.known_schedulers(schedulers)
@@ -189,8 +189,8 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
             )
     files: dict[str, Writer] = {"networks.jsonl": lambda path: write_atomically(path, "".join(lines))}
     if wants_plot(plot):
+        from iossim.analysis.measured_schedules import comparison_rows
         from iossim.reporting.comparison_plot import comparison_figure
-        from iossim.study.measured import comparison_rows
 
         title = f"Measured by {context.backend} on {context.device}, {context.precision}, {context.engine} engine"
         panels = {one.network.name: comparison_rows(one) for one in found}

@@ -42,7 +42,7 @@ def compare(
 ) -> None:
     """Schedule a model by every scheduler and print them side by side."""
     from iossim import api
-    from iossim.study.other_engine import under_other_engine
+    from iossim.analysis.other_engine import under_other_engine
 
     search = api.search_options(stages, max_group_size, max_groups)
     network = reading.network(model)

@@ -38,8 +38,8 @@ def diff(
     as_json: options.Json = False,
 ) -> None:
     """Compare two saved schedules."""
+    from iossim.analysis.schedule_diff import diff as diff_schedules
     from iossim.schedule.schedule import Schedule
-    from iossim.study.schedule_diff import diff as diff_schedules
 
     found = diff_schedules(Schedule.read(a), Schedule.read(b), model)
     if as_json:

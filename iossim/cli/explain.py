@@ -56,7 +56,7 @@ def explain(
 ) -> None:
     """Explain a saved schedule, by default at the prices of its own device."""
     from iossim import api
-    from iossim.study.explain import explain as explain_schedule
+    from iossim.analysis.explain import explain as explain_schedule
 
     saved, network = api.read_schedule(schedule, model)
     prices = _prices(saved, network, device, engine, cost_model, store)

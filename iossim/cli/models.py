@@ -17,8 +17,8 @@ from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
+    from iossim.analysis.network_summary import Summary
     from iossim.ir.network import Network
-    from iossim.study.network_summary import Summary
 
 #: Rows of blocks that are read; of a network with more, so many of the largest are shown, with so many kinds each.
 _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
@@ -63,7 +63,7 @@ def show_model(
     as_json: options.Json = False,
 ) -> None:
     """What is in a network; of many different blocks the largest alone, without --all."""
-    from iossim.study.network_summary import summarise
+    from iossim.analysis.network_summary import summarise
 
     network = reading.network(model)
     found = summarise(network)

@@ -54,9 +54,9 @@ def optimize(
     A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
     """
     from iossim import api
+    from iossim.analysis.other_engine import under_other_engine
     from iossim.cost.create import measures
     from iossim.scheduling.measured.budget import Budget
-    from iossim.study.other_engine import under_other_engine
 
     search = api.search_options(stages, max_group_size, max_groups)
     network = reading.network(model)

@@ -71,6 +71,7 @@ def run(
     Predictions are the schedule's own where it is for this device, or those of the simulator for --device.
     """
     from iossim import api
+    from iossim.analysis.measured_schedules import measure_beside, plain_schedule, predictions, split_names
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
     from iossim.execution.measured_run import output_error, plan_for
@@ -78,7 +79,6 @@ def run(
     from iossim.execution.plan_json import plan_to_json
     from iossim.ir.types import Precision
     from iossim.models.load import refuse_foreign
-    from iossim.study.measured import measure_beside, plain_schedule, predictions, split_names
     from iossim.user_files import write_atomically
 
     plain, baselines = split_names(compare, "--compare")

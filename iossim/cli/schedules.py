@@ -118,10 +118,10 @@ def export_schedule(
 
 def _published_us(network: Network, priced: Schedule) -> float | None:
     """The published latency of such a schedule: only if the file's network is the published one, op by op."""
+    from iossim.calibration.published_figures import published_latency_us
     from iossim.errors import IossimError
     from iossim.ir.types import Precision
     from iossim.models.load import load
-    from iossim.study.published import published_latency_us
 
     batch = network.source.batch
     published_us = published_latency_us(network.name, priced.device, batch, priced.scheduler)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
+from iossim.analysis.explain import Choice, Explanation, StageExplanation
 from iossim.reporting.console import Cell, Column, records_table
 from iossim.reporting.stage_words import number_words, stage_words
 from iossim.schedule.strategy import Strategy
-from iossim.study.explain import Choice, Explanation, StageExplanation
 
 #: Parts of a stage's time that are not worth a word.
 _SMALL = 0.08

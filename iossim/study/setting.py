@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iossim.api import cost_model
+from iossim.calibration.published_figures import published_latency_us
 from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.model import CostModel
 from iossim.devices.profile import DeviceProfile
@@ -16,7 +17,6 @@ from iossim.schedule.schedule import Schedule
 from iossim.scheduling.ios import STRATEGIES
 from iossim.study.kept import Kept
 from iossim.study.points import Point, device_of, network_of
-from iossim.study.published import published_latency_us
 from iossim.study.scenario import Search
 
 _MIB = 1 << 20

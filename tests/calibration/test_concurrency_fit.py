@@ -10,6 +10,7 @@ import pytest
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration import concurrency_fit
+from iossim.calibration import published_figures as published
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.measurement import Header, MeasurementSet, StageMeasurement
@@ -23,7 +24,6 @@ from iossim.devices.profile import DeviceProfile
 from iossim.devices.transfer import transfer_table
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
-from iossim.study import published
 
 PROFILE = device("t4")
 DEVICE = "v100-sxm2"

@@ -13,6 +13,7 @@ import numpy as np
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_schedule
 from iossim.calibration.left_out import without_network
+from iossim.calibration.published_figures import published_figures
 from iossim.calibration.published_networks import SAMPLE
 from iossim.calibration.schedule_interval import ScheduleErrors
 from iossim.devices.profile import DeviceProfile
@@ -22,7 +23,6 @@ from iossim.models.load import load
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.scheduling.scheduler import schedule, scheduler_names
-from iossim.study.published import published_figures
 
 #: Two published latencies that differ by more than this are in a known order; repeats differ by less, or nearly.
 NOISE = 0.03
@@ -259,7 +259,7 @@ def evaluate_networks(
     """Schedule every network that ``figures`` have for the device, by every scheduler that they have.
 
     The search itself runs on the simulator (paper engine, fp32), so that a strategy gains what the simulator makes of
-    it. ``figures`` are those of ``published.yaml`` by default, and of its form. ``progress`` is told of networks done
+    it. ``figures`` are those of ``published_figures.yaml`` by default, and of its form. ``progress`` is told of networks done
     and in all.
     """
     figures = published_figures() if figures is None else figures

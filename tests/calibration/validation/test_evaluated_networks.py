@@ -8,12 +8,12 @@ import pytest
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.left_out import without_network
+from iossim.calibration.published_figures import published_figures
 from iossim.calibration.validation.networks import evaluate_networks, published_devices
 from iossim.devices.load import device
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.scheduling.scheduler import schedule, scheduler_names
-from iossim.study.published import published_figures
 
 DEVICE = "v100-sxm2"
 

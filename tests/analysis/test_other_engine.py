@@ -9,8 +9,8 @@ from command_line import printed, printed_json
 
 import iossim
 from iossim import api
+from iossim.analysis.other_engine import under_other_engine
 from iossim.cost.random import RandomCostModel
-from iossim.study.other_engine import under_other_engine
 
 
 @pytest.mark.parametrize(("engine", "other"), [("paper", "graph"), ("graph", "paper")])

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim import api
+from iossim.analysis.explain import Explanation, StageExplanation, explain
 from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
 from iossim.devices.derive import derive
 from iossim.devices.load import device
@@ -20,7 +21,6 @@ from iossim.models.seeded_network import seeded_network
 from iossim.reporting.explanation import long_lines, overview, short_lines
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.scheduler import schedule
-from iossim.study.explain import Explanation, StageExplanation, explain
 
 SMALL = derive(
     "small-gpu",
@@ -177,8 +177,8 @@ def test_stages_too_wide_to_be_solved_anew_are_told_by_their_own_units(monkeypat
     prices = api.cost_model("simulator", SMALL, network.precision)
     saved: Schedule = schedule(network, prices, "ios-both")
     exact = explain(saved, network, prices)
-    monkeypatch.setattr("iossim.study.explain.FEW_TRANSITIONS", 0)
-    monkeypatch.setattr("iossim.study.explain.MANY_TRANSITIONS", 0)
+    monkeypatch.setattr("iossim.analysis.explain.FEW_TRANSITIONS", 0)
+    monkeypatch.setattr("iossim.analysis.explain.MANY_TRANSITIONS", 0)
     found = explain(saved, network, prices)
     assert found.could_save_us is None
     assert [stage.next_best for stage in found.stages] == [None] * len(saved.stages)

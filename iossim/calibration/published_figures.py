@@ -1,4 +1,4 @@
-"""Published latencies, quoted with their source in ``published.yaml``: what predictions are compared with."""
+"""Published latencies, quoted with their source in ``published_figures.yaml``: what predictions are compared with."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def fitted_networks(device: str) -> list[dict[str, Any]]:
 @cache
 def published_figures() -> dict[str, Any]:
     """The whole file."""
-    text = (resources.files("iossim.study") / "published.yaml").read_text(encoding="utf-8")
+    text = (resources.files("iossim.calibration") / "published_figures.yaml").read_text(encoding="utf-8")
     figures: dict[str, Any] = read_shipped(text)
     return figures

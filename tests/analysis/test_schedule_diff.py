@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from random_networks import random_schedule
 
 import iossim
+from iossim.analysis.schedule_diff import Change, diff
 from iossim.errors import ScheduleError
 from iossim.models.seeded_network import seeded_network
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
-from iossim.study.schedule_diff import Change, diff
 
 
 def made(*stages: str, merged: tuple[str, ...] = ()) -> Schedule:
