@@ -3,7 +3,8 @@
 A replay of one CUDA graph is timed by two events around it, behind a kernel that sleeps until the host has issued all of it,
 so that the host does not count: it ends when its last kernel does. Any other run is timed by the host's clock, from its
 first call until the host has waited for the last. *Warm*: the run ran once just before, untimed. *Cold*: more than the
-caches hold was written just before. Backend ``cupy_cudnn`` times in the same way, so that both may be compared.
+caches hold was written just before. Backend ``cupy_cudnn`` times between the same two events, so that both may be compared; it
+checks besides that the host was ahead, and takes disturbed rounds again.
 """
 
 from __future__ import annotations

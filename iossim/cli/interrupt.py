@@ -81,10 +81,19 @@ def _postponed(frame: FrameType | None) -> bool:
         frame = frame.f_back
     if frame is None:
         return False
-    again = threading.Timer(_SOON_S, signal.raise_signal, (signal.SIGINT,))
+    again = threading.Timer(_SOON_S, _interrupt_main_thread)
     again.daemon = True
     again.start()
     return True
+
+
+def _interrupt_main_thread() -> None:
+    """As Ctrl-C does, so that whatever it waits for ends, too."""
+    main = threading.main_thread().ident
+    if sys.platform == "win32" or main is None:
+        signal.raise_signal(signal.SIGINT)
+    else:
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 def _is_native(frame: FrameType) -> bool:

@@ -64,7 +64,9 @@ def test_a_scheduled_module_computes_what_eager_does(name: str) -> None:
     inputs, outputs = inputs_of(network, name), network.graph.outputs
     schedule = optimize(network, "v100-sxm2", options=PRUNED)
     fit(schedule, network)
-    assert schedule.latency_us <= optimize(network, "v100-sxm2", scheduler="sequential").latency_us
+    sequential = optimize(network, "v100-sxm2", scheduler="sequential")
+    # Sums in another order round otherwise.
+    assert schedule.latency_us <= sequential.latency_us * (1 + 1e-12)
     plan = plan_memory(lower_schedule(schedule, network, in_place=True))
     for backend, options in (("numpy_reference", {}), ("onnxruntime_cpu", {}), ("torch_cuda", {"device": "cpu"})):
         found = create_backend(backend, options=options).execute(network, plan, inputs)
