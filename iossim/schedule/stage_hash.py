@@ -1,8 +1,9 @@
 """Hashes of stages by what they do: equal for stages whose groups are the same sequences of equal units.
 
 The signature of a stage is its strategy and the multiset of its groups, each the sequence of its units' signatures: shapes
-and attributes, neither names nor graph. Two stages of equal signature cost the same in any block, model or rewrite. A search has hundreds of thousands of stages, so here it is a 64-bit number, made by
-compiled code. Two of a million stages that differ have the same number with a probability of about 3e-8.
+and attributes, neither names nor graph. Two stages of equal signature cost the same in any block, model or rewrite. A search has
+hundreds of thousands of stages, so here it is a 64-bit number, made by compiled code. Two of a million stages that differ have
+the same number with a probability of about 3e-8.
 """
 
 from __future__ import annotations

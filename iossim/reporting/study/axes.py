@@ -62,13 +62,13 @@ def fixed_in_words(rows: Sequence[Row]) -> str:
 
 
 def in_sample_in_words(rows: Sequence[Row]) -> str:
-    """Beside which published figures no prediction stands; nothing where none took part in a fit."""
+    """Which models' latencies are no predictions of what is published of them; nothing where no published figure was fitted."""
     models = dict.fromkeys(row.model for row in rows if row.in_sample)
     if not models:
         return ""
     return (
-        f"The latencies of {', '.join(models)} are in-sample where a figure is published: the device's parameters were fitted to it. "
-        "What a fit without the network gives is told by iossim compare."
+        f"The latencies of {', '.join(models)} are in-sample where a figure is published: the device's parameters were fitted "
+        "to published figures of these models. What a fit without the network gives is told by iossim compare."
     )
 
 
