@@ -97,18 +97,20 @@ def section_tests(job: Job) -> None:
         begin = len(read_records(job.out / "report.jsonl"))
         code, said = _pytest(job, tests, job.left_s / (len(GPU_TESTS) - number))
         results = [row for row in read_records(job.out / "report.jsonl")[begin:] if row["record"] == "test"]
+        # A dry run records what skips while it is collected, and no more.
+        counted = re.search(r"(\d+)(?:/\d+)? tests? collected", said) if job.dry else None
+        found = int(counted.group(1)) if counted else 0
+        collected += found
         if code in (None, PYTEST_STOPPED):
             job.leave(f"some of {tests}")
         elif code not in PYTEST_RAN and code != PYTEST_NONE:
             job.fail(tests, f"pytest ended with exit code {code}: {' '.join(said.split())[-200:]}")
-        elif {row["outcome"] for row in results} == {"skipped"}:
+        elif not found and {row["outcome"] for row in results} == {"skipped"}:
             job.skip(tests, results[0].get("said", ""))
         job.failures += [
             f"{row['test']}: {row.get('said', '')}" for row in results if row["outcome"] in ("failed", "error")
         ]
         counts.update(row["outcome"] for row in results)
-        if job.dry and (counted := re.search(r"(\d+)(?:/\d+)? tests? collected", said)):
-            collected += int(counted.group(1))
     job.record("tests", **({"collected": collected} if job.dry else {}), **counts)
     if not job.remark and not (collected if job.dry else counts.total() - counts["skipped"]):
         job.fail("GPU tests", "none ran")

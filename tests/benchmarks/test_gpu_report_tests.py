@@ -143,6 +143,26 @@ def test_the_section_says_what_became_of_its_tests(
     assert sum(count for name, count in counted.items() if name != "record") == sum(map(len, rows))
 
 
+def test_a_dry_run_skips_only_folders_of_which_nothing_was_collected(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpu_report_job import Job
+
+    job = Job("tests", tmp_path, time.monotonic() + 100, (), "", "", True)
+    said = iter((("90/110 tests collected (20 deselected) in 3.00s", 0), ("no tests collected in 0.10s", 5)))
+
+    def ran(job: Job, tests: str, seconds: float) -> tuple[int | None, str]:
+        job.record("test", test=f"{tests}/test_made.py", outcome="skipped", s=0.0, said="needs a library")
+        text, code = next(said)
+        return code, text
+
+    monkeypatch.setattr(machine, "_pytest", ran)
+    machine.section_tests(job)
+    rows = [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]
+    assert [row["item"] for row in rows if row["record"] == "skipped"] == ["tests/backends/torch_cuda"]
+    assert [row["collected"] for row in rows if row["record"] == "tests"] == [90]
+
+
 def test_without_pytest_the_section_says_so(machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpu_report_job import Job
 
