@@ -202,7 +202,7 @@ def _keep(
     **facts: Any,
 ) -> Any:
     """Add a run to ``networks.jsonl``, which begins with a header; returns it."""
-    from iossim.calibration.validation.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
+    from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
 
     path = job.out / "networks.jsonl"
     run = NetworkRun.of(

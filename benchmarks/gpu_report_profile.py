@@ -67,9 +67,9 @@ def _profile(
 
 def _export(job: Job, store: MeasurementStore, backend: Backend, cold: bool) -> None:
     """The newest measurement of each stage of one context, as a measurement set."""
-    from iossim.calibration.measurement_set import write_measurements
     from iossim.calibration.stored_measurements import measurement_set
     from iossim.cost.measured.store import Filter
+    from iossim.measurements.measurement_set import write_measurements
 
     context = backend.context
     wanted = Filter(backend=context.backend, device=context.device, engine=context.engine)

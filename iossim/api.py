@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.calibration.left_out import without_network
-from iossim.calibration.published_figures import published_latency_us
-from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel, MeasuringCostModel
 from iossim.cost.perturbed import PerturbedCostModel
@@ -27,7 +24,10 @@ from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
+from iossim.measurements.published_figures import published_latency_us
 from iossim.models.load import load, load_source
+from iossim.prediction.left_out import without_network
+from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.reporting.comparison import ComparisonRow
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit

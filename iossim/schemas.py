@@ -70,10 +70,10 @@ def _table() -> Schema:
 
 def _measurement() -> Schema:
     """One line of a measurement set as JSON lines: the header, a measurement, or a stage."""
-    from iossim.calibration.formats.json_lines import COUNTS
-    from iossim.calibration.measurement import Header
-    from iossim.calibration.operator_kinds import ALIASES, KINDS
     from iossim.ir.types import Precision
+    from iossim.measurements.formats.json_lines import COUNTS
+    from iossim.measurements.measurement import Header
+    from iossim.measurements.operator_kinds import ALIASES, KINDS
 
     header = Header.model_json_schema(by_alias=True)
     definitions = header.pop("$defs", {})

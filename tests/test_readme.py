@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from iossim.calibration.measurement_set import read_measurements
 from iossim.cli.main import build_app, main
 from iossim.devices.load import device as load_device
+from iossim.measurements.measurement_set import read_measurements
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 

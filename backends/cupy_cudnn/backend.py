@@ -26,7 +26,6 @@ from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
-from iossim.calibration.device_names import device_of_product
 from iossim.errors import OptionError, first_line
 from iossim.execution.backend import BackendError, Choice, Choices, Context, DeviceLostError, Samples, Timing
 from iossim.execution.engine import Engine
@@ -37,6 +36,7 @@ from iossim.execution.plan import Plan, Queue
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
+from iossim.measurements.device_names import device_of_product
 from iossim.schedule.strategy import Strategy
 
 INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"

@@ -59,7 +59,7 @@ def _program(network: Network, threads: int) -> Program:
     import onnxruntime
 
     from iossim.execution.made_inputs import made_arrays
-    from iossim.models.onnx_export import export_graph
+    from iossim.models.onnx.export import export_graph
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -16,7 +16,7 @@ from iossim.errors import did_you_mean, first_line
 from iossim.execution.backend import BackendError
 from iossim.execution.plan import Launch
 from iossim.ir.network import Network
-from iossim.models.onnx_export import export_merged, export_unit
+from iossim.models.onnx.export import export_merged, export_unit
 from iossim.schedule.strategy import Strategy
 
 #: Channels blocked inside the session, and plain: ONNX Runtime's optimisation levels "all" and "extended".

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from iossim.calibration.device_names import device_of_product
 from iossim.devices.nvidia_smi import gpus
 from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
@@ -23,6 +22,7 @@ from iossim.execution.plan import Launch, Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
+from iossim.measurements.device_names import device_of_product
 from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from typing import Any
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.stage_facts import Limit, StageFacts, stage_facts
-from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.path import START
 from iossim.errors import OptionError
 from iossim.ir.network import Network
+from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 from iossim.schedule.strategy import Strategy

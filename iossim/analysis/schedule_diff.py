@@ -14,9 +14,9 @@ from math import fsum
 from typing import Any
 
 from iossim import api
-from iossim.calibration.schedule_interval import schedule_errors
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
+from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.assemble import reprice

@@ -1,1 +1,1 @@
-"""Measured kernels: the operators that they are of, the files that they come in, and what is made of them."""
+"""From measurements to a profile: fits of a device's parameters, and how far measurements determine them."""

@@ -16,9 +16,9 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import lsq_linear
 
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
-from iossim.calibration.parameter_space import ParameterSpace
 from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples
+from iossim.devices.parameter_space import ParameterSpace
 
 Floats = NDArray[np.float64]
 

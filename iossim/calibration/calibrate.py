@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap
-from iossim.calibration.calibration_notes import few_rows, poorly_explained, usable
 from iossim.calibration.fit import Fit, fit
-from iossim.calibration.measurement import MeasurementError, MeasurementSet
-from iossim.calibration.operator import HELD_OUT_FRACTION
-from iossim.calibration.parameter_space import with_values
+from iossim.calibration.notes import few_rows, poorly_explained, usable
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples
+from iossim.devices.parameter_space import with_values
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import DataSet, KindError, Provenance
+from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.operator import HELD_OUT_FRACTION
 
 Floats = NDArray[np.float64]
 #: Told what is fitted, evaluations of the Jacobian so far, and how many there may be at most.

@@ -21,18 +21,18 @@ from scipy.optimize import least_squares, lsq_linear
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap
-from iossim.calibration.measurement import MeasurementSet, StageMeasurement
-from iossim.calibration.parameter_space import GPU_CONCURRENCY, concurrency_space, with_values
-from iossim.calibration.published_figures import published_stages_us
 from iossim.calibration.published_networks import SAMPLE, SEQUENTIAL, PublishedNetwork, published_networks
 from iossim.calibration.rounding import rounded
-from iossim.calibration.stage_price import can_be_priced, recorded_engine, stage_us
 from iossim.devices.borrowed import Concurrency
+from iossim.devices.parameter_space import GPU_CONCURRENCY, concurrency_space, with_values
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import DataSet, Provenance
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
+from iossim.measurements.measurement import MeasurementSet, StageMeasurement
+from iossim.measurements.published_figures import published_stages_us
+from iossim.prediction.stage_price import can_be_priced, recorded_engine, stage_us
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from iossim.calibration.host_overhead import fit_overhead
-from iossim.calibration.parameter_space import CALL, ParameterSpace, space_of, with_values
 from iossim.calibration.samples import Samples
+from iossim.devices.parameter_space import CALL, ParameterSpace, space_of, with_values
 from iossim.devices.profile import DeviceProfile
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 from scipy.optimize import least_squares
 
-from iossim.calibration.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 
 Floats = NDArray[np.float64]
 

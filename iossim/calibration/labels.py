@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from iossim.calibration.host_overhead import fit_overhead
-from iossim.calibration.measurement import MeasurementError, MeasurementSet
 from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.compute_capability import GPUS, Architecture
 from iossim.devices.load import device, shipped_names
 from iossim.devices.profile import DeviceProfile
+from iossim.measurements.measurement import MeasurementError, MeasurementSet
 
 #: The typical factor (a median over rows) between predicted and measured time from which a label is doubted, if the
 #: logarithm of another device's is at most a half of it.

@@ -18,20 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 import iossim.devices.transfer
-from iossim.calibration.bands import band_key
 from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.host_overhead import fit_overhead
-from iossim.calibration.measurement import Measurement, MeasurementSet
-from iossim.calibration.parameter_space import CALL, PARAMETERS, with_values
 from iossim.calibration.recording import default_weight
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.samples import OperatorSamples
 from iossim.calibration.transfer import donor, neutral, refined_values, transferred
 from iossim.devices.borrowed import Concurrency
 from iossim.devices.load import device
+from iossim.devices.parameter_space import CALL, PARAMETERS, with_values
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.transfer import Donor, TransferTable
+from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.prediction.bands import band_key
 from iossim.user_files import write_atomically
 
 Floats = NDArray[np.float64]
@@ -260,7 +260,7 @@ def _main() -> None:
 
     import yaml
 
-    from iossim.calibration.validation.data_sets import read_data_sets
+    from iossim.measurements.data_sets import read_data_sets
 
     sets = read_data_sets().sets
     result = leave_one_out(sets, SHIPPED_SAMPLES, progress=lambda label, done, total: print(label, done, "of", total))

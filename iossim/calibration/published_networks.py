@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iossim.calibration.published_figures import fitted_networks, published_stages_us
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.measurements.published_figures import fitted_networks, published_stages_us
 from iossim.models.load import load
 
 SEQUENTIAL = "sequential"

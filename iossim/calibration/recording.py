@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.bands import band_key
-from iossim.calibration.measurement import Header, MeasurementSet
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.profile import DeviceProfile
+from iossim.measurements.measurement import Header, MeasurementSet
+from iossim.prediction.bands import band_key
 
 #: What a row of a kind counts. Element-wise rows tell two parameters, and are all alike.
 ROW_WEIGHTS = {"conv": 1.0, "linear": 0.25, "gemm": 1.0}

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_times import device_rates
-from iossim.calibration.candidate_table import CandidateTable
 from iossim.calibration.host_overhead import least_device_us, overhead_basis
-from iossim.calibration.measurement import Measurement, MeasurementSet
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.lowering.kernel import Candidate
 from iossim.lowering.unit import lower_unit
+from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.prediction.candidate_table import CandidateTable
 
 Floats = NDArray[np.float64]
 

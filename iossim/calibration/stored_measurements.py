@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from iossim._version import __version__
-from iossim.calibration.measurement import Header, Measurement, MeasurementSet, StageMeasurement
-from iossim.calibration.operator import Operator
-from iossim.calibration.operator_kinds import RecordError, read_record
 from iossim.cost.measured.record import Kind, Record, boundary_us
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
+from iossim.measurements.operator import Operator
+from iossim.measurements.operator_kinds import RecordError, read_record
 
 
 def measurement_set(records: Sequence[Record], is_cold: bool = False) -> MeasurementSet:

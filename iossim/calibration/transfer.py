@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from iossim.calibration.fit import OUTLIER, relative_errors
-from iossim.calibration.measurement import MeasurementError, MeasurementSet
-from iossim.calibration.parameter_space import CALL, GPU_SPACE, PARAMETERS, with_values
-from iossim.calibration.plausibility import check_plausible
 from iossim.calibration.samples import OperatorSamples
+from iossim.devices.parameter_space import CALL, GPU_SPACE, PARAMETERS, with_values
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.transfer import (
     ARITHMETIC,
@@ -31,6 +29,8 @@ from iossim.devices.transfer import (
     transferred_provenance,
     transferred_values,
 )
+from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.plausibility import check_plausible
 
 Floats = NDArray[np.float64]
 

@@ -157,7 +157,7 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
     """networks.jsonl, and the picture of all networks."""
     from datetime import date
 
-    from iossim.calibration.validation.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
+    from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
     from iossim.reporting.figures import save_figure
     from iossim.user_files import write_atomically
 

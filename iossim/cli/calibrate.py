@@ -152,9 +152,9 @@ def _file_name(profile: DeviceProfile) -> str:
 def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> list[DeviceData]:
     """The device's measurements, then those of each sister board."""
     from iossim.calibration.calibrate import DeviceData
-    from iossim.calibration.measurement_set import read_measurements
     from iossim.devices.load import device as load_device
     from iossim.errors import OptionError
+    from iossim.measurements.measurement_set import read_measurements
 
     given: dict[str, tuple[DeviceProfile, list[Path]]] = {profile.name: (profile, list(own))}
     for text in also:
@@ -192,7 +192,7 @@ def _to_json(found: FittedProfiles, path: Path) -> dict[str, object]:
 
 def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
     """The parameters that a fit may change, their spread (None where no resample tells it) and bounds."""
-    from iossim.calibration.parameter_space import concurrency_space, space_of
+    from iossim.devices.parameter_space import concurrency_space, space_of
 
     profile = found.profile
     of_kernels, of_stages = space_of(profile).parameters, concurrency_space(profile).parameters

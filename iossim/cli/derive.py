@@ -90,8 +90,8 @@ def derive(
 
 
 def _refined(profile: DeviceProfile, samples: Path) -> DeviceProfile:
-    from iossim.calibration.measurement_set import read_measurements
     from iossim.calibration.transfer import FEWEST_SAMPLES, refine
+    from iossim.measurements.measurement_set import read_measurements
 
     return refine(profile, read_measurements(samples, profile.name, fewest=FEWEST_SAMPLES))
 

@@ -114,12 +114,12 @@ def export_measurements(
     as_json: options.Json = False,
 ) -> None:
     """Write the newest measurement of each stage of one context as a measurement set; say what cannot be expressed."""
-    from iossim.calibration.measurement_set import write_measurements
-    from iossim.calibration.rows import FEWEST_ROWS
     from iossim.calibration.stored_measurements import measurement_set
     from iossim.cost.measured.store import Filter, MeasurementStore
     from iossim.cost.measured.store_file import StoreError
     from iossim.cost.replay import described
+    from iossim.measurements.measurement_set import write_measurements
+    from iossim.measurements.rows import FEWEST_ROWS
 
     chosen = _filter(context, backend, device, engine, kind)
     with MeasurementStore(store, read_only=True) as opened:

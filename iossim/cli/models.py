@@ -198,7 +198,7 @@ def export_model(
     Weights of more than 1 GiB go to a file beside it.
     """
     from iossim.ir.types import Precision
-    from iossim.models.onnx_write import write_onnx
+    from iossim.models.onnx.write import write_onnx
 
     network = reading.network(model)
     if network.precision is Precision.INT8:

@@ -45,12 +45,12 @@ def predict(
     gpu_time_us is the steady device time of one call among many, without the host's overhead; low_us to high_us is
     where nine of ten measurements are expected. A column of the table that has one of these names goes on as input_NAME.
     """
-    from iossim.calibration.operator_table import predicted_csv, predicted_json, read_operators
-    from iossim.calibration.predict import predict as predict_operators
     from iossim.devices.load import device as load_device
     from iossim.devices.load import device_names
     from iossim.errors import OptionError
     from iossim.ir.types import Precision
+    from iossim.prediction.operator_table import predicted_csv, predicted_json, read_operators
+    from iossim.prediction.predict import predict as predict_operators
     from iossim.user_files import write_atomically
 
     if device is None:

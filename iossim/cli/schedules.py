@@ -54,8 +54,8 @@ def import_schedule(
 ) -> None:
     """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
     from iossim import api
-    from iossim.models.ios_file import read_ios_file
-    from iossim.models.ios_import import schedule_of_file
+    from iossim.models.ios_engine.file import read_ios_file
+    from iossim.models.ios_engine.translate import schedule_of_file
     from iossim.models.load import load
 
     if file.suffix.lower() != ".json":
@@ -118,9 +118,9 @@ def export_schedule(
 
 def _published_us(network: Network, priced: Schedule) -> float | None:
     """The published latency of such a schedule: only if the file's network is the published one, op by op."""
-    from iossim.calibration.published_figures import published_latency_us
     from iossim.errors import IossimError
     from iossim.ir.types import Precision
+    from iossim.measurements.published_figures import published_latency_us
     from iossim.models.load import load
 
     batch = network.source.batch

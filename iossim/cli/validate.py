@@ -14,7 +14,7 @@ from iossim.cli.outputs import Writer, wants_plot
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.calibration.validation.report import ValidationReport
+    from iossim.validation.report import ValidationReport
 
 Devices = Annotated[
     list[str] | None,
@@ -60,10 +60,10 @@ def validate(
 
     Transfer leaves each measured device out in turn, and predicts it from the others.
     """
-    from iossim.calibration.validation.report import validate as recompute
     from iossim.devices.load import device as load_device
     from iossim.errors import OptionError
     from iossim.reporting.output_folder import check_writable, write_all
+    from iossim.validation.report import validate as recompute
 
     if out is None and plot:
         raise OptionError("--plot needs a folder to write to; give --out DIR")

@@ -26,7 +26,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.strategy import Strategy
 from iossim.user_files import read_text, write_atomically
-from iossim.validation import Value, first_problem
+from iossim.values import Value, first_problem
 
 if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile

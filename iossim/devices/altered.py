@@ -15,7 +15,7 @@ from iossim.devices.parameters import EngineOverheads, ModelParameters
 from iossim.devices.profile import Datasheet, DeviceProfile
 from iossim.errors import DeviceError, did_you_mean
 from iossim.ir.types import Precision
-from iossim.validation import first_problem
+from iossim.values import first_problem
 
 _MIB = 1 << 20
 _GIB = 1 << 30

@@ -13,7 +13,7 @@ from typing import Self
 from pydantic import Field
 
 from iossim.devices.provenance import Borrowed, Provenance
-from iossim.validation import Value
+from iossim.values import Value
 
 
 class Concurrency(Value):

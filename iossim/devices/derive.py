@@ -13,7 +13,7 @@ from iossim.devices.compute_capability import LIMITS
 from iossim.devices.load import device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import DeviceError
-from iossim.validation import first_problem
+from iossim.values import first_problem
 
 GIVEN = "command-line"
 _MIB = 1 << 20

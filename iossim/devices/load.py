@@ -167,7 +167,7 @@ def parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> De
 
     from iossim.devices.profile import DeviceProfile
     from iossim.located_yaml import LocatedYamlError, read_located
-    from iossim.validation import first_problem
+    from iossim.values import first_problem
 
     try:
         data = read(text) if read is not None else read_located(text).values

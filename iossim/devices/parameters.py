@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from iossim.devices.compute_capability import Architecture
-from iossim.validation import Value
+from iossim.values import Value
 
 
 class ModelParameters(Value):

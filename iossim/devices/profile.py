@@ -25,7 +25,7 @@ from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.devices.transfer import BoardFacts, transferred_defaults
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
-from iossim.validation import Value
+from iossim.values import Value
 
 T = TypeVar("T")
 

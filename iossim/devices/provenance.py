@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from iossim.validation import Value
+from iossim.values import Value
 
 _Ratio = Annotated[float, Field(gt=0)]
 _Percent = Annotated[float, Field(ge=0)]

@@ -29,7 +29,7 @@ from iossim.devices.compute_capability import LIMITS, WARP_THREADS, Architecture
 from iossim.devices.parameters import EngineOverheads, ModelParameters
 from iossim.devices.provenance import Band, KindError, Provenance
 from iossim.shipped_yaml import read_shipped
-from iossim.validation import Value
+from iossim.values import Value
 
 #: Efficiencies of arithmetic, each with the parameter that caps it on boards of little power.
 ARITHMETIC = {

@@ -11,7 +11,7 @@ from iossim.errors import ScheduleError
 from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.types import DType, TensorType
 from iossim.schedule.strategy import Strategy
-from iossim.validation import Value, first_problem
+from iossim.values import Value, first_problem
 
 FORMAT_VERSION: Literal[1] = 1
 

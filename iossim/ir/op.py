@@ -3,7 +3,7 @@
 An op class is a frozen dataclass whose fields are its attributes. It states the types of its outputs, the
 work it does, how NumPy computes it and how ONNX spells it. Defining a subclass with a ``kind`` registers it;
 the modules of ``iossim.ir.ops`` are all imported together, so that adding an op is adding one file. Only one that mixes
-places of its leading dimension and keeps its size is named elsewhere too: :mod:`iossim.models.onnx_rebatching` refuses to
+places of its leading dimension and keeps its size is named elsewhere too: :mod:`iossim.models.onnx.rebatching` refuses to
 give files with such ops another batch.
 """
 

@@ -55,7 +55,7 @@ def load(
 ) -> Network:
     """The network of a zoo name, an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file), or a module.
 
-    A name ending in ``.json`` is a network and schedule that the published IOS engine saved (:mod:`iossim.models.ios_file`).
+    A name ending in ``.json`` is a network and schedule that the published IOS engine saved (:mod:`iossim.models.ios_engine.file`).
 
     ``batch`` is the number of images; by default one, or what ``shapes`` or an ONNX file say. ``dtype`` names a
     :class:`~iossim.ir.types.Precision`; by default it is that of the file's or module's weights, fp32 otherwise. ``shapes`` gives whole shapes of graph inputs by name, batch included;
@@ -127,7 +127,7 @@ def load(
     else:
         if graphs is not None:
             raise OptionError(f"graphs {str(graphs)!r} are for models of the zoo that are made from them, not {path}")
-        from iossim.models.onnx_import import import_onnx  # onnx takes long to import
+        from iossim.models.onnx.translate import import_onnx  # onnx takes long to import
 
         graph = import_onnx(path, batch=batch, shapes=whole_shapes, dimensions=dimensions)
         network = _of_ops(graph, path.stem, str(path), wanted, units, passes, max_block, strict)
@@ -277,8 +277,8 @@ def network_of(graph: Graph, name: str, precision: Precision = Precision.FP32, u
 
 
 def _from_ios_file(path: Path, batch: int, precision: Precision, seed: int) -> Network:
-    from iossim.models.ios_file import network_and_scheduler, read_ios_file
-    from iossim.models.ios_import import network_of_file
+    from iossim.models.ios_engine.file import network_and_scheduler, read_ios_file
+    from iossim.models.ios_engine.translate import network_of_file
 
     file = read_ios_file(path)
     name, _ = network_and_scheduler(file.name)

@@ -22,7 +22,7 @@ import onnx
 from iossim.errors import ModelError
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph
-from iossim.models.onnx_import import import_model
+from iossim.models.onnx.translate import import_model
 
 #: ``torch.onnx.ONNXProgram``.
 Program = Any

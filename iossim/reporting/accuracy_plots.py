@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.calibration.leave_one_out import LeaveOneOut
-from iossim.calibration.validation.engines import EngineAgreement
-from iossim.calibration.validation.networks import NetworkEvaluation, NetworkLatency
-from iossim.calibration.validation.operators import OperatorEvaluation
-from iossim.calibration.validation.report import ValidationReport, sampled_rows
 from iossim.ir.types import Precision
 from iossim.reporting.figures import PALETTE, new_figure
+from iossim.validation.engines import EngineAgreement
+from iossim.validation.networks import NetworkEvaluation, NetworkLatency
+from iossim.validation.operators import OperatorEvaluation
+from iossim.validation.report import ValidationReport, sampled_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

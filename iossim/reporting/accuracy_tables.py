@@ -11,17 +11,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from iossim.calibration.accuracy import Accuracy
-from iossim.calibration.bands import key_of
 from iossim.calibration.leave_one_out import SAMPLED_KIND, LeaveOneOut
-from iossim.calibration.operator_kinds import ALIASES
-from iossim.calibration.validation.engines import EngineAgreement
-from iossim.calibration.validation.networks import NetworkEvaluation, largest, mean_size
-from iossim.calibration.validation.operators import OperatorEvaluation
-from iossim.calibration.validation.report import ValidationReport, sampled_rows
-from iossim.calibration.validation.stages import StageEvaluation
+from iossim.measurements.operator_kinds import ALIASES
+from iossim.prediction.accuracy import Accuracy
+from iossim.prediction.bands import key_of
 from iossim.reporting.console import Cell, Column, records_table
 from iossim.reporting.measured_networks_table import measured_networks_summary, measured_networks_table
+from iossim.validation.engines import EngineAgreement
+from iossim.validation.networks import NetworkEvaluation, largest, mean_size
+from iossim.validation.operators import OperatorEvaluation
+from iossim.validation.report import ValidationReport, sampled_rows
+from iossim.validation.stages import StageEvaluation
 
 
 def accuracy_tables(report: ValidationReport) -> RenderableType:

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from rich.table import Table
 
-from iossim.calibration.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
 from iossim.reporting.console import Cell, Column, records_table
+from iossim.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
 
 
 def measured_networks_table(evaluation: MeasuredEvaluation) -> Table:

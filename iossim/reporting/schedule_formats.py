@@ -17,7 +17,7 @@ ScheduleFormat = Callable[[Network, Schedule], str]
 
 def ios(network: Network, schedule: Schedule) -> str:
     """A file of the published IOS engine; raises ScheduleError for what it has no words for."""
-    from iossim.models.ios_export import ios_file
+    from iossim.models.ios_engine.export import ios_file
 
     return ios_file(schedule, network).text()
 

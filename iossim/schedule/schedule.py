@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from iossim.errors import ScheduleError
 from iossim.schedule.strategy import Strategy
 from iossim.user_files import read_text, write_atomically
-from iossim.validation import Value, first_problem
+from iossim.values import Value, first_problem
 
 FORMAT_VERSION = 1
 

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from iossim.errors import OptionError
 from iossim.study.study_run import CrossPrice, Row
-from iossim.validation import Value
+from iossim.values import Value
 
 try:
     import fcntl

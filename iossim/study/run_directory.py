@@ -29,7 +29,7 @@ from iossim.study.scenario import AXES, Scenario
 from iossim.study.scenario_file import write_scenario
 from iossim.study.study_run import Results, Row, StudyRun
 from iossim.user_files import read_text, write_atomically
-from iossim.validation import first_problem
+from iossim.values import first_problem
 
 SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
 RESULTS, TABLE, PARQUET, TIMINGS = "results.json", "results.csv", "results.parquet", "timings.csv"

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from iossim.passes.unit_fusion import MODEL
 from iossim.schedule.problem import MAX_UNITS
 from iossim.scheduling.scheduler import scheduler_names
-from iossim.validation import Value
+from iossim.values import Value
 
 Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search"]
 #: The axes of a study, in the order in which points are counted: the last varies fastest.

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iossim.api import cost_model
-from iossim.calibration.published_figures import published_latency_us
-from iossim.calibration.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.model import CostModel
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
+from iossim.measurements.published_figures import published_latency_us
+from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.ios import STRATEGIES
 from iossim.study.kept import Kept

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from iossim.study.scenario import Scenario
-from iossim.validation import Value
+from iossim.values import Value
 
 
 class BlockTime(Value):

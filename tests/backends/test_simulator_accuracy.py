@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iossim.calibration.measurement_set import read_measurements
-from iossim.calibration.validation.networks import NetworkEvaluation, evaluate_networks
-from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.devices.load import device
+from iossim.measurements.measurement_set import read_measurements
+from iossim.validation.networks import NetworkEvaluation, evaluate_networks
+from iossim.validation.operators import OperatorEvaluation, evaluate_operators
 
 DEVICE = "v100-sxm2"
 

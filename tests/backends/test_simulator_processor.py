@@ -11,11 +11,8 @@ from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.stages import stage_us
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, L2, kernel_table, time_kernels
-from iossim.calibration.operator_kinds import parse_description
-from iossim.calibration.parameter_space import with_values
-from iossim.calibration.predict import predict
-from iossim.calibration.validation.engines import compare_prices
 from iossim.devices.load import device, shipped_names
+from iossim.devices.parameter_space import with_values
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -23,10 +20,13 @@ from iossim.ir.types import Precision
 from iossim.lowering.processor import processor_candidates
 from iossim.lowering.step import family
 from iossim.lowering.unit import lower_unit, unit_steps
+from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
+from iossim.prediction.predict import predict
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.scheduling.scheduler import schedule
+from iossim.validation.engines import compare_prices
 
 
 def on_cores(cores: int, **parameters: float) -> DeviceProfile:

@@ -13,16 +13,17 @@ from typing import Any
 import onnx
 import pytest
 
-from iossim.calibration.measurement_set import read_measurements
-from iossim.calibration.validation.measured_networks import NetworkRun, evaluate_all, read_measured_networks
 from iossim.execution.engine import Engine
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.relu import Relu
 from iossim.ir.types import Precision
+from iossim.measurements.measured_networks import NetworkRun, read_measured_networks
+from iossim.measurements.measurement_set import read_measurements
 from iossim.models.load import load
-from iossim.models.onnx_export import export_graph
+from iossim.models.onnx.export import export_graph
 from iossim.schedule.strategy import Strategy
+from iossim.validation.measured_networks import evaluate_all
 
 pytestmark = pytest.mark.slow
 

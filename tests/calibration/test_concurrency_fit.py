@@ -10,20 +10,20 @@ import pytest
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration import concurrency_fit
-from iossim.calibration import published_figures as published
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
-from iossim.calibration.measurement import Header, MeasurementSet, StageMeasurement
-from iossim.calibration.operator_kinds import parse_description
-from iossim.calibration.parameter_space import GPU_CONCURRENCY, GPU_SPACE, with_values
 from iossim.calibration.profile_fit import uninformed
 from iossim.calibration.published_networks import published_models, sequences
-from iossim.calibration.stage_price import stage_us
 from iossim.devices.load import device, shipped_names
+from iossim.devices.parameter_space import GPU_CONCURRENCY, GPU_SPACE, with_values
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.transfer import transfer_table
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
+from iossim.measurements import published_figures as published
+from iossim.measurements.measurement import Header, MeasurementSet, StageMeasurement
+from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.stage_price import stage_us
 
 PROFILE = device("t4")
 DEVICE = "v100-sxm2"

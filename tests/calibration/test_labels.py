@@ -8,8 +8,8 @@ import pytest
 from synthetic import measured
 
 from iossim.calibration.labels import check_label
-from iossim.calibration.measurement import MeasurementError, MeasurementSet
 from iossim.devices.load import device
+from iossim.measurements.measurement import MeasurementError, MeasurementSet
 
 
 def of(name: str, kernels: tuple[str, ...] = ()) -> MeasurementSet:

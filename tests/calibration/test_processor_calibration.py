@@ -14,20 +14,20 @@ from processors import processor
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.concurrency_fit import fit_concurrency
-from iossim.calibration.measurement import Header, Measurement, MeasurementError, MeasurementSet, StageMeasurement
-from iossim.calibration.measurement_set import write_measurements
-from iossim.calibration.operator import Operator
-from iossim.calibration.operator_kinds import parse_description
-from iossim.calibration.parameter_space import PROCESSOR_SPACE, with_values
-from iossim.calibration.predict import predict
-from iossim.calibration.schedule_interval import ScheduleErrors
-from iossim.calibration.stage_price import stage_us
 from iossim.devices.host_processor import save_host_processor
 from iossim.devices.load import device
+from iossim.devices.parameter_space import PROCESSOR_SPACE, with_values
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.write import write_profile
 from iossim.ir.types import Precision
+from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, StageMeasurement
+from iossim.measurements.measurement_set import write_measurements
+from iossim.measurements.operator import Operator
+from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
+from iossim.prediction.predict import predict
+from iossim.prediction.schedule_interval import ScheduleErrors
+from iossim.prediction.stage_price import stage_us
 from iossim.scheduling.scheduler import schedule
 
 #: Away from the defaults.

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from iossim.calibration.leave_one_out import _chips, _fitted_donor, draw, leave_one_out, transfer_table
-from iossim.calibration.measurement import Header, Measurement, MeasurementError, MeasurementSet
-from iossim.calibration.operator_kinds import read_record
-from iossim.calibration.parameter_space import GPU_SPACE, PARAMETERS, with_values
-from iossim.calibration.predict import predict
 from iossim.calibration.transfer import donor, donor_spread, neutral, refine, transferred
-from iossim.calibration.validation.data_sets import read_data_sets
 from iossim.devices.load import device
+from iossim.devices.parameter_space import GPU_SPACE, PARAMETERS, with_values
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.transfer import ARITHMETIC, Donor
 from iossim.ir.types import Precision
+from iossim.measurements.data_sets import read_data_sets
+from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
+from iossim.measurements.operator_kinds import read_record
+from iossim.prediction.predict import predict
 
 CALIBRATED = [device(name) for name in ("v100-pcie-32gb", "p100-pcie-16gb", "p4")]
 DONORS = [donor(profile) for profile in CALIBRATED]

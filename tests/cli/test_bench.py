@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.calibration.validation.measured_networks import read_measured_networks
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.main import main
 from iossim.ir.network import Network
+from iossim.measurements.measured_networks import read_measured_networks
 from iossim.schedule.fit import fit
 
 #: On made-up times, with estimates of a GPU: any device's will do, since they are corrected by what is measured.

@@ -13,16 +13,16 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.calibration.measurement import Header, Measurement, MeasurementSet, StageMeasurement
-from iossim.calibration.measurement_set import write_measurements
-from iossim.calibration.operator_kinds import parse_description
-from iossim.calibration.parameter_space import with_values
-from iossim.calibration.predict import predict
-from iossim.calibration.stage_price import stage_us
 from iossim.devices.load import device
+from iossim.devices.parameter_space import with_values
 from iossim.devices.write import write_profile
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
+from iossim.measurements.measurement_set import write_measurements
+from iossim.measurements.operator_kinds import parse_description
+from iossim.prediction.predict import predict
+from iossim.prediction.stage_price import stage_us
 
 EFFICIENCY = 0.6
 

@@ -10,13 +10,13 @@ from command_line import printed, printed_json, refused
 from fake_backend import FakeBackend
 
 import iossim
-from iossim.calibration.measurement_set import read_measurements
-from iossim.calibration.operator_kinds import describe
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
 from iossim.cost.measured.record import Kind, Record
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Context, Samples, Timing
+from iossim.measurements.measurement_set import read_measurements
+from iossim.measurements.operator_kinds import describe
 from iossim.schedule.problem import ScheduleProblem
 
 PATH = Path("s.sqlite")

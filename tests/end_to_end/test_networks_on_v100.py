@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 import iossim
-from iossim.calibration.published_figures import published_latency_us
+from iossim.measurements.published_figures import published_latency_us
 
 #: RandWire, unpruned, takes as long as all the others.
 NETWORKS = ("inception_v3", "squeezenet", "nasnet_a", pytest.param("randwire", marks=pytest.mark.slow))

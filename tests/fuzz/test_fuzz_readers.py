@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import iossim
 from iossim.api import cost_model
-from iossim.calibration.measurement import Header, Measurement, MeasurementSet
-from iossim.calibration.measurement_set import write_measurements
-from iossim.calibration.operator_kinds import read_record
 from iossim.cli.main import main
 from iossim.cost.table import RecordingCostModel
 from iossim.ir.types import Precision
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.measurement_set import write_measurements
+from iossim.measurements.operator_kinds import read_record
 from iossim.scheduling.scheduler import schedule
 
 PROFILE = Path(str(resources.files("iossim.hw_profiles") / "t4.yaml"))

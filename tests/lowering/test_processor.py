@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from iossim.calibration.operator_kinds import parse_description
 from iossim.devices.compute_capability import CORE_LIMITS, GPUS, Architecture
 from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate, WorkClass
@@ -12,6 +11,7 @@ from iossim.lowering.occupancy import resident_blocks
 from iossim.lowering.processor import GATHERED, GATHERED_AT_STRIDE, PACKED, processor_candidates
 from iossim.lowering.step import family
 from iossim.lowering.unit import lower_unit
+from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
 
 

@@ -26,9 +26,9 @@ from iossim.ir.network import Network
 from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.pool import AveragePool
 from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.models.ios_export import ios_file
-from iossim.models.ios_file import file_name, network_and_scheduler, read_ios_file
-from iossim.models.ios_import import network_of_file, schedule_of_file
+from iossim.models.ios_engine.export import ios_file
+from iossim.models.ios_engine.file import file_name, network_and_scheduler, read_ios_file
+from iossim.models.ios_engine.translate import network_of_file, schedule_of_file
 from iossim.models.layers import (
     average_pool,
     conv,

@@ -15,8 +15,8 @@ from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.errors import ModelError
 from iossim.ir.graph import Graph
 from iossim.models.load import load
-from iossim.models.onnx_export import export_graph
-from iossim.models.onnx_import import import_onnx
+from iossim.models.onnx.export import export_graph
+from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 node = helper.make_node

@@ -13,7 +13,7 @@ from onnx_models import write_onnx
 from seeded_weights import LIGHT_MODELS
 
 from iossim.errors import IossimError, ModelError, OptionError
-from iossim.models.onnx_import import import_onnx
+from iossim.models.onnx.translate import import_onnx
 
 node = helper.make_node
 RELU = [node("Relu", ["x"], ["y"], "r")]

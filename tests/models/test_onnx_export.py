@@ -28,9 +28,9 @@ from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.split import Split
-from iossim.models.onnx_export import export_graph, export_merged, export_unit
-from iossim.models.onnx_file import OLDEST_OPSET
-from iossim.models.onnx_import import import_onnx
+from iossim.models.onnx.export import export_graph, export_merged, export_unit
+from iossim.models.onnx.file import OLDEST_OPSET
+from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 SEEDS = st.integers(0, 2**20)

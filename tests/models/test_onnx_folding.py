@@ -16,9 +16,9 @@ from iossim.api import optimize
 from iossim.errors import GraphError
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array, Op
-from iossim.models import onnx_folding
 from iossim.models.load import load
-from iossim.models.onnx_import import import_onnx
+from iossim.models.onnx import folding as onnx_folding
+from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 

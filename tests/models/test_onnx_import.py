@@ -17,8 +17,8 @@ from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
 from iossim.ir.types import DType, TensorType
-from iossim.models.onnx_constants import ExternalConstant
-from iossim.models.onnx_import import import_onnx
+from iossim.models.onnx.constants import ExternalConstant
+from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 node = helper.make_node

@@ -12,7 +12,7 @@ from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.errors import ModelError
-from iossim.models.onnx_import import import_onnx
+from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 node = helper.make_node

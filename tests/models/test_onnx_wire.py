@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seeded_weights import LIGHT_MODELS
 
-from iossim.models import onnx_wire
-from iossim.models.onnx_wire import contents
+from iossim.models.onnx import wire as onnx_wire
+from iossim.models.onnx.wire import contents
 
 MODELS = {
     **{name: make().SerializeToString() for name, (make, _) in NETWORKS.items()},
@@ -89,7 +89,7 @@ def test_the_file_is_read_from_disk_once(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     for name in ("unet", "tagger"):
         path.write_bytes(MODELS[name])
-        from iossim.models.onnx_file import read_model
+        from iossim.models.onnx.file import read_model
 
         assert read_model(path).SerializeToString() == MODELS[name]
         path.unlink()

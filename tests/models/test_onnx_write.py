@@ -18,9 +18,9 @@ from iossim.errors import GraphError, OptionError
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.models.load import load
-from iossim.models.onnx_constants import ExternalConstant
-from iossim.models.onnx_import import import_onnx
-from iossim.models.onnx_write import write_onnx
+from iossim.models.onnx.constants import ExternalConstant
+from iossim.models.onnx.translate import import_onnx
+from iossim.models.onnx.write import write_onnx
 
 
 @pytest.mark.parametrize("largest_inside_bytes", [0, 2**30])

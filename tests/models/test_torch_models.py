@@ -18,8 +18,8 @@ from iossim.execution.memory import plan_memory
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.load import load
-from iossim.models.onnx_export import export_graph
-from iossim.models.onnx_import import import_onnx
+from iossim.models.onnx.export import export_graph
+from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 from iossim.schedule.fit import fit
 

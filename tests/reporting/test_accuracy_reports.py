@@ -10,18 +10,19 @@ import pytest
 from rich.console import Console
 
 from iossim.calibration.leave_one_out import LeaveOneOut, LeftOut
-from iossim.calibration.measurement import Header, Measurement, MeasurementSet
-from iossim.calibration.operator_kinds import parse_description
 from iossim.calibration.residuals import Residuals
-from iossim.calibration.validation.engines import EngineAgreement
-from iossim.calibration.validation.measured_networks import MeasuredEvaluation, MeasuredLatency, NetworkRun
-from iossim.calibration.validation.networks import Foretold, NetworkEvaluation, NetworkLatency, SchedulerOrder
-from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
-from iossim.calibration.validation.report import ValidationReport
-from iossim.calibration.validation.stages import StageEvaluation
 from iossim.devices.load import device
 from iossim.execution.backend import Samples
+from iossim.measurements.measured_networks import NetworkRun
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.operator_kinds import parse_description
 from iossim.reporting.accuracy_tables import accuracy_tables
+from iossim.validation.engines import EngineAgreement
+from iossim.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
+from iossim.validation.networks import Foretold, NetworkEvaluation, NetworkLatency, SchedulerOrder
+from iossim.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.validation.report import ValidationReport
+from iossim.validation.stages import StageEvaluation
 
 DEVICE = "v100-sxm2"
 

@@ -1,6 +1,6 @@
 """What was measured, in words and as operators: what a record says of its stage besides the signature.
 
-Operators are records of the measurement-set format (``iossim.calibration.operator_kinds``): one for each step of a unit
+Operators are records of the measurement-set format (``iossim.measurements.operator_kinds``): one for each step of a unit
 (``iossim.lowering.unit``), so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators. A unit has
 none where one of its steps has no columns there.
 """
@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from iossim.calibration.operator import Operator
-from iossim.calibration.operator_kinds import KINDS, RecordError, record_of
 from iossim.errors import GraphError
 from iossim.execution.placement import Placement
 from iossim.ir.network import Network
@@ -23,6 +21,8 @@ from iossim.ir.ops.relu import Relu
 from iossim.ir.types import TensorType
 from iossim.lowering.step import Step
 from iossim.lowering.unit import merged_step, unit_steps
+from iossim.measurements.operator import Operator
+from iossim.measurements.operator_kinds import KINDS, RecordError, record_of
 from iossim.schedule.strategy import Strategy
 
 OperatorRecord = dict[str, int | str]

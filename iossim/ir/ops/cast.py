@@ -33,7 +33,7 @@ class Cast(Op):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        from iossim.models.onnx_constants import dtype_of_onnx
+        from iossim.models.onnx.constants import dtype_of_onnx
 
         x = node.input_type(0).dtype
         if node.op_type == "CastLike":
@@ -45,6 +45,6 @@ class Cast(Op):
         return cls(str(to)), node.data_inputs(1)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        from iossim.models.onnx_constants import onnx_code
+        from iossim.models.onnx.constants import onnx_code
 
         return "Cast", {"to": onnx_code(DType(self.dtype))}

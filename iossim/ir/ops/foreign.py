@@ -81,7 +81,7 @@ class Foreign(Op):
         return tuple(array.astype(value.dtype.numpy, copy=False) for array, value in zip(made, types, strict=True))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """Exported by :mod:`iossim.models.onnx_spelling` as the node itself."""
+        """Exported by :mod:`iossim.models.onnx.spelling` as the node itself."""
         raise GraphError(f"{self.op_type} is exported as the node that it was read from")
 
 

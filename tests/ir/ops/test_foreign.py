@@ -19,8 +19,8 @@ from iossim.ir.ops.unary import Unary
 from iossim.ir.types import DType, TensorType
 from iossim.lowering.unit import lower_unit
 from iossim.models.load import load
-from iossim.models.onnx_export import export_graph
-from iossim.models.onnx_import import import_onnx
+from iossim.models.onnx.export import export_graph
+from iossim.models.onnx.translate import import_onnx
 from iossim.passes.retype import Retype
 
 node = helper.make_node

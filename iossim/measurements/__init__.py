@@ -1,0 +1,1 @@
+"""Measured operators, stages and networks: what they are of, and the files that they come in."""

@@ -1,0 +1,113 @@
+"""Tables of one kind of operator without a header: what they are of is in the file's name, ``KIND.DEVICE.csv``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from iossim.measurements.device_names import device_of
+from iossim.measurements.measurement import Header, MeasurementError, MeasurementSet
+from iossim.measurements.operator_kinds import (
+    ALIASES,
+    KINDS,
+    SHAPE_COLUMNS,
+    OperatorKind,
+    RecordError,
+    kind_named,
+    missing_columns,
+)
+from iossim.measurements.rows import RowReader
+from iossim.measurements.text_files import Table, header_cells, parse_table, read_file
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """What ``KIND.DEVICE.csv`` says; None for what it does not."""
+
+    kind: str | None
+    device: str | None
+
+    @staticmethod
+    def of(path: Path) -> FileName:
+        kind, dot, rest = path.name.partition(".")
+        if kind not in KINDS and kind not in ALIASES:
+            return FileName(None, None)
+        device, dot, _ = rest.partition(".")
+        return FileName(kind, device if dot and device else None)
+
+
+def is_table_of_operators(head: str) -> bool:
+    """Whether the first line of a file names columns of operators."""
+    if head.lstrip().startswith(("{", "[")):
+        return False
+    columns = header_cells(head)
+    return len(columns) > 1 and any(column in SHAPE_COLUMNS for column in columns)
+
+
+def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
+    """The kind by the file's name, or else the only one whose columns are there; raises MeasurementError."""
+    named = FileName.of(path).kind
+    fitting = [kind for kind in KINDS.values() if not missing_columns(kind, columns)]
+    # conv has all columns of a dense layer's batch too: the kind that explains most columns is meant.
+    most = max((len(kind.columns) for kind in fitting), default=0)
+    fitting = [kind for kind in fitting if len(kind.columns) == most]
+    if named is not None:
+        kind = kind_named(named)
+        missing = missing_columns(kind, columns)
+        if missing:
+            others = " or ".join(other.name for other in fitting)
+            hint = f"its columns are those of {others}: name it {others}.DEVICE.csv" if others else "add it"
+            raise MeasurementError(
+                f"measurements {path}: named a table of {named}, but the column {missing[0]} is missing; {hint}"
+            )
+        return kind
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        others = " or ".join(kind.name for kind in fitting)
+        raise MeasurementError(
+            f"measurements {path}: could be of {others}; add a column 'op', or name the file KIND.DEVICE.csv"
+        )
+    near = min(KINDS.values(), key=lambda kind: len(missing_columns(kind, columns)))
+    raise MeasurementError(
+        f"measurements {path}: the columns are of no kind of operator; {near.name} would need "
+        f"{missing_columns(near, columns)[0]}"
+    )
+
+
+def read_bare_table(path: Path, device: str | None, source: str, drifting: Collection[str] | None) -> MeasurementSet:
+    """The measurements of a table; ``drifting``: the kinds whose host overhead drifts, None if none is included."""
+    table = parse_table(read_file(path), path)
+    _require_latency(table, path)
+    kind = None if "op" in table.columns else kind_of_table(path, table.columns).name
+    header = Header(
+        device=device_of(path, FileName.of(path).device, device),
+        data_set=path.name.removesuffix(".csv"),
+        includes_host_overhead=drifting is not None,
+        host_overhead_drifts=kind in (drifting or ()),
+        resolution_us=_resolution_us(table),
+        source=source,
+    )
+    try:
+        measurements = tuple(table.sieve.keep(table.rows, RowReader(header, kind).measurement))
+    except RecordError as error:
+        raise MeasurementError(f"measurements {path}: {error}; correct the file") from None
+    return MeasurementSet(header, measurements, (), table.sieve.notes())
+
+
+def _require_latency(table: Table, path: Path) -> None:
+    if "latency_us" in table.columns:
+        return
+    other = next((name for name in table.columns if name.startswith(("latency", "time", "duration"))), None)
+    hint = f"is it {other!r}? give microseconds in a column of that name" if other else "add it"
+    raise MeasurementError(f"measurements {path}: the column latency_us is missing; {hint}")
+
+
+def _resolution_us(table: Table) -> float:
+    """What the times look rounded to: the last decimal that is used."""
+    decimals = 0
+    for row in table.rows:
+        fraction = str(row.cells["latency_us"]).partition(".")[2].rstrip("0")
+        decimals = max(decimals, len(fraction))
+    return float(10.0**-decimals)

@@ -1,0 +1,107 @@
+"""iossim's own format as CSV: the header as ``# key: value`` lines, then a table. See ``measurement_set``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from iossim.ir.types import Precision
+from iossim.measurements.formats.format import Format
+from iossim.measurements.formats.json_lines import (
+    check_count,
+    header_record,
+    measurement_record,
+    parse_header,
+    stage_precision,
+)
+from iossim.measurements.measurement import SCHEMA, MeasurementError, MeasurementSet, StageMeasurement
+from iossim.measurements.operator_kinds import KINDS, describe
+from iossim.measurements.rows import RowReader
+from iossim.measurements.text_files import parse_table, read_file
+
+_EXTENTS = ("grid", "block")
+_OWN_COLUMNS = (
+    "stage",
+    "precision",
+    "latency_us",
+    "serial_us",
+    "spread_us",
+    "samples",
+    "algorithm",
+    "kernels",
+    *(f"{name}_{axis}" for name in _EXTENTS for axis in "xyz"),
+    "is_cold",
+    "row",
+)
+
+
+def _recognises(path: Path, head: str) -> bool:
+    return head.startswith("#") and f"schema: {SCHEMA}" in head.partition("\n")[0]
+
+
+def _read(path: Path, device: str | None) -> MeasurementSet:
+    table = parse_table(read_file(path), path)
+    header, promised = parse_header({key: _value(text) for key, text in table.preamble.items()}, path, device)
+    if "latency_us" not in table.columns:
+        raise MeasurementError(f"measurements {path}: the column latency_us is missing; add it")
+    # A cell of another kind's column is empty: to the row, the column is not there.
+    rows = [type(row)(row.line, {name: cell for name, cell in row.cells.items() if cell != ""}) for row in table.rows]
+    stages = [row for row in rows if "stage" in row.cells]
+    singles = [row for row in rows if "stage" not in row.cells]
+    sieve, reader = table.sieve, RowReader(header)
+    check_count(promised, sieve.total + len(rows), path)
+    measurements = tuple(sieve.keep(singles, reader.measurement))
+    measured_stages = tuple(sieve.keep(stages, reader.stage))
+    return MeasurementSet(header, measurements, measured_stages, sieve.notes())
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def to_csv(measured: MeasurementSet) -> str:
+    """The text of a set; what :data:`FORMAT` reads back. Raises MeasurementError for a kernel's name with ``;``."""
+    rows: list[dict[str, Any]] = []
+    for measurement in measured.measurements:
+        record = measurement_record(measurement, measured.header.precision)
+        if any(";" in name for name in measurement.kernels):
+            raise MeasurementError(
+                f"kernel {measurement.kernels[0]!r} has ';' in its name, which CSV cannot hold; write JSON lines"
+            )
+        for name in _EXTENTS:
+            record |= {f"{name}_{axis}": size for axis, size in zip("xyz", record.pop(name, ()), strict=False)}
+        if measurement.kernels:
+            record["kernels"] = ";".join(measurement.kernels)
+        rows.append(record)
+    rows += [_stage_row(stage, measured.header.precision) for stage in measured.stages]
+    used = {name for row in rows for name in row}
+    order = dict.fromkeys(["op", *(column.name for kind in KINDS.values() for column in kind.columns), *_OWN_COLUMNS])
+    stream = io.StringIO()
+    for key, value in sorted(header_record(measured).items(), key=lambda item: item[0] != "schema"):
+        stream.write(f"# {key}: {value if key == 'schema' else json.dumps(value)}\n")
+    writer = csv.DictWriter(stream, [name for name in order if name in used | {"op", "latency_us"}])
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _stage_row(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
+    own = stage_precision([operator.precision for group in stage.groups for operator in group])
+    return {
+        "stage": "|".join(";".join(map(describe, group)) for group in stage.groups),
+        "precision": str(own) if own is not precision else "",
+        "latency_us": stage.latency_us,
+        "serial_us": "" if stage.serial_us is None else stage.serial_us,
+        "spread_us": "" if stage.spread_us is None else stage.spread_us,
+        "samples": "" if stage.samples is None else stage.samples,
+        "row": "" if stage.row is None else stage.row,
+    }
+
+
+FORMAT = Format("iossim measurements as CSV", _recognises, _read)

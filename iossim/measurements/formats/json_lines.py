@@ -1,0 +1,143 @@
+"""iossim's own format as JSON lines: the header, then a measurement or a stage a line. See ``measurement_set``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from iossim.ir.types import Precision
+from iossim.measurements.device_names import device_of
+from iossim.measurements.formats.format import Format
+from iossim.measurements.measurement import SCHEMA, VERSION, Header, Measurement, MeasurementError, MeasurementSet
+from iossim.measurements.operator_kinds import record_of
+from iossim.measurements.rows import NumberedRow, RowReader, Sieve
+from iossim.measurements.text_files import read_file
+from iossim.values import first_problem
+
+#: Of the header, and how many lines of each sort follow: fewer means that the file is cut short.
+COUNTS = ("measurements", "stages")
+
+
+def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tuple[Header, dict[str, int]]:
+    """The header and the counts that it promises; raises MeasurementError naming the field at fault."""
+    fields = dict(fields)
+    counts = {name: fields.pop(name) for name in COUNTS if name in fields}
+    if any(isinstance(count, bool) or not isinstance(count, int) for count in counts.values()):
+        raise MeasurementError(f"measurements {path}: line 1: counts are not whole numbers; correct the header")
+    version = fields.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise MeasurementError(
+            f"measurements {path}: version {version} of the format, this iossim reads {VERSION}; update iossim"
+        )
+    fields["device"] = device_of(path, fields.get("device"), device)
+    try:
+        return Header.model_validate_json(json.dumps(fields)), counts
+    except ValidationError as error:
+        raise MeasurementError(f"measurements {path}: header: {first_problem(error)}; correct the header") from None
+
+
+def check_count(promised: dict[str, int], found: int, path: Path) -> None:
+    """Raise MeasurementError if a file holds not as many rows as its header says."""
+    expected = sum(promised.values())
+    if promised and found != expected:
+        raise MeasurementError(
+            f"measurements {path}: the header says {expected:,} rows, the file has {found:,}: it is cut short or was "
+            "edited; copy or record it again, or correct the header"
+        )
+
+
+def _recognises(path: Path, head: str) -> bool:
+    first = head.lstrip().partition("\n")[0]
+    return first.startswith("{") and f'"{SCHEMA}"' in first
+
+
+def _read(path: Path, device: str | None) -> MeasurementSet:
+    sieve = Sieve(path)
+    records: list[NumberedRow] = []
+    lines = read_file(path).splitlines()
+    last = max(index for index, line in enumerate(lines) if line.strip())
+    for index, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            if index in (0, last):
+                where = "the header is not JSON" if index == 0 else f"cut short at line {index + 1}"
+                raise MeasurementError(f"measurements {path}: {where}; copy or record the file again") from None
+            record = None
+        if isinstance(record, dict):
+            records.append(NumberedRow(index + 1, record))
+        else:
+            sieve.total += 1
+            sieve.drop(index + 1, "the line is not a JSON object")
+    header, promised = parse_header(dict(records[0].cells), path, device)
+    reader = RowReader(header)
+    stages = [record for record in records[1:] if "stage" in record.cells]
+    singles = [record for record in records[1:] if "stage" not in record.cells]
+    check_count(promised, sieve.total + len(singles) + len(stages), path)
+    measurements = tuple(sieve.keep(singles, reader.measurement))
+    measured_stages = tuple(sieve.keep(stages, reader.stage))
+    return MeasurementSet(header, measurements, measured_stages, sieve.notes())
+
+
+def header_record(measured: MeasurementSet) -> dict[str, Any]:
+    """The header as JSON values, with the counts."""
+    fields = measured.header.model_dump(mode="json", by_alias=True)
+    return fields | {"measurements": len(measured.measurements), "stages": len(measured.stages)}
+
+
+def measurement_record(measurement: Measurement, precision: Precision) -> dict[str, Any]:
+    """A measurement as JSON values; what is not known is left out, and so is the set's own precision."""
+    record: dict[str, Any] = dict(record_of(measurement.operator))
+    if measurement.operator.precision is not precision:
+        record["precision"] = str(measurement.operator.precision)
+    return record | _known(
+        latency_us=measurement.latency_us,
+        spread_us=measurement.spread_us,
+        samples=measurement.samples,
+        algorithm=measurement.algorithm or None,
+        kernels=list(measurement.kernels) or None,
+        grid=measurement.grid,
+        block=measurement.block,
+        is_cold=measurement.is_cold or None,
+        row=measurement.row,
+    )
+
+
+def _known(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def stage_precision(operators: list[Precision]) -> Precision:
+    """The one precision of a stage's operators; raises MeasurementError if there are several."""
+    if len(set(operators)) > 1:
+        raise MeasurementError("a stage of several precisions cannot be written; write operators of one precision")
+    return operators[0]
+
+
+def to_json_lines(measured: MeasurementSet) -> str:
+    """The text of a set; what :data:`FORMAT` reads back."""
+    precision = measured.header.precision
+    lines = [header_record(measured)]
+    lines += [measurement_record(measurement, precision) for measurement in measured.measurements]
+    for stage in measured.stages:
+        own = stage_precision([operator.precision for group in stage.groups for operator in group])
+        lines.append(
+            {"stage": [[record_of(operator) for operator in group] for group in stage.groups]}
+            | _known(
+                precision=str(own) if own is not precision else None,
+                latency_us=stage.latency_us,
+                serial_us=stage.serial_us,
+                spread_us=stage.spread_us,
+                samples=stage.samples,
+                row=stage.row,
+            )
+        )
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+
+
+FORMAT = Format("iossim measurements as JSON lines", _recognises, _read)

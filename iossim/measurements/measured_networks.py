@@ -1,0 +1,172 @@
+"""Whole networks as they were measured on real devices: a file a device, JSON lines, a header and then a run a line.
+
+``benchmarks/gpu_report.py`` writes the files. A run of a schedule holds the whole schedule, so that its prediction can be
+computed anew with any model; a run of a baseline has none. Of equal runs the last counts: that of the newest measurement.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from iossim.execution.backend import Samples
+from iossim.ir.types import Precision
+from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.text_files import read_file
+from iossim.schedule.schedule import Schedule
+from iossim.values import Value, first_problem
+
+SCHEMA = "iossim-measured-networks"
+VERSION = 1
+#: What an output may differ from the reference's, over its largest value: in fp32, and where products have fewer bits.
+MOST_OUTPUT_ERROR, MOST_ROUGH_OUTPUT_ERROR = 1e-3, 5e-2
+
+
+class NetworkHeader(Value):
+    """The first line of a file: where and when its runs were measured."""
+
+    format: Literal["iossim-measured-networks"] = "iossim-measured-networks"
+    version: int = VERSION
+    #: A device that ships, or the name that its driver gives it.
+    device: str = Field(min_length=1)
+    driver: str = ""
+    #: Day of the recording, ``2026-11-21``.
+    date: str = ""
+    source: str = ""
+
+
+class NetworkRun(Value):
+    """A network measured as a whole. ``name`` is the scheduler, or the baseline, which has no ``schedule``.
+
+    ``median_us``, ``p10_us`` and ``p90_us`` are over ``rounds``; ``conditions`` are those of the backend's samples.
+    """
+
+    model: str
+    batch: int = Field(ge=1)
+    dtype: str
+    engine: str
+    backend: str
+    name: str
+    median_us: float = Field(gt=0)
+    p10_us: float = Field(gt=0)
+    p90_us: float = Field(gt=0)
+    rounds: int = Field(ge=1)
+    rejected: int = Field(default=0, ge=0)
+    conditions: dict[str, float | str] = Field(default_factory=dict)
+    #: Of the backend, by name; and what else its times depend on.
+    libraries: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, str] = Field(default_factory=dict)
+    #: The largest difference of an output from the reference's, over the largest value of that output; none where it was
+    #: not looked at, or is not finite.
+    output_error: float | None = Field(default=None, ge=0)
+    #: Whether the outputs are what they should be, as far as was looked at.
+    outputs_right: bool = True
+    #: What the search measured, and how long it took.
+    measurements: int | None = None
+    search_s: float | None = None
+    #: What its stages take by themselves, added up: repeated back to back, and each with a flushed L2 cache.
+    stages_warm_us: float | None = Field(default=None, ge=0)
+    stages_cold_us: float | None = Field(default=None, ge=0)
+    schedule: Schedule | None = None
+
+    @property
+    def key(self) -> tuple[str, int, str, str, str, str]:
+        """Runs of equal key are of the same thing."""
+        return self.model, self.batch, self.dtype, self.engine, self.backend, self.name
+
+    @property
+    def wrong_outputs(self) -> str:
+        """How the outputs are wrong, in words; empty where they are right, or nobody looked."""
+        if self.outputs_right:
+            return ""
+        if self.output_error is None:
+            return "outputs are not finite"
+        return f"outputs are wrong by {self.output_error:.1e} of the largest value"
+
+    @staticmethod
+    def of(samples: Samples, *, dtype: str, output_error: float | None = None, **fields: Any) -> NetworkRun:
+        """A run of these samples; ``fields`` are the others. An ``output_error`` may be infinite: outputs are not finite."""
+        low, high = np.percentile(samples.times_us, (10, 90)).tolist()
+        most = MOST_OUTPUT_ERROR if dtype == Precision.FP32 else MOST_ROUGH_OUTPUT_ERROR
+        return NetworkRun(
+            median_us=samples.median_us,
+            p10_us=low,
+            p90_us=high,
+            rounds=len(samples.times_us),
+            rejected=samples.rejected,
+            conditions=dict(samples.conditions),
+            dtype=dtype,
+            output_error=None if output_error == math.inf else output_error,
+            outputs_right=output_error is None or output_error <= most,
+            **fields,
+        )
+
+
+@dataclass(frozen=True)
+class MeasuredNetworks:
+    """What one file holds."""
+
+    path: Path
+    header: NetworkHeader
+    runs: tuple[NetworkRun, ...]
+
+
+def run_line(run: NetworkRun) -> str:
+    """A run as a line of a file; what is as by default is left out."""
+    return json.dumps(run.model_dump(mode="json", exclude_defaults=True), separators=(",", ":")) + "\n"
+
+
+def header_line(header: NetworkHeader) -> str:
+    """The first line of a file."""
+    return json.dumps(header.model_dump(mode="json"), separators=(",", ":")) + "\n"
+
+
+def find_measured_networks(places: Sequence[Path]) -> list[MeasuredNetworks]:
+    """What files and folders (subfolders included) hold of it, by path; raises MeasurementError for a file of it that cannot
+    be read."""
+    return [read_measured_networks(path) for path in measured_network_files(places)]
+
+
+def measured_network_files(places: Sequence[Path]) -> list[Path]:
+    """Those among files and folders, subfolders included, that are of measured networks."""
+    paths: list[Path] = []
+    for place in places:
+        paths += sorted(place.rglob("*.jsonl")) if place.is_dir() else [place]
+    return [path for path in paths if path.is_file() and _is_measured_networks(path)]
+
+
+def read_measured_networks(path: Path) -> MeasuredNetworks:
+    """A file; raises MeasurementError naming the line and the field at fault."""
+    first, *lines = [line for line in read_file(path).splitlines() if line.strip()]
+    try:
+        header = NetworkHeader.model_validate_json(first)
+    except ValidationError as error:
+        raise MeasurementError(f"measurements {path}: header: {first_problem(error)}; correct the header") from None
+    if header.version > VERSION:
+        raise MeasurementError(
+            f"measurements {path}: version {header.version} of the format, this iossim reads {VERSION}; update iossim"
+        )
+    runs: dict[tuple[Any, ...], NetworkRun] = {}
+    for number, line in enumerate(lines, start=2):
+        try:
+            run = NetworkRun.model_validate_json(line)
+        except ValidationError as error:
+            reason = first_problem(error)
+            raise MeasurementError(f"measurements {path}: line {number}: {reason}; correct the line") from None
+        runs[run.key] = run
+    return MeasuredNetworks(path, header, tuple(runs.values()))
+
+
+def _is_measured_networks(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8") as stream:
+            return f'"{SCHEMA}"' in stream.readline(4096)
+    except (OSError, UnicodeDecodeError):
+        return False

@@ -1,0 +1,135 @@
+"""What was measured: operators alone, stages of operators, and where, how and with what."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import Field, field_validator
+
+from iossim.errors import IossimError
+from iossim.ir.types import Precision
+from iossim.measurements.operator import Operator
+from iossim.values import Value
+
+SCHEMA = "iossim-measurements"
+VERSION = 1
+
+
+class MeasurementError(IossimError):
+    """A measurement set that cannot be read, or that cannot be right."""
+
+
+class Header(Value):
+    """What is true of all measurements of a set."""
+
+    measurement_schema: Literal["iossim-measurements"] = Field(default="iossim-measurements", alias="schema")
+    version: Literal[1] = 1
+    #: A device's name, as ``iossim devices list`` has it where it ships.
+    device: str = Field(min_length=1)
+    #: What this recording is called, in reports and in a profile's provenance.
+    data_set: str = Field(min_length=1)
+    #: Library or driver to its version.
+    libraries: dict[str, str] = Field(default_factory=dict)
+    host: str = ""
+    #: Of rows that do not say otherwise.
+    precision: Precision = Precision.FP32
+    time_unit: Literal["us"] = "us"
+    #: A time of one call that waits for the host, not of one among many with the host ahead.
+    includes_host_overhead: bool = False
+    #: The host's overhead changes over the recording, in the order of ``row``.
+    host_overhead_drifts: bool = False
+    #: Times span a call from start to end: gaps between its kernels and the dispatch floor are included. Otherwise
+    #: they are the sum of the durations of the call's kernels, as profilers give them.
+    includes_gaps: bool = True
+    #: What times were rounded to.
+    resolution_us: float = Field(default=0.0, ge=0)
+    #: Day of the recording, ``2026-11-21``; empty if unknown.
+    date: str = ""
+    #: Program, paper or person that the numbers come from.
+    source: str = ""
+
+    @field_validator("date")
+    @classmethod
+    def _is_a_day(cls, date: str) -> str:
+        if date:
+            datetime.date.fromisoformat(date)
+        return date
+
+
+class Extent(NamedTuple):
+    """Blocks of a grid, or threads of a block."""
+
+    x: int
+    y: int
+    z: int
+
+    @property
+    def total(self) -> int:
+        return self.x * self.y * self.z
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The latency of one operator alone, and what is known of how it ran."""
+
+    operator: Operator
+    latency_us: float
+    #: Position in the recording, by which the host's overhead drifts.
+    row: int | None = None
+    #: 90th less 10th percentile of the samples.
+    spread_us: float | None = None
+    #: How many samples ``latency_us`` is the median of.
+    samples: int | None = None
+    algorithm: str = ""
+    #: Names of the kernels launched, in order.
+    kernels: tuple[str, ...] = ()
+    #: Of the main kernel: the one that takes longest.
+    grid: Extent | None = None
+    block: Extent | None = None
+    #: Every call found its inputs in DRAM, not in L2.
+    is_cold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageMeasurement:
+    """The latency of groups of operators that run at the same time, one stream a group."""
+
+    groups: tuple[tuple[Operator, ...], ...]
+    latency_us: float
+    row: int | None = None
+    spread_us: float | None = None
+    samples: int | None = None
+    #: The same operators in one stream.
+    serial_us: float | None = None
+
+
+@dataclass(frozen=True)
+class MeasurementSet:
+    """Measurements of one recording on one device. ``notes`` tell what reading left out, a line each.
+
+    ``path`` is the file that they were read from, for error messages.
+    """
+
+    header: Header
+    measurements: tuple[Measurement, ...] = ()
+    stages: tuple[StageMeasurement, ...] = ()
+    notes: tuple[str, ...] = ()
+    path: Path | None = field(default=None, compare=False)
+
+    @property
+    def device(self) -> str:
+        return self.header.device
+
+    @property
+    def name(self) -> str:
+        """The file, or where there is none the data set."""
+        return str(self.path or repr(self.header.data_set))
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of the operators that were measured alone, sorted."""
+        return tuple(sorted({measurement.operator.kind for measurement in self.measurements}))

@@ -1,0 +1,121 @@
+"""Whether measurements can be of a device: nothing beats its arithmetic peak and its bandwidth by much.
+
+What a call cannot be faster than, generously:
+
+- its arithmetic at the datasheet's peak. Winograd's F(4x4, 3x3) needs a fourth of the multiplications of a direct
+  convolution (Lavin and Gray 2016, section 4.3), FFT and larger tiles a little less still, so kernels larger than 1x1 may
+  seem several times faster; everything else may not;
+- its bytes beyond L2 at the peak of DRAM, and all bytes at several times that;
+- a fraction of a microsecond: no kernel starts and ends in less.
+
+A set in another unit breaks these almost everywhere, a faster device's set in its largest rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.ops.conv import Conv
+from iossim.ir.types import Precision
+from iossim.lowering.convolution.shape import ConvolutionShape
+from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet
+from iossim.measurements.operator import Operator
+
+#: Boards run above the clock that the datasheet gives by this much.
+CLOCK_MARGIN = 1.25
+#: Apparent arithmetic of convolutions by fast algorithms, over the peak.
+FAST_ALGORITHM_GAIN = 5.0
+#: Bandwidth of L2 over that of DRAM.
+L2_GAIN = 12.0
+SHORTEST_KERNEL_US = 0.5
+#: Above this part of impossible rows the set is refused; up to it they are dropped.
+LARGEST_IMPOSSIBLE_PART = 0.02
+
+#: Beyond both of these a call is far slower than any library leaves it.
+SLOWEST_RATIO = 300.0
+SLOWEST_OVERHEAD_US = 5_000.0
+
+
+def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> MeasurementSet:
+    """The set without its few impossible rows, which are noted; raises MeasurementError if they are many, or if nearly
+    all rows are far slower than the device could be."""
+    measurements = measured.measurements
+    if not measurements:
+        return measured
+    latency_us = np.array([measurement.latency_us for measurement in measurements])
+    fastest_us = np.array([fastest_possible_us(measurement.operator, profile) for measurement in measurements])
+    impossible = latency_us < fastest_us
+    where = f"measurements {measured.name}"
+    if impossible.mean() > LARGEST_IMPOSSIBLE_PART:
+        worst = int(np.argmin(latency_us / fastest_us))
+        raise MeasurementError(
+            f"{where}: {int(impossible.sum()):,} of {len(measurements):,} rows are faster than {profile.name} can be, "
+            f"as {_described(measurements[worst], fastest_us[worst])}; "
+            "is the unit us, is this the device, is this the precision?"
+        )
+    reference_us = np.array([_roofline_us(measurement.operator, profile) for measurement in measurements])
+    slow: NDArray[np.bool_] = latency_us > SLOWEST_OVERHEAD_US + SLOWEST_RATIO * reference_us
+    if slow.mean() > 0.5:
+        worst = int(np.argmax(latency_us / reference_us))
+        raise MeasurementError(
+            f"{where}: {int(slow.sum()):,} of {len(measurements):,} rows are hundreds of times slower than "
+            f"{profile.name} is, as {_described(measurements[worst], reference_us[worst])}; "
+            "is the unit us, is this the device?"
+        )
+    if not impossible.any():
+        return measured
+    first = int(np.argmax(impossible))
+    note = (
+        f"{measured.name}: {int(impossible.sum()):,} of {len(measurements):,} rows dropped: faster than {profile.name} can be "
+        f"(first: {_described(measurements[first], fastest_us[first])})"
+    )
+    kept = tuple(row for row, is_impossible in zip(measurements, impossible, strict=True) if not is_impossible)
+    return replace(measured, measurements=kept, notes=(*measured.notes, note))
+
+
+def fastest_possible_us(operator: Operator, profile: DeviceProfile) -> float:
+    """A time that no library comes below on this device."""
+    peak = _peak_tflops(operator.precision, profile) * 1e6 * CLOCK_MARGIN
+    gain = FAST_ALGORITHM_GAIN if _has_fast_algorithms(operator) else 1.0
+    bandwidth = profile.dram_bandwidth_gbps * 1e3 * CLOCK_MARGIN
+    moved = _moved_bytes(operator)
+    beyond_l2 = max(0, moved - profile.datasheet.l2_bytes.value)
+    return max(
+        SHORTEST_KERNEL_US,
+        operator.flops / (peak * gain),
+        beyond_l2 / bandwidth,
+        moved / (bandwidth * L2_GAIN),
+    )
+
+
+def _moved_bytes(operator: Operator) -> int:
+    """Bytes that must be moved: of a convolution's input, what lies under its windows."""
+    if not isinstance(operator.op, Conv):
+        return operator.bytes
+    x, weight = operator.inputs[:2]
+    (y,) = operator.outputs
+    shape = ConvolutionShape.of(operator.op, x, weight, y, operator.flops, operator.precision)
+    return shape.input_bytes + shape.weight_bytes + shape.output_bytes
+
+
+def _has_fast_algorithms(operator: Operator) -> bool:
+    return operator.kind == "conv" and max(operator.inputs[1].shape[2:]) > 1
+
+
+def _roofline_us(operator: Operator, profile: DeviceProfile) -> float:
+    """The time at the peaks of arithmetic and DRAM."""
+    return max(operator.flops / (profile.fp32_tflops * 1e6), operator.bytes / (profile.dram_bandwidth_gbps * 1e3))
+
+
+def _peak_tflops(precision: Precision, profile: DeviceProfile) -> float:
+    reduced = profile.reduced_precision_tflops(precision)
+    return max(profile.fp32_tflops, reduced or 0.0)
+
+
+def _described(measurement: Measurement, limit_us: float) -> str:
+    row = "" if measurement.row is None else f"row {measurement.row}: "
+    return f"{row}{measurement.operator.key} in {measurement.latency_us:g} us, against {limit_us:.3g} us"

@@ -1,0 +1,39 @@
+"""Published latencies, quoted with their source in ``published_figures.yaml``: what predictions are compared with."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from iossim.shipped_yaml import read_shipped
+
+
+def published_latency_us(model: str, device: str, batch: int, scheduler: str) -> float | None:
+    """The published latency of a network (fp32, streams with syncs between stages), or None where none is known."""
+    for row in published_figures()["networks"]:
+        if (row["model"], row["device"], row["batch"]) == (model, device, batch):
+            latency_ms = row["latency_ms"].get(scheduler)
+            return None if latency_ms is None else 1e3 * float(latency_ms)
+    return None
+
+
+def published_stages_us(device: str, batch: int = 1) -> dict[str, float]:
+    """Published latencies of stages of the sample network: unit names joined by commas, a unit a group."""
+    for row in published_figures()["sample_stages"]:
+        if (row["device"], row["batch"]) == (device, batch):
+            return {stage: 1e3 * float(latency_ms) for stage, latency_ms in row["latency_ms"].items()}
+    return {}
+
+
+def fitted_networks(device: str) -> list[dict[str, Any]]:
+    """The rows of a device that ``iossim calibrate --published`` fits to."""
+    return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
+
+
+@cache
+def published_figures() -> dict[str, Any]:
+    """The whole file."""
+    text = (resources.files("iossim.measurements") / "published_figures.yaml").read_text(encoding="utf-8")
+    figures: dict[str, Any] = read_shipped(text)
+    return figures

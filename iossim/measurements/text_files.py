@@ -1,0 +1,117 @@
+"""The text of measurement files: plain or gzipped, and the rows of those that are CSV."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.rows import NumberedRow, Sieve
+
+_REMEDY = "give a file of measurements"
+#: What a zipped file may hold.
+_LARGEST_BYTES = 1 << 29
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_file(path: Path) -> str:
+    """The text of a file, unzipped; raises MeasurementError."""
+    try:
+        data = path.read_bytes()
+        if data.startswith(_GZIP_MAGIC):
+            data = _unzipped(data, path)
+        text = data.decode("utf-8-sig")
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise MeasurementError(f"measurements {path}: the gzip file is cut short; copy it again") from None
+    except OSError as problem:
+        raise MeasurementError(f"cannot read measurements {path}: {problem.strerror}; {_REMEDY}") from None
+    except UnicodeDecodeError:
+        raise MeasurementError(f"measurements {path}: not text; {_REMEDY}") from None
+    if not text.strip():
+        raise MeasurementError(f"measurements {path}: the file is empty; {_REMEDY}")
+    return text
+
+
+def _unzipped(data: bytes, path: Path) -> bytes:
+    """Raises MeasurementError for more text than any recording has: zeros are zipped to a thousandth."""
+    with gzip.open(io.BytesIO(data)) as stream:
+        text = stream.read(_LARGEST_BYTES + 1)
+    if len(text) > _LARGEST_BYTES:
+        raise MeasurementError(f"measurements {path}: holds more than {_LARGEST_BYTES >> 20} MiB; split the file")
+    return text
+
+
+def header_cells(head: str) -> list[str]:
+    """The column names in the first line that is no comment; none if that is no CSV."""
+    for line in head.splitlines():
+        if line.strip() and not line.startswith("#"):
+            return [cell.strip() for cell in next(csv.reader([line]), [])]
+    return []
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV file: its ``# key: value`` lines, its columns, its rows. What is cut short or has too many cells is dropped
+    into ``sieve``."""
+
+    preamble: dict[str, str]
+    columns: tuple[str, ...]
+    rows: list[NumberedRow]
+    sieve: Sieve
+
+
+def parse_table(text: str, path: Path) -> Table:
+    """The table of CSV text; raises MeasurementError if it ends in the middle of a row."""
+    lines = text.splitlines(keepends=True)
+    skipped = 0
+    preamble: dict[str, str] = {}
+    while skipped < len(lines) and (lines[skipped].startswith("#") or not lines[skipped].strip()):
+        key, colon, value = lines[skipped].lstrip("#").partition(":")
+        if colon:
+            preamble[key.strip()] = value.strip()
+        skipped += 1
+    reader = csv.reader(io.StringIO("".join(lines[skipped:]), newline=""))
+    sieve = Sieve(path)
+    columns: tuple[str, ...] = ()
+    rows: list[NumberedRow] = []
+    uneven: list[tuple[int, Sequence[str]]] = []
+    last = 0
+    try:
+        columns = tuple(cell.strip() for cell in next(reader, []))
+        begin = reader.line_num
+        for cells in reader:
+            line, begin = skipped + begin + 1, reader.line_num
+            if not any(cells):
+                continue
+            last = line
+            if len(cells) == len(columns):
+                rows.append(NumberedRow(line, dict(zip(columns, cells, strict=True))))
+            else:
+                uneven.append((line, cells))
+    except csv.Error as error:
+        raise MeasurementError(
+            f"measurements {path}: line {skipped + reader.line_num} is not CSV: {error}; correct the file"
+        ) from None
+    repeated = [name for index, name in enumerate(columns) if name and name in columns[:index]]
+    if repeated:
+        raise MeasurementError(f"measurements {path}: column {repeated[0]!r} is there twice; remove one")
+    ends_whole = text.endswith(("\n", "\r"))
+    for line, short in uneven:
+        if line == last and len(short) < len(columns) and not ends_whole:
+            raise MeasurementError(
+                f"measurements {path}: cut short at line {line}, which has {len(short)} of {len(columns)} columns; "
+                "copy or record the file again"
+            )
+        sieve.total += 1
+        sieve.drop(line, f"the row has not the {len(columns)} cells of the header")
+    if rows and rows[-1].line == last and not ends_whole:
+        # Its last number may have lost digits, and nothing could tell.
+        rows.pop()
+        sieve.total += 1
+        sieve.drop(last, "the file does not end with an end of line, so its last row may be cut short")
+    return Table(preamble, columns, rows, sieve)

@@ -1,0 +1,379 @@
+"""From a file of the published IOS engine to a network and a schedule of it: merged convolutions are undone.
+
+A merged convolution becomes the convolutions that it stands for, each a unit of its own. A file does not say which channels
+are whose, nor how large their kernels were before they were placed in zeros. Where the zoo has the network of that name,
+they are taken from it, and the whole graph must then be the zoo's. Otherwise channels are read off the slices that others
+read, or halved where neighbours are read as one, and kernels are as large as the merged one: that computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from iossim.errors import GraphError, IossimError, ScheduleError
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.op import Op
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.relu import Relu
+from iossim.ir.types import Precision
+from iossim.models.ios_engine.file import (
+    ConvNode,
+    IdentityNode,
+    IosFile,
+    Node,
+    PoolNode,
+    Read,
+    ReluNode,
+    SequentialNode,
+    Shape,
+    StageNames,
+    network_and_scheduler,
+)
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
+from iossim.schedule.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One of the convolutions that a merged one stands for: its unit's name, its channels there, and its window."""
+
+    name: str
+    begin: int
+    end: int
+    kernel: tuple[int, int]
+    padding: tuple[int, int]
+
+
+#: Merged convolutions by name: their parts, in order of channels.
+_Parts = dict[str, list[_Part]]
+
+
+def network_of_file(
+    file: IosFile,
+    path: Path,
+    batch: int = 1,
+    precision: Precision = Precision.FP32,
+    seed: int = 0,
+    original: Network | None = None,
+) -> Network:
+    """The network of a file, a unit a node, the parts of merged convolutions apart; ``path`` names it in errors.
+
+    ``original`` is a network of that name: where it is the file's, it says what the parts were. Raises ScheduleError naming
+    the node at fault.
+    """
+    try:
+        if original is not None:
+            found = _as_original(file, batch, precision, seed, original)
+            if found is not None:
+                return found
+        parts, notes = _parts_by_slices(file)
+        network = _Builder(file, batch, precision, seed, parts).network()
+        return replace(network, reading=tuple(notes))
+    except IossimError as error:
+        raise ScheduleError(f"IOS schedule {path}: {error}; give a file that the IOS engine saved") from None
+
+
+def _as_original(file: IosFile, batch: int, precision: Precision, seed: int, original: Network) -> Network | None:
+    """The file's network with merged convolutions undone as ``original`` has them; None where the two differ.
+
+    Units correspond by name, or, since the engine numbers its nodes, in the order of their numbers; the hash of the whole
+    says if they do.
+    """
+    names = [name for node in file.nodes() for name in (_merged_names(node) or [node.name])]
+    if len(names) != len(original.units):
+        return None
+    if all(name in original.unit_index for name in names):
+        units = {unit.name: unit for unit in original.units}
+    elif all(name.isascii() and name.isdecimal() for name in names):
+        units = dict(zip(sorted(names, key=int), original.units, strict=True))
+    else:
+        return None
+    parts: _Parts = {}
+    for node in file.nodes():
+        found, begin = [], 0
+        for name in _merged_names(node):
+            first = original.unit_nodes(units[name])[0]
+            if not isinstance(first.op, Conv) or len(first.op.strides) != 2:
+                return None
+            channels, _, height, width = original.graph.types[first.inputs[1]].shape
+            found.append(_Part(name, begin, begin + channels, (height, width), (first.op.pads[0], first.op.pads[1])))
+            begin += channels
+        if found:
+            parts[node.name] = found
+    try:
+        network = _Builder(file, batch, precision, seed, parts).network()
+    except GraphError:
+        return None
+    return network if network.graph.hash == original.graph.hash else None
+
+
+def schedule_of_file(file: IosFile, path: Path, network: Network) -> Schedule:
+    """The stages of a file as a schedule of its network, which it fits; nothing is priced yet.
+
+    Raises ScheduleError naming the stage at fault.
+    """
+    merged = {node.name: names for node in file.nodes() if (names := _merged_names(node))}
+    _, scheduler = network_and_scheduler(file.name)
+    source = network.source
+    try:
+        schedule = Schedule(
+            network=network.name,
+            source=ModelReference(model=source.model, batch=source.batch, options=dict(source.options)),
+            graph_hash=network.graph.hash,
+            device="",
+            precision=str(network.precision),
+            engine="paper",
+            cost_model={},
+            scheduler=scheduler,
+            latency_us=0.0,
+            blocks=[
+                BlockSchedule(
+                    name=_block_name(number),
+                    stages=[_stage(names, merged, number, at) for at, names in enumerate(block.stages)],
+                )
+                for number, block in enumerate(file.blocks)
+            ],
+        )
+        fit(schedule, network)
+    except ScheduleError as error:
+        raise ScheduleError(f"IOS schedule {path}: {error}") from None
+    return schedule
+
+
+def _stage(names: StageNames, merged: dict[str, list[str]], block: int, at: int) -> Stage:
+    for group in names:
+        for name in group:
+            if name in merged:
+                if names != [[name]]:
+                    raise ScheduleError(
+                        f"block {_block_name(block)!r}, stage {at}: the merged convolution {name!r} shares it with "
+                        "others; give it a stage of its own"
+                    )
+                return Stage(strategy=Strategy.MERGE, groups=[merged[name]], latency_us=0.0)
+    return Stage(strategy=Strategy.CONCURRENT, groups=[list(group) for group in names], latency_us=0.0)
+
+
+def _block_name(number: int) -> str:
+    return f"block{number}"
+
+
+def _merged_names(node: Node) -> list[str]:
+    """The convolutions that a node stands for; none where it is not merged."""
+    names = node.hint_name.split() if isinstance(node, ConvNode) else []
+    return names if len(names) > 1 else []
+
+
+def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
+    """The parts of merged convolutions, as slices of them are read, and a note for each where they do not tell.
+
+    Raises ScheduleError where they contradict.
+    """
+    merged = {node.name: node for node in file.nodes() if isinstance(node, ConvNode) and _merged_names(node)}
+    cuts = {name: {0, node.out_channels} for name, node in merged.items()}
+    #: What is read as one value: a sum's term, all that a node reads. Only neighbours in a concat are read as one slice.
+    single: set[Read] = set()
+    for node in file.nodes():
+        for term in node.inputs:
+            if len(term) > 1 or (len(node.inputs) == 1 and not isinstance(node, IdentityNode)):
+                single.update(term)
+            for name, begin, end in term:
+                if name in cuts:
+                    cuts[name] |= {begin, end}
+    parts: _Parts = {}
+    notes: list[str] = []
+    for name, node in merged.items():
+        names, ends = _merged_names(node), sorted(cuts[name])
+        while len(ends) <= len(names):
+            widths = [
+                (end - begin, -begin)
+                for begin, end in pairwise(ends)
+                if end - begin > 1 and (name, begin, end) not in single
+            ]
+            if not widths:
+                break
+            width, begin = max(widths)
+            ends = sorted([*ends, -begin + width // 2])
+        if len(ends) != len(names) + 1 or ends[-1] != node.out_channels:
+            raise ScheduleError(
+                f"node {name!r}: it stands for {len(names)} convolutions ({node.hint_name}), but its "
+                f"{node.out_channels} channels are read in parts that end at {', '.join(map(str, ends[1:]))}"
+            )
+        if len(cuts[name]) < len(ends):
+            notes.append(f"the file does not say which channels of {name!r} are whose; those read as one are halved")
+        parts[name] = [
+            _Part(part, begin, end, node.kernel, node.padding)
+            for part, begin, end in zip(names, ends[:-1], ends[1:], strict=True)
+        ]
+        if node.kernel != (1, 1):
+            notes.append(
+                f"the file does not say how large the kernels of {node.hint_name} were; taken as {name!r} has"
+            )
+    return parts, notes
+
+
+class _Builder:
+    """Makes the nodes of a file one after another; ``_made`` holds for each node the values of its slices."""
+
+    def __init__(self, file: IosFile, batch: int, precision: Precision, seed: int, parts: _Parts) -> None:
+        self._file = file
+        self._batch = batch
+        self._parts = parts
+        name, _ = network_and_scheduler(file.name)
+        self._b = GraphBuilder(name, precision, seed)
+        self._made: dict[str, dict[tuple[int, int], str]] = {}
+        self._units: set[str] = set()
+
+    def network(self) -> Network:
+        file = self._file
+        self._made[file.input.name] = {
+            (0, file.input.output_shape[0]): self._b.input(file.input.name, (self._batch, *file.input.output_shape))
+        }
+        self._check_size(file.input.name, file.input.name)
+        before: object = file.input
+        for number, block in enumerate(file.blocks):
+            if block.enter_node != before or block.enter_name != block.enter_node.name:
+                raise GraphError(
+                    f"block {number} starts from {block.enter_name!r}, which is not what stands before it"
+                )
+            with self._b.block(_block_name(number)):
+                for node in block.nodes:
+                    self._make(node)
+            before = block.exit_node
+        return self._b.network([*self._made[file.blocks[-1].exit_node.name].values()])
+
+    def _make(self, node: Node) -> None:
+        if node.name in self._made:
+            raise GraphError(f"two nodes are named {node.name!r}")
+        slices: dict[tuple[int, int], str] = {}
+        if node.name in self._parts and isinstance(node, ConvNode):
+            if node.groups != 1:
+                raise GraphError(f"node {node.name!r} is merged and has {node.groups} groups, which never merge")
+            for part in self._parts[node.name]:
+                channels = part.end - part.begin
+                alone = node.model_copy(
+                    update={"out_channels": channels, "kernel": part.kernel, "padding": part.padding}
+                )
+                slices[part.begin, part.end] = self._unit(part.name, alone, (channels, *node.output_shape[1:]))
+        else:
+            slices[0, node.output_shape[0]] = self._unit(node.name, node, node.output_shape)
+        self._made[node.name] = slices
+
+    def _unit(self, name: str, node: Node, expected: Shape) -> str:
+        if name in self._units:
+            raise GraphError(f"two convolutions are named {name!r}")
+        self._units.add(name)
+        with self._b.unit(name, _KINDS[node.type]):
+            y = self._joined(node, name)
+            if isinstance(node, SequentialNode):
+                y = self._chain(node, y)
+            elif not isinstance(node, IdentityNode):
+                y = self._applied(node, y, f"{name}.{node.type}", f"{name}.relu")
+        self._check_shape(node.name, y, expected)
+        return y
+
+    def _chain(self, node: SequentialNode, y: str) -> str:
+        """The ops of a sequence, named as its nodes are, since these have no units to carry the names."""
+        expected = node.inputs
+        for inner in node.nodes:
+            if inner.inputs != expected:
+                raise GraphError(f"node {node.name!r}: {inner.name!r} does not read what stands before it")
+            y = self._applied(inner, y, inner.name, f"{inner.name}.relu")
+            self._check_shape(inner.name, y, inner.output_shape)
+            expected = [[(inner.name, 0, inner.output_shape[0])]]
+        return y
+
+    def _applied(self, node: ConvNode | PoolNode | ReluNode, x: str, name: str, activation: str) -> str:
+        b = self._b
+        if isinstance(node, ReluNode):
+            return b.add(Relu(), x, name=name)
+        if isinstance(node, PoolNode):
+            return b.add(_pool(node, b.types[x].shape), x, name=name)
+        channels = b.types[x].shape[1]
+        if channels % node.groups or node.out_channels % node.groups:
+            raise GraphError(
+                f"node {node.name!r}: {node.groups} groups do not divide its {channels} input and "
+                f"{node.out_channels} output channels"
+            )
+        weight = b.constant(f"{name}.weight", (node.out_channels, channels // node.groups, *node.kernel))
+        bias = b.constant(f"{name}.bias", (node.out_channels,))
+        self._check_size(node.name, weight)
+        y = b.add(Conv(node.stride, node.padding * 2, (1, 1), node.groups), x, weight, bias, name=name)
+        return b.add(Relu(), y, name=activation) if node.act == "relu" else y
+
+    def _joined(self, node: Node, name: str) -> str:
+        """What a node reads as one value: terms summed, then joined; an identity that does neither is an op too."""
+        b = self._b
+        terms: list[list[str]] = []
+        for term in node.inputs:
+            values = [self._values(node.name, read) for read in term]
+            if len(values) == 1:
+                terms += [[value] for value in values[0]]
+            elif all(len(each) == 1 for each in values):
+                terms.append([value for (value,) in values])
+            else:
+                raise GraphError(f"node {node.name!r} sums several parts of a merged convolution as one")
+        sums = [
+            term[0] if len(term) == 1 else b.add(Add(), *term, name=f"{name}.sum{index if len(terms) > 1 else ''}")
+            for index, term in enumerate(terms)
+        ]
+        if len(sums) > 1:
+            return b.add(Concat(1), *sums, name=f"{name}.concat")
+        if isinstance(node, IdentityNode) and len(terms[0]) == 1:
+            return b.add(Identity(), sums[0], name=f"{name}.identity")
+        return sums[0]
+
+    def _values(self, reader: str, read: Read) -> list[str]:
+        """The values that a slice is made of: one, or several parts of a merged convolution that lie side by side."""
+        name, begin, end = read
+        if name not in self._made:
+            raise GraphError(f"node {reader!r} reads {name!r}, which no node before it makes")
+        slices = self._made[name]
+        inside = [(low, high) for low, high in slices if begin <= low and high <= end]
+        if not inside or (inside[0][0], inside[-1][1]) != (begin, end):
+            known = ", ".join(f"{low} to {high}" for low, high in slices)
+            raise GraphError(
+                f"node {reader!r} reads channels {begin} to {end} of {name!r}; what can be read of it is {known}"
+            )
+        return [slices[low, high] for low, high in inside]
+
+    def _check_shape(self, name: str, value: str, expected: Shape) -> None:
+        shape = self._b.types[value].shape[1:]
+        self._check_size(name, value)
+        if shape != expected:
+            raise GraphError(f"node {name!r} makes {_text(shape)}, its output_shape is {_text(expected)}")
+
+    def _check_size(self, name: str, *values: str) -> None:
+        for value in values:
+            value_type = self._b.types[value]
+            if value_type.elements > _MOST_ELEMENTS:
+                raise GraphError(f"node {name!r} has a value of {_text(value_type.shape)}, which no memory holds")
+
+
+#: Of a value or a weight: 4 TiB at 32 bits. Counts of bytes and operations then stay within 64 bits.
+_MOST_ELEMENTS = 2**40
+#: How units are called that are made of a node of a type.
+_KINDS = {"conv": "Conv-Relu", "pool": "Pool", "identity": "Concat", "relu": "Relu", "sequential": "Relu-SepConv"}
+
+
+def _pool(node: PoolNode, x: Sequence[int]) -> Op:
+    if node.pool_type in ("global_avg", "global_max"):
+        if (*node.kernel, *node.stride, *node.padding) != (*x[2:], 1, 1, 0, 0):
+            raise GraphError(f"node {node.name!r} pools whole images, and its window is another than {_text(x[2:])}")
+        return GlobalAveragePool() if node.pool_type == "global_avg" else GlobalMaxPool()
+    pads = node.padding * 2
+    if node.pool_type == "max":
+        return MaxPool(node.kernel, node.stride, pads)
+    return AveragePool(node.kernel, node.stride, pads, count_include_pad=any(pads))
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,1 @@
+"""ONNX files as graphs, and graphs as ONNX files."""

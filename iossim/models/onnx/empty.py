@@ -1,0 +1,96 @@
+"""Tensors without elements, as the cache of a first token: their values are known at import, so that they are constants.
+
+What reads nothing but them folds; a concat is without them, and a split does not make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import NodeProto, helper, numpy_helper
+
+from iossim.ir.constants import Constant
+from iossim.ir.op import Op
+from iossim.ir.types import TensorType
+from iossim.models.onnx.constants import FilledConstant, onnx_code, parameter
+from iossim.models.onnx.file import is_standard
+
+#: Ops that may make an empty tensor of one that is not; of any other kind, its input is too small for it.
+_MAY_MAKE_EMPTY = ("expand", "foreign", "slice", "tile")
+
+
+def is_empty(value: TensorType) -> bool:
+    return value.elements == 0
+
+
+def empty_constant(value: TensorType) -> Constant:
+    return FilledConstant(value, 0.0)
+
+
+def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
+    """Whether it makes sense that an op makes an empty tensor."""
+    return op.kind in _MAY_MAKE_EMPTY or any(map(is_empty, inputs))
+
+
+def without_empty(
+    node: NodeProto, name: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
+) -> list[NodeProto]:
+    """The nodes that stand for one, if it is a concat of empty tensors among others, or a split into empty ones; else none."""
+    if not is_standard(node.domain):
+        return []
+    if node.op_type == "Concat":
+        return _concat_without(node, types)
+    return _split_without(node, name, types, constants) if node.op_type == "Split" else []
+
+
+def _concat_without(node: NodeProto, types: Mapping[str, TensorType]) -> list[NodeProto]:
+    axis = {attribute.name: attribute.i for attribute in node.attribute}.get("axis", 1)
+    terms = [types[value] for value in node.input]
+    kept = [value for value, term in zip(node.input, terms, strict=True) if not is_empty(term)]
+    others = {tuple(np.delete(term.shape, axis)) for term in terms if -len(term.shape) <= axis < len(term.shape)}
+    if not kept or len(kept) == len(terms) or len(others) > 1:  # of those that do not join, the op says so
+        return []
+    joined = NodeProto()
+    joined.CopyFrom(node)
+    del joined.input[:]
+    joined.input.extend(kept)
+    return [joined]
+
+
+def _split_without(
+    node: NodeProto, name: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
+) -> list[NodeProto]:
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    given = node.input[1] if len(node.input) > 1 else ""
+    if given in constants:
+        sizes = [int(size) for size in parameter(constants[given], given).reshape(-1)]
+    else:
+        sizes = list(attributes["split"].ints) if "split" in attributes else []
+    x = types[node.input[0]]
+    axis = attributes["axis"].i if "axis" in attributes else 0
+    is_whole = len(sizes) == len(node.output) and -len(x.shape) <= axis < len(x.shape) and sum(sizes) == x.shape[axis]
+    if not is_whole or min(sizes) != 0 or max(sizes) == 0:
+        return []
+    nodes: list[NodeProto] = []
+    for value, size in zip(node.output, sizes, strict=True):
+        if size == 0 and value:
+            shape = list(x.shape)
+            shape[axis] = 0
+            tensor = helper.make_tensor(value, onnx_code(x.dtype), shape, b"", raw=True)
+            nodes.append(helper.make_node("Constant", [], [value], value=tensor))
+    split = NodeProto()
+    split.CopyFrom(node)
+    del split.output[:]
+    split.output.extend(value for value, size in zip(node.output, sizes, strict=True) if size)
+    left = [size for size in sizes if size]
+    if given:
+        split.input[1] = f"{name}.sizes"
+        tensor = numpy_helper.from_array(np.array(left, dtype=np.int64))
+        nodes.append(helper.make_node("Constant", [], [split.input[1]], value=tensor))
+    else:
+        for attribute in split.attribute:
+            if attribute.name == "split":
+                attribute.ClearField("ints")
+                attribute.ints.extend(left)
+    return [*nodes, split]

@@ -1,0 +1,158 @@
+"""Reading an ONNX file: from bytes to a model whose header makes sense."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import onnx
+import onnx.version_converter
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from iossim.errors import ModelError, last_line
+from iossim.models.onnx.branches import graphs_in
+from iossim.models.onnx.functions import inlined
+from iossim.models.onnx.wire import contents
+
+#: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.
+OLDEST_OPSET = 7
+#: Nodes that a model may have; one in a subgraph counts again for each graph around it, since branches are copied when taken.
+MOST_NODES = 1 << 18
+#: Fields of a file, each an object of up to a few hundred bytes, and memory of packed numbers.
+MOST_PIECES, MOST_PACKED_BYTES = 1 << 22, 1 << 31
+#: What protobuf can parse; larger models have their weights in files of their own.
+LARGEST_FILE_BYTES = 2**31 - 1
+#: From it on ONNX's own version converter makes a model one of :data:`OLDEST_OPSET`.
+OLDEST_CONVERTED = 6
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """The model in a file, its local functions inlined; external data is left where it is.
+
+    Raises ModelError for a file that is missing, is no ONNX model, or has an operator set that iossim cannot read.
+    """
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder; give the .onnx file in it")
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            raise ModelError(
+                f"{path} has {size} bytes, more than the 2 GiB that an ONNX file can hold; export the model with its "
+                "weights as external data"
+            )
+        if size == 0:
+            raise ModelError(f"{path} is empty; give an ONNX file")
+        with path.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # the parser copies it
+    except FileNotFoundError:
+        raise ModelError(f"{path} does not exist; give an ONNX file or the name of a model") from None
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}; give an ONNX file that you may read") from None
+    model = onnx.ModelProto()
+    try:
+        with data, memoryview(data) as view:
+            found = contents(data, MOST_PIECES)
+            if found.pieces > MOST_PIECES or found.packed_bytes > MOST_PACKED_BYTES:
+                raise ModelError(
+                    f"{path} has more than {MOST_PIECES:,} fields, or small numbers that take more than "
+                    f"{MOST_PACKED_BYTES >> 30} GiB; it is damaged, or its weights should be stored as raw data"
+                )
+            model.ParseFromString(view)
+        readable = len(model.graph.node) > MOST_NODES or _are_readable(_names(model))
+    except (DecodeError, UnicodeDecodeError):
+        readable = False
+    if not readable:
+        raise ModelError(f"{path} is not an ONNX file, or is damaged; export or download it again")
+    if not model.HasField("graph"):
+        raise ModelError(f"{path} holds no graph, so it is not an ONNX model; export or download it again")
+    if not model.graph.node:
+        raise ModelError(f"{path} holds a graph without operators; there is nothing to schedule")
+    count = _copies(model.graph.node)
+    if count > MOST_NODES:
+        raise ModelError(
+            f"{path} has {count:,} operators, those in subgraphs counted by depth; iossim takes at most {MOST_NODES:,}"
+        )
+    if not model.graph.output:
+        raise ModelError(f"{path} holds a graph without outputs; export the model again")
+    for entry in model.opset_import:
+        if not 0 <= entry.version < 2**31:
+            raise ModelError(
+                f"{path} uses operator set {entry.version} of {entry.domain!r}, which there is not; "
+                "the file is damaged"
+            )
+    if not 0 <= model.ir_version < 2**31:
+        raise ModelError(
+            f"{path} is of version {model.ir_version} of ONNX's files, which there is not; it is damaged"
+        )
+    opset = standard_opset(model)
+    if opset < OLDEST_CONVERTED:
+        raise ModelError(
+            f"{path} uses operator set {opset}; iossim reads {OLDEST_CONVERTED} and later: "
+            "convert it with onnx.version_converter"
+        )
+    newest = onnx.defs.onnx_opset_version()
+    if opset > newest:
+        raise ModelError(f"{path} uses operator set {opset}; the installed onnx knows up to {newest}: update onnx")
+    if model.functions:
+        model = inlined(model, path)
+    return _converted(model, path, opset) if opset < OLDEST_OPSET else model
+
+
+def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProto:
+    try:
+        return onnx.version_converter.convert_version(model, OLDEST_OPSET)
+    except Exception as error:  # the converter raises what C++ did
+        raise ModelError(
+            f"{path} uses operator set {opset}, and ONNX cannot convert it to {OLDEST_OPSET}: {last_line(error)}; "
+            f"export the model with operator set {OLDEST_OPSET} or later"
+        ) from None
+
+
+def standard_opset(model: onnx.ModelProto) -> int:
+    """The version of the standard operators; a file that states none means the first, or has none of them."""
+    stated = [entry.version for entry in model.opset_import if is_standard(entry.domain)]
+    if not stated and not any(is_standard(node.domain) for node in model.graph.node):
+        return onnx.defs.onnx_opset_version()
+    return max(stated, default=1)
+
+
+def is_standard(domain: str) -> bool:
+    """Whether operators of this domain are ONNX's own."""
+    return domain in ("", "ai.onnx")
+
+
+def _names(model: onnx.ModelProto) -> Iterator[object]:
+    """All names of a model that are read: protobuf gives bytes, or raises UnicodeDecodeError, for what is no text."""
+    yield from (entry.domain for entry in model.opset_import)
+    yield from _names_of_graph(model.graph)
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+        yield from (entry.domain for entry in function.opset_import)
+        yield from _names_of_nodes(function.node)
+
+
+def _names_of_graph(graph: onnx.GraphProto) -> Iterator[object]:
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (tensor.values.name for tensor in graph.sparse_initializer)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (axis.dim_param for axis in value.type.tensor_type.shape.dim)
+    yield from _names_of_nodes(graph.node)
+
+
+def _names_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+        for graph in graphs_in(node):
+            yield from _names_of_graph(graph)
+
+
+def _copies(nodes: Iterable[onnx.NodeProto], depth: int = 1) -> int:
+    return sum(depth + sum(_copies(graph.node, depth + 1) for graph in graphs_in(node)) for node in nodes)
+
+
+def _are_readable(texts: Iterable[object]) -> bool:
+    """Whether all are text on one line."""
+    return all(isinstance(text, str) and text.isprintable() for text in texts)

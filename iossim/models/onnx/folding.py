@@ -1,0 +1,180 @@
+"""What of an ONNX model is known at import: constants, shapes, and the arithmetic on them.
+
+Exporters spell static shapes as Shape, Gather, Concat, Reshape. Whatever reads only small known arrays is computed
+once, by ONNX's own reference implementation, so that operators which iossim does not know fold as well. What cannot be
+computed stays a node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, NodeProto, TensorProto, helper
+
+from iossim.errors import GraphError, ModelError
+from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.onnx_node import canonical, compute
+from iossim.ir.op import Array, Op
+from iossim.ir.types import TensorType
+from iossim.models.onnx.branches import runs_graphs
+from iossim.models.onnx.constants import FilledConstant, tensor_constant
+from iossim.models.onnx.file import is_standard
+from iossim.models.onnx.shapes import inferred_outputs, static_shape
+from iossim.models.onnx.view import NONSENSE, node_view
+
+#: Elements of all inputs together up to which a node is folded at import; weights are left to the folding pass.
+LARGEST_FOLDED = 4096
+
+#: Elements of an output up to which a node whose output may be of any size is folded at import.
+LARGEST_MADE = 1 << 20
+
+#: Operators whose outputs are no larger than their inputs together, squared: shape arithmetic, mostly. Those of all others
+#: are as large as values, attributes or the number of inputs say.
+_STAY_SMALL = {
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Cos",
+    "CumSum", "Div", "Equal", "Erf", "Exp", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
+    "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul", "Mod",
+    "Mul", "Neg", "NonZero", "Not", "Or", "Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum", "Relu", "Reshape", "Round", "ScatterElements", "ScatterND", "Sigmoid", "Sign",
+    "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tanh", "TopK", "Transpose", "Trilu", "Unique",
+    "Unsqueeze", "Xor",
+}  # fmt: skip
+
+#: How a constant is given.
+_SPELLINGS = {
+    "value": AttributeProto.TENSOR,
+    "value_float": AttributeProto.FLOAT,
+    "value_floats": AttributeProto.FLOATS,
+    "value_int": AttributeProto.INT,
+    "value_ints": AttributeProto.INTS,
+}
+
+#: Equal inputs need not give equal outputs.
+RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Folds the nodes of one model: its file (which begins every message) and its operator set."""
+
+    path: Path
+    opset: int
+
+    def known_outputs(
+        self,
+        node: NodeProto,
+        where: str,
+        types: Mapping[str, TensorType],
+        constants: Mapping[str, Constant],
+    ) -> list[Constant] | None:
+        """The outputs of a node that do not depend on what the network is given; None for any other node."""
+        if not can_fold(node):
+            return None
+        if node.op_type == "Constant":
+            return [_constant(node, self.path.parent, where)]
+        inputs = [name for name in node.input if name]
+        if node.op_type in ("Shape", "Size"):
+            return [ArrayConstant(_shape(node, types[inputs[0]]))]
+        small = sum(types[name].elements for name in inputs) <= LARGEST_FOLDED
+        if not inputs or not small or any(name not in constants for name in inputs):
+            return None
+        arrays = [constants[name].load() for name in inputs]
+        if node.op_type == "ConstantOfShape":
+            return [_filled(node, arrays[0], where)]
+        if node.op_type not in _STAY_SMALL and not self._stays_small(node, where, types, constants):
+            return None
+        try:
+            made = compute(canonical(node), self.opset, arrays)
+        except GraphError:
+            # The reference does not have, or do, everything: GatherElements fails on more than 32 rows.
+            return self._computed_by_op(node, types, constants)
+        return [ArrayConstant(array) for array in made]
+
+    def _computed_by_op(
+        self, node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
+    ) -> list[Constant] | None:
+        """The outputs by the op's own evaluation; None if that fails too: then the node is read like any other, or refused as one."""
+        op_class = Op.onnx_registry.get(node.op_type)
+        if op_class is None:
+            return None
+        try:
+            op, data = op_class.from_onnx(node_view(node, node.name, types, constants, self.opset))
+            made = op.evaluate([constants[name].load() for name in data])
+        except (ModelError, GraphError, *NONSENSE):
+            return None
+        return [ArrayConstant(array) for array in made]
+
+    def _stays_small(
+        self, node: NodeProto, where: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
+    ) -> bool:
+        """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`: a few numbers can ask for terabytes.
+
+        So can a single one ask for years, such as the size of a kernel that slides over padding.
+        """
+        if any(
+            math.prod(max(1, abs(size)) for size in (each.i, *each.ints)) > LARGEST_MADE for each in node.attribute
+        ):
+            return False
+        if node.op_type == "Range":  # whose operands runtimes take as lists of one number, and inference does not
+            start, limit, delta = (float(constants[name].load().reshape(-1)[0]) for name in node.input)
+            if delta == 0 or not math.isfinite(start + limit + delta):
+                raise ModelError(
+                    f"{where} is not valid: from {start:g} to {limit:g} in steps of {delta:g} has no end"
+                )
+            return abs(limit - start) <= LARGEST_MADE * abs(delta)
+        try:
+            outputs = inferred_outputs(node, {"": self.opset}, types, constants)
+        except ModelError:
+            return False  # read like any other, it is told what is wrong
+        for made in outputs.values():
+            shape = static_shape(made.tensor_type)
+            if shape is None or math.prod(shape) > LARGEST_MADE:
+                return False
+        return True
+
+
+def can_fold(node: NodeProto) -> bool:
+    """Whether the node is a standard operator whose outputs follow from its inputs alone."""
+    standard = is_standard(node.domain) and onnx.defs.has(node.op_type)
+    return standard and node.op_type not in RANDOM and (node.op_type == "Constant" or not runs_graphs(node))
+
+
+def _shape(node: NodeProto, value: TensorType) -> Array:
+    """ONNX ``Size``, or ``Shape``: all dimensions, or from opset 15 on those from ``start`` to ``end``."""
+    if node.op_type == "Size":
+        return np.array(value.elements, dtype=np.int64)
+    ends = {attribute.name: attribute.i for attribute in node.attribute}
+    return np.array(value.shape[ends.get("start") : ends.get("end")], dtype=np.int64)
+
+
+def _filled(node: NodeProto, shape: Array, where: str) -> Constant:
+    """ONNX ``ConstantOfShape``: zeros in fp32 if it does not say."""
+    tensor = node.attribute[0].t if node.attribute else helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
+    fill = tensor_constant(tensor, Path(), where)
+    if fill.type.elements != 1:
+        raise ModelError(f"{where} fills with {fill.type} instead of one number; the file is damaged")
+    sizes = tuple(int(size) for size in shape)
+    if min(sizes, default=0) < 0:
+        raise ModelError(f"{where} fills the negative shape {list(sizes)}; the file is damaged")
+    return FilledConstant(TensorType(sizes, fill.type.dtype), fill.load().item())
+
+
+def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
+    """ONNX ``Constant``, which has an attribute for each way to spell one."""
+    if len(node.attribute) != 1:
+        raise ModelError(f"{where} holds no value; the file is damaged")
+    attribute = node.attribute[0]
+    if attribute.type != _SPELLINGS.get(attribute.name, attribute.type):
+        raise ModelError(f"{where} has a {attribute.name} of another type; the file is damaged")
+    if attribute.name == "value":
+        return tensor_constant(attribute.t, folder, where)
+    if attribute.name in ("value_float", "value_floats"):
+        return ArrayConstant(np.array(helper.get_attribute_value(attribute), dtype=np.float32))
+    if attribute.name in ("value_int", "value_ints"):
+        return ArrayConstant(np.array(helper.get_attribute_value(attribute), dtype=np.int64))
+    raise ModelError(f"{where} is given as {attribute.name}, which iossim does not know; store it as a tensor")

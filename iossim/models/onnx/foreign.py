@@ -1,0 +1,140 @@
+"""ONNX nodes that no op kind covers, as foreign ops: their output types by ONNX's shape inference, or by the file's word.
+
+Inference sees the types of the inputs, and the values of those that are known. Where the output's shape still is open
+the file may declare it; evaluation checks that it holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+from onnx import NodeProto, TypeProto
+
+from iossim.errors import ModelError, first_line
+from iossim.ir.constants import Constant
+from iossim.ir.onnx_node import canonical, captured_values
+from iossim.ir.op import NotCoveredError
+from iossim.ir.ops.foreign import Foreign, recorded_type
+from iossim.ir.types import TensorType
+from iossim.models.onnx.branches import inner_nodes, runs_graphs
+from iossim.models.onnx.constants import dtype_of_onnx
+from iossim.models.onnx.file import is_standard
+from iossim.models.onnx.folding import RANDOM
+from iossim.models.onnx.loops import repeated_types
+from iossim.models.onnx.shapes import inferred_outputs, static_shape
+
+_TERM = rb"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*"
+_EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
+
+
+@dataclass(frozen=True)
+class ForeignReader:
+    """Reads the foreign nodes of one model; ``versions`` are those of its operator sets by domain.
+
+    ``declared`` are the values whose whole type the file states, for the inputs as they are bound.
+    """
+
+    versions: Mapping[str, int]
+    ir_version: int
+    declared: Mapping[str, TensorType] = field(default_factory=dict)
+
+    def read(self, node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant]) -> Foreign:
+        """The node as a foreign op.
+
+        Raises NotCoveredError that says, to be read behind the node's name, why it cannot be one; ModelError for operands that
+        the operator does not take.
+        """
+        domain = "" if is_standard(node.domain) else node.domain
+        if domain not in self.versions:
+            raise NotCoveredError(f"the file imports no operators of {domain!r}")
+        if runs_graphs(node) and domain:
+            raise NotCoveredError("it runs graphs of its own, which iossim carries for ONNX's own operators alone")
+        for each in (node, *inner_nodes(node)):
+            if each.op_type in RANDOM or (each.op_type == "Dropout" and len(each.input) > 2 and each.input[2]):
+                raise NotCoveredError("it draws random numbers")
+            if each is not node and not is_standard(each.domain):
+                raise NotCoveredError(f"it runs graphs with operators of {each.domain!r}")
+        if node.op_type == "Gradient":
+            raise NotCoveredError("it is of training, and iossim schedules inference")
+        known = onnx.defs.has(node.op_type, domain)
+        if not known and domain in ("", "ai.onnx.ml"):
+            raise NotCoveredError("ONNX has no such operator")
+        _check_equation(node)
+        inferred = inferred_outputs(node, self.versions, types, constants, self.ir_version) if known else {}
+        repeated = repeated_types(node, self.versions, types, constants, self.ir_version)
+        outputs = [repeated.get(name) or self._output(name, inferred.get(name)) for name in node.output if name]
+        bare = NodeProto()
+        bare.CopyFrom(node)
+        bare.domain = domain
+        try:
+            stored = base64.b64encode(canonical(bare)).decode()
+        except (ValueError, TypeError) as error:
+            raise NotCoveredError(first_line(error)) from None
+        return Foreign(
+            node.op_type if not domain else f"{domain}.{node.op_type}",
+            self.versions[domain],
+            stored,
+            tuple(recorded_type(types[name]) for name in data_inputs(node)),
+            tuple(map(recorded_type, outputs)),
+        )
+
+    def _output(self, name: str, inferred: TypeProto | None) -> TensorType:
+        """The type of an output, inferred or declared."""
+        if inferred is not None and inferred.WhichOneof("value") not in (None, "tensor_type"):
+            kind = str(inferred.WhichOneof("value")).removesuffix("_type")
+            raise NotCoveredError(f"it makes a {kind}, and iossim knows tensors only")
+        if inferred is not None and inferred.tensor_type.elem_type:
+            dtype = dtype_of_onnx(inferred.tensor_type.elem_type, "its output")
+            shape = static_shape(inferred.tensor_type)
+            if shape is not None:
+                return TensorType(shape, dtype)
+            if name in self.declared and self.declared[name].dtype is dtype:
+                return self.declared[name]
+            raise NotCoveredError("the shape of its output depends on data")
+        if name not in self.declared:
+            raise NotCoveredError("neither ONNX nor the file tells the shape of its output")
+        return self.declared[name]
+
+
+def data_inputs(node: NodeProto) -> tuple[str, ...]:
+    """What a foreign op reads: the inputs of its node, then what the graphs in it read from outside."""
+    return (*filter(None, node.input), *captured_values(node))
+
+
+def _check_equation(node: NodeProto) -> None:
+    """Refuse an Einsum that ONNX's shape inference would read for ever: it waits for letters."""
+    for attribute in node.attribute:
+        if node.op_type == "Einsum" and attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
+            raise ModelError("its equation is none; write one like ij,jk->ik")
+
+
+def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str, TensorType]:
+    """The values that a file gives a whole type, with dimensions of the names in ``sizes`` bound."""
+    found: dict[str, TensorType] = {}
+    for value in (*graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        shape = static_shape(tensor, sizes) if value.type.HasField("tensor_type") else None
+        if shape is not None:
+            try:
+                found[value.name] = TensorType(shape, dtype_of_onnx(tensor.elem_type, value.name))
+            except ModelError:
+                continue  # a value of a type that iossim does not know is refused where it is made
+    return found
+
+
+def listed(unknown: Mapping[str, Sequence[tuple[str, str]]]) -> str:
+    """Operators that cannot be taken, by type with the names of their nodes and the reasons, in one line."""
+    return "; ".join(_entry(op_type, nodes) for op_type, nodes in sorted(unknown.items()))
+
+
+def _entry(op_type: str, nodes: Sequence[tuple[str, str]]) -> str:
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return f"{op_type} ({nodes[0][0]!r}{more}): {', '.join(_unique(reason for _, reason in nodes))}"
+
+
+def _unique(items: Iterator[str]) -> list[str]:
+    return list(dict.fromkeys(items))

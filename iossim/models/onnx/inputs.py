@@ -1,0 +1,198 @@
+"""Binding the dimensions of a model file's inputs: by batch, by name, by arithmetic on names, or a whole shape at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from iossim.errors import ModelError, OptionError, did_you_mean
+from iossim.ir.types import DType, TensorType
+from iossim.models.onnx.constants import dtype_of_onnx
+from iossim.models.onnx.dimensions import dimension_names, dimension_size
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DeclaredInput:
+    """An input as the file declares it: each dimension a size, or a name (``"?"`` where it has none).
+
+    ``dimensions`` is None where the file does not even tell how many there are.
+    """
+
+    name: str
+    dtype: DType
+    dimensions: tuple[int | str, ...] | None
+
+    @property
+    def batch(self) -> int | str | None:
+        """The leading dimension, if it is known that there is one."""
+        return self.dimensions[0] if self.dimensions else None
+
+    def spelled(self) -> str:
+        """The shape as ``--shape`` takes it, with names where sizes are to be filled in."""
+        dimensions = self.dimensions if self.dimensions is not None else ("N", "C", "H", "W")
+        return "x".join(str(dimension).replace(" ", "") for dimension in dimensions)
+
+
+@dataclass(frozen=True)
+class BoundInputs:
+    """Types of the inputs; the others are set if the batch that the file fixes was replaced by another."""
+
+    types: Mapping[str, TensorType]
+    declared: Mapping[str, TensorType] | None = None
+    declared_batch: int | None = None
+
+
+def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
+    """The inputs that are no weights: older files list their initializers among the inputs too."""
+    weights = {tensor.name for tensor in graph.initializer}
+    declared = [_declared(value, path) for value in graph.input if value.name not in weights]
+    for name, count in Counter(value.name for value in declared).items():
+        if count > 1:
+            raise ModelError(f"{path}: input {name!r} is there {count} times; the file is damaged")
+    return declared
+
+
+def bind_inputs(
+    inputs: Sequence[DeclaredInput],
+    path: Path,
+    batch: int | None,
+    shapes: Mapping[str, Shape],
+    dimensions: Mapping[str, int],
+) -> BoundInputs:
+    """Every dimension a number; raises ModelError for one left open, OptionError for a binding that fits nothing."""
+    _check(inputs, path, batch, shapes, dimensions)
+    free = [value for value in inputs if value.name not in shapes]
+    sizes = _named_sizes(inputs, batch, shapes, dimensions)
+    bound = {value.name: _bind(value, path, batch, shapes.get(value.name), sizes) for value in inputs}
+    batches = {value.batch for value in free if value.batch is not None}
+    fixed = [size for size in batches if isinstance(size, int)]
+    if batch is None or not fixed or len(fixed) < len(batches) or batch == free[0].batch:
+        return BoundInputs(bound)
+    if len(fixed) > 1:
+        listed = ", ".join(f"{value.name} {value.spelled()}" for value in free)
+        raise OptionError(
+            f"{path}: its inputs ({listed}) have no common batch to set to {batch}; use --shape instead"
+        )
+    changed = {
+        value.name: TensorType((batch, *bound[value.name].shape[1:]), value.dtype) for value in free if value.batch
+    }
+    return BoundInputs({**bound, **changed}, bound, fixed[0])
+
+
+def as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]) -> dict[str, int] | None:
+    """The sizes of the named dimensions if the inputs are bound as the file declares them; None if sizes were replaced."""
+    sizes: dict[str, int] = {}
+    for value in inputs:
+        for dimension, size in zip(value.dimensions or (), bound[value.name].shape, strict=False):
+            if isinstance(dimension, int):
+                if dimension != size:
+                    return None
+            elif dimension != "?" and sizes.setdefault(dimension, size) != size:
+                return None
+    return sizes if all(_computed(name, sizes) in (None, size) for name, size in sizes.items()) else None
+
+
+def _check(
+    inputs: Sequence[DeclaredInput],
+    path: Path,
+    batch: int | None,
+    shapes: Mapping[str, Shape],
+    dimensions: Mapping[str, int],
+) -> None:
+    if batch is not None and batch < 1:
+        raise OptionError(f"batch {batch} is below 1; give a positive number")
+    by_name = {value.name: value for value in inputs}
+    for name, shape in shapes.items():
+        spelled = "x".join(map(str, shape))
+        if name not in by_name:
+            raise OptionError(
+                f"{path} has no input {name!r} to give the shape {spelled}; {did_you_mean(name, by_name)}"
+            )
+        declared = by_name[name].dimensions
+        if any(size < 0 for size in shape) or (declared is not None and len(declared) != len(shape)):
+            raise OptionError(f"shape {spelled} does not fit input {name!r} of {path}: {by_name[name].spelled()}")
+        fixed = [axis for axis, size in enumerate(declared or ()) if isinstance(size, int) and size != shape[axis]]
+        if fixed:
+            remedy = "give that with --batch" if fixed == [0] else "export it with these dimensions open"
+            raise OptionError(
+                f"shape {spelled} of input {name!r} is not that of {path}, {by_name[name].spelled()}; {remedy}"
+            )
+        if batch is not None and name == inputs[0].name and shape and shape[0] != batch:
+            raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
+    open_dimensions = {size for value in inputs for size in value.dimensions or () if isinstance(size, str)} - {"?"}
+    named = open_dimensions.union(*map(dimension_names, open_dimensions))
+    for name, size in dimensions.items():
+        if name not in named:
+            raise OptionError(f"{path} has no open dimension {name!r}; {did_you_mean(name, named)}")
+        if size < 0:
+            raise OptionError(f"dimension {name!r} is {size}; give a size")
+
+
+def _named_sizes(
+    inputs: Sequence[DeclaredInput], batch: int | None, shapes: Mapping[str, Shape], dimensions: Mapping[str, int]
+) -> dict[str, int]:
+    """The size of each named dimension, from whatever says it; raises OptionError where two disagree."""
+    sizes = dict(dimensions)
+    for value in inputs:
+        given: Sequence[int | None] = shapes.get(value.name, (batch,))
+        for dimension, size in zip(value.dimensions or (), given, strict=False):
+            if not isinstance(dimension, str) or dimension == "?" or size is None:
+                continue
+            if sizes.setdefault(dimension, size) != size:
+                raise OptionError(
+                    f"dimension {dimension!r} of input {value.name!r} is bound to both {sizes[dimension]} and {size}"
+                )
+    for name, size in sizes.items():
+        if (computed := _computed(name, sizes)) not in (None, size):
+            raise OptionError(f"dimension {name!r} is bound to {size}, but comes to {computed}; bind its parts only")
+    return sizes
+
+
+def _computed(dimension: str, sizes: Mapping[str, int]) -> int | None:
+    """What a dimension comes to by the other names that it is computed of; None for a plain name."""
+    return dimension_size(dimension, {name: size for name, size in sizes.items() if name != dimension})
+
+
+def _bind(
+    value: DeclaredInput, path: Path, batch: int | None, shape: Shape | None, sizes: Mapping[str, int]
+) -> TensorType:
+    if shape is not None:
+        return TensorType(shape, value.dtype)
+    if value.dimensions is None:
+        raise ModelError(
+            f"{path}: input {value.name!r} has no shape; give one with --shape {value.name}={value.spelled()}"
+        )
+    bound: list[int] = []
+    for axis, dimension in enumerate(value.dimensions):
+        size = dimension if isinstance(dimension, int) else dimension_size(dimension, sizes)
+        if size is None and axis == 0:
+            size = batch
+        if size is None:
+            called = f"dimension {axis}" if dimension == "?" else f"dimension {axis} ({dimension!r})"
+            names = [] if dimension == "?" else sorted(dimension_names(str(dimension)) - sizes.keys())
+            ways = ["--batch"] * (axis == 0) + [" ".join(f"--dim {name}=8" for name in names)] * bool(names)
+            ways.append(f"--shape {value.name}={value.spelled()}")
+            raise ModelError(f"{path}: {called} of input {value.name!r} is open; bind it with {' or '.join(ways)}")
+        if size < 0:
+            raise OptionError(
+                f"{path}: dimension {axis} ({dimension!r}) of input {value.name!r} comes to {size}; bind larger sizes"
+            )
+        bound.append(size)
+    return TensorType(tuple(bound), value.dtype)
+
+
+def _declared(value: onnx.ValueInfoProto, path: Path) -> DeclaredInput:
+    if not value.type.HasField("tensor_type"):
+        raise ModelError(f"{path}: input {value.name!r} is no tensor; export the model with tensors as inputs")
+    tensor = value.type.tensor_type
+    dtype = dtype_of_onnx(tensor.elem_type, f"{path}: input {value.name!r}")
+    if not tensor.HasField("shape"):
+        return DeclaredInput(value.name, dtype, None)
+    dimensions = tuple(axis.dim_value if axis.dim_value > 0 else (axis.dim_param or "?") for axis in tensor.shape.dim)
+    return DeclaredInput(value.name, dtype, dimensions)

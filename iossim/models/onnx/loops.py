@@ -1,0 +1,182 @@
+"""What loops make, where each run of the body makes what the run before made: ONNX's inference leaves that open.
+
+A state that has the same type after a run as before it keeps it through all of them. How many runs there are is the length of
+what a ``Scan`` reads, or the trip count of a ``Loop`` whose condition is always true. Such a loop is written out where its body
+holds products, so that they are priced, and scheduled, like any others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
+
+from iossim.errors import ModelError
+from iossim.ir.constants import Constant
+from iossim.ir.onnx_node import captured_values, operators_inside
+from iossim.ir.op import is_product
+from iossim.ir.types import DType, TensorType
+from iossim.models.onnx.branches import unrolled
+from iossim.models.onnx.constants import dtype_of_onnx, parameter
+from iossim.models.onnx.file import is_standard
+from iossim.models.onnx.shapes import inferred_types, static_shape
+
+#: Nodes up to which the loops of a model are written out, and bytes of one with all its runs.
+_MOST_NODES, _MOST_BYTES = 4096, 1 << 26
+
+
+def runs_to_write_out(
+    node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant], written: int
+) -> int:
+    """How often a ``Loop`` runs whose body multiplies matrices; 0 where that is not known, or too often, and for any other node.
+
+    ``written`` are the nodes that stand for loops so far: those in loops are written out too.
+    """
+    body = next((each.g for each in node.attribute if each.name == "body"), None)
+    if node.op_type != "Loop" or not is_standard(node.domain) or body is None:
+        return 0
+    if not any(map(is_product, operators_inside(node))):
+        return 0
+    runs, _ = _loop(node, body, types, constants)
+    size = sum(1 for _ in operators_inside(node))
+    if runs is None or written + runs * size > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
+        return 0
+    return runs
+
+
+def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeProto]:
+    """The nodes of all runs of a ``Loop``, then those that make its outputs; ``where`` begins the message of a ModelError."""
+    (body,) = (each.g for each in node.attribute if each.name == "body")
+    nodes: list[NodeProto] = []
+
+    def known(value: object, called: str) -> str:
+        tensor = numpy_helper.from_array(np.array(value), called)
+        nodes.append(helper.make_node("Constant", [], [called], called, value=tensor))
+        return called
+
+    states = list(node.input[2:])
+    collected: list[list[str]] = [[] for _ in node.output[len(states) :]]
+    condition = known(True, f"{name}[]")
+    for run in range(runs):
+        prefix = f"{name}[{run}]."
+        inner, made = unrolled(body, [known(run, f"{name}[{run}]"), condition, *states], prefix, where)
+        nodes += inner
+        states, each = list(made[1 : 1 + len(states)]), made[1 + len(states) :]
+        for values, value in zip(collected, each, strict=True):
+            values.append(value)
+    for value, output in zip(states, node.output, strict=False):
+        if output:
+            nodes.append(helper.make_node("Identity", [value], [output], f"{name}.{output}"))
+    for values, output in zip(collected, node.output[len(states) :], strict=True):
+        if output:
+            every = f"{name}.{output}.runs"
+            nodes.append(helper.make_node("SequenceConstruct", values, [every], every))
+            nodes.append(
+                helper.make_node("ConcatFromSequence", [every], [output], f"{name}.{output}", axis=0, new_axis=1)
+            )
+    return nodes
+
+
+def repeated_types(
+    node: NodeProto,
+    versions: Mapping[str, int],
+    types: Mapping[str, TensorType],
+    constants: Mapping[str, Constant],
+    ir_version: int,
+) -> dict[str, TensorType]:
+    """The types of a loop's outputs by name, those that are known; of any other node none."""
+    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    body = attributes.get("body")
+    # Before operator set 9 a Scan read whole batches.
+    known = node.op_type == "Loop" or (node.op_type == "Scan" and versions[""] >= 9)
+    if not known or not isinstance(body, GraphProto):
+        return {}
+    if node.op_type == "Loop":
+        runs, given = _loop(node, body, types, constants)
+        states, made = node.input[2:], body.output[1:]
+        axes = [0] * len(node.output)
+    else:
+        count = len(node.input) - int(attributes["num_scan_inputs"])
+        states, made = node.input[:count], body.output
+        runs, given = _scan(node, count, attributes, types)
+        axes = [0] * count + list(attributes.get("scan_output_axes", [0] * (len(node.output) - count)))
+    if given is None or len(given) != len(body.input):
+        return {}
+    inside = dict(zip((value.name for value in body.input), given, strict=True))
+    outside = [name for name in captured_values(node) if name not in inside]
+    try:
+        found = inferred_types(
+            body.node,
+            [*inside, *outside],
+            [value.name for value in body.output],
+            versions,
+            {**types, **inside},
+            {name: constants[name] for name in outside if name in constants},
+            ir_version,
+        )
+    except ModelError:
+        return {}  # what is wrong in the body, the inference of the whole node says
+    after = [_type(found.get(value.name)) for value in made]
+    if any(types[name] != value for name, value in zip(states, after, strict=False)):
+        return {}
+    outputs: dict[str, TensorType] = {}
+    for place, (name, value) in enumerate(zip(node.output, after, strict=False)):
+        if value is not None and place < len(states):
+            outputs[name] = value
+        elif value is not None and runs is not None:
+            axis = axes[place] % (len(value.shape) + 1)
+            outputs[name] = TensorType((*value.shape[:axis], runs, *value.shape[axis:]), value.dtype)
+    return {name: value for name, value in outputs.items() if name}
+
+
+def _loop(
+    node: NodeProto, body: GraphProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
+) -> tuple[int | None, list[TensorType] | None]:
+    """How often a Loop runs, if that is known, and what its body is given."""
+    given = [TensorType((), DType.INT64), TensorType((), DType.BOOL), *(types[name] for name in node.input[2:])]
+    trips, condition = node.input[0], node.input[1]
+    is_true = not condition or (condition in constants and bool(parameter(constants[condition], condition).all()))
+    if trips not in constants or not is_true or not _stays_true(body):
+        return None, given
+    return max(0, int(parameter(constants[trips], trips).item())), given
+
+
+def _stays_true(body: GraphProto) -> bool:
+    """Whether a Loop's body hands on the condition that it is given, or one that is true."""
+    made = {name: node for node in body.node for name in node.output}
+    name = body.output[0].name
+    for _ in body.node:  # no more steps than there are nodes: a damaged body may run in a circle
+        if name in made and made[name].op_type == "Identity":
+            name = made[name].input[0]
+    if name in made and made[name].op_type == "Constant":
+        return any(bool(each.t.raw_data.strip(b"\0") or any(each.t.int32_data)) for each in made[name].attribute)
+    return len(body.input) > 1 and name == body.input[1].name
+
+
+def _scan(
+    node: NodeProto, count: int, attributes: Mapping[str, Any], types: Mapping[str, TensorType]
+) -> tuple[int | None, list[TensorType] | None]:
+    """How often a Scan runs, and what its body is given: its states, and what it reads without the axis along which it does."""
+    scanned = [types[name] for name in node.input[count:]]
+    axes: Sequence[int] = attributes.get("scan_input_axes", [0] * len(scanned))
+    if len(axes) != len(scanned) or any(
+        not -len(x.shape) <= axis < len(x.shape) for x, axis in zip(scanned, axes, strict=True)
+    ):
+        return None, None
+    places = [axis % len(value.shape) for axis, value in zip(axes, scanned, strict=True)]
+    slices = [
+        TensorType((*value.shape[:place], *value.shape[place + 1 :]), value.dtype)
+        for value, place in zip(scanned, places, strict=True)
+    ]
+    lengths = {value.shape[place] for value, place in zip(scanned, places, strict=True)}
+    runs = next(iter(lengths)) if len(lengths) == 1 else None
+    return runs, [*(types[name] for name in node.input[:count]), *slices]
+
+
+def _type(found: TypeProto | None) -> TensorType | None:
+    shape = static_shape(found.tensor_type) if found is not None and found.HasField("tensor_type") else None
+    return (
+        TensorType(shape, dtype_of_onnx(found.tensor_type.elem_type, "it")) if found and shape is not None else None
+    )

@@ -1,0 +1,298 @@
+"""Sequences and optionals of ONNX taken apart at import: of each it is known which tensors are in it.
+
+Exporters write them around splits and stacks. ``SplitToSequence`` becomes a split, ``SequenceAt`` the tensor that is there,
+``ConcatFromSequence`` a concat; no sequence is left when the network runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper, numpy_helper
+
+from iossim.errors import ModelError
+from iossim.ir.constants import Constant
+from iossim.ir.op import Array, NotCoveredError
+from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.types import TensorType
+from iossim.models.onnx.branches import unrolled
+from iossim.models.onnx.constants import parameter
+from iossim.models.onnx.file import is_standard
+
+#: Of a sequence the names of its tensors, in order. Of an optional that holds nothing None.
+Parts = tuple[str, ...] | None
+
+#: Tensors of a sequence up to which it is taken apart, nodes of all bodies that are written out, and bytes of each.
+_LONGEST, _MOST_NODES, _MOST_BYTES = 1024, 100_000, 1 << 28
+
+
+class Sequences:
+    """The sequences of one model so far, by name."""
+
+    def __init__(self, opset: int) -> None:
+        self._opset = opset
+        self._parts: dict[str, Parts] = {}
+        self._written_out = 0
+
+    def __contains__(self, value: str) -> bool:
+        return value in self._parts
+
+    def takes(self, node: NodeProto, read: Sequence[str]) -> bool:
+        """Whether a node makes a sequence or optional, or is among the values that it reads."""
+        if is_standard(node.domain) and node.op_type in _READERS and node.op_type != "Identity":
+            return True
+        return any(name in self._parts for name in read)
+
+    def taken_apart(
+        self,
+        node: NodeProto,
+        name: str,
+        types: Mapping[str, TensorType],
+        constants: Mapping[str, Constant],
+        where: str,
+    ) -> list[NodeProto]:
+        """The nodes on tensors alone that stand for a node; sequences that it makes are known from now on.
+
+        Raises NotCoveredError, to be read behind the node's name, where that depends on data; ModelError for operands that the
+        operator does not take.
+        """
+        if not is_standard(node.domain) or node.op_type not in _READERS:
+            raise NotCoveredError("it reads a sequence or an optional, of which iossim only follows the tensors")
+        reading = _Reading(node, name, where, self._opset, self._parts, types, constants)
+        made, nodes = _READERS[node.op_type](reading)
+        self._written_out += len(nodes)
+        if any(len(parts or ()) > _LONGEST for parts in made.values()) or self._written_out > _MOST_NODES:
+            raise NotCoveredError(
+                f"it makes a sequence of more than {_LONGEST} tensors, or all make {_MOST_NODES} nodes"
+            )
+        self._parts.update(made)
+        return nodes
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One node, and what it may ask."""
+
+    node: NodeProto
+    name: str
+    where: str
+    opset: int
+    parts: Mapping[str, Parts]
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Constant]
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        return {each.name: helper.get_attribute_value(each) for each in self.node.attribute}
+
+    def given(self, index: int) -> str:
+        """The name of an input, empty where it is left out."""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def sequence(self, index: int = 0) -> tuple[str, ...]:
+        found = self.parts.get(self.given(index), None)
+        if found is None:
+            raise self.invalid(f"its input {self.given(index)!r} is no sequence")
+        return found
+
+    def known(self, index: int, what: str) -> Array:
+        name = self.given(index)
+        if name not in self.constants:
+            raise NotCoveredError(f"its {what} ({name!r}) is computed at run time")
+        return parameter(self.constants[name], name)
+
+    def position(self, index: int, count: int, last: int) -> int:
+        """A place in a sequence of ``count`` tensors; ``last`` where it is left out, also the largest that is allowed."""
+        if not self.given(index):
+            return last
+        array = self.known(index, "position")
+        place = int(array.item()) if array.size == 1 else count + 1
+        if not -count <= place <= last:
+            raise self.invalid(f"there is no place {array.tolist()} in a sequence of {count}")
+        return place % count if place < 0 else place
+
+    def invalid(self, reason: str) -> ModelError:
+        return ModelError(f"{self.where} is not valid: {reason}")
+
+    @property
+    def output(self) -> str:
+        return str(self.node.output[0])
+
+    def constant(self, value: Array) -> tuple[dict[str, Parts], list[NodeProto]]:
+        tensor = numpy_helper.from_array(value)
+        return {}, [helper.make_node("Constant", [], [self.output], self.name, value=tensor)]
+
+    def same(self, source: str) -> tuple[dict[str, Parts], list[NodeProto]]:
+        """The output is another value, tensor or not."""
+        if source in self.parts:
+            return {self.output: self.parts[source]}, []
+        return {}, [helper.make_node("Identity", [source], [self.output], self.name)]
+
+
+_Made = tuple[dict[str, Parts], list[NodeProto]]
+
+
+def _empty(reading: _Reading) -> _Made:
+    return {reading.output: ()}, []
+
+
+def _construct(reading: _Reading) -> _Made:
+    return {reading.output: tuple(reading.node.input)}, []
+
+
+def _insert(reading: _Reading) -> _Made:
+    parts = reading.sequence()
+    place = reading.position(2, len(parts), len(parts))
+    return {reading.output: (*parts[:place], reading.given(1), *parts[place:])}, []
+
+
+def _erase(reading: _Reading) -> _Made:
+    parts = reading.sequence()
+    place = reading.position(1, len(parts), len(parts) - 1)
+    return {reading.output: (*parts[:place], *parts[place + 1 :])}, []
+
+
+def _at(reading: _Reading) -> _Made:
+    parts = reading.sequence()
+    return reading.same(parts[reading.position(1, len(parts), len(parts) - 1)])
+
+
+def _length(reading: _Reading) -> _Made:
+    return reading.constant(np.array(len(reading.sequence()), dtype=np.int64))
+
+
+def _identity(reading: _Reading) -> _Made:
+    return reading.same(reading.given(0))
+
+
+def _optional(reading: _Reading) -> _Made:
+    return reading.same(reading.given(0)) if reading.given(0) else ({reading.output: None}, [])
+
+
+def _get_element(reading: _Reading) -> _Made:
+    if reading.parts.get(reading.given(0), ()) is None:
+        raise reading.invalid("its optional holds nothing")
+    return reading.same(reading.given(0))
+
+
+def _has_element(reading: _Reading) -> _Made:
+    name = reading.given(0)
+    return reading.constant(np.array(bool(name) and reading.parts.get(name, ()) is not None))
+
+
+def _split(reading: _Reading) -> _Made:
+    """Parts of one, of a given size (the last may be smaller), or of given sizes."""
+    x = reading.types[reading.given(0)]
+    axis = normal_axis(int(reading.attributes.get("axis", 0)), len(x.shape))
+    length = x.shape[axis]
+    split_type = reading.types.get(reading.given(1))
+    if split_type is None:
+        sizes = [1] * _at_most(length)
+    elif length == 0 and len(split_type.shape) == 1:
+        sizes = [0] * _at_most(split_type.elements)  # whatever they are at run time, they add up to nothing
+    elif not (split := reading.known(1, "sizes")).shape:
+        size = int(split)
+        if size < 1:
+            raise reading.invalid(f"it splits into parts of {size}")
+        sizes = [min(size, length - size * place) for place in range(_at_most(-(-length // size)))]
+    else:
+        _at_most(split.size)
+        sizes = [int(size) for size in split]
+    if sum(sizes) != length or min(sizes, default=0) < 0:
+        raise reading.invalid(f"its sizes {sizes} do not add up to dimension {axis} of {x}")
+    parts = tuple(f"{reading.output}[{index}]" for index in range(len(sizes)))
+    if not parts:
+        return {reading.output: ()}, []
+    squeezes = not reading.given(1) and not int(reading.attributes.get("keepdims", 1))
+    split_parts = [f"{part}.kept" for part in parts] if squeezes else list(parts)
+    nodes = list(_with_list("Split", reading, reading.given(0), split_parts, ("split", sizes), axis=axis))
+    if squeezes:
+        for kept, part in zip(split_parts, parts, strict=True):
+            nodes += _with_list("Squeeze", reading, kept, [part], ("axes", [axis]))
+    return {reading.output: parts}, nodes
+
+
+def _at_most(count: int) -> int:
+    """The number of parts of a sequence, if it can be taken apart."""
+    if count > _LONGEST:
+        raise NotCoveredError(f"it makes a sequence of {count} tensors, more than {_LONGEST}")
+    return count
+
+
+def _concat(reading: _Reading) -> _Made:
+    parts = list(reading.sequence())
+    if not parts:
+        raise reading.invalid("its sequence is empty")
+    axis = int(reading.attributes.get("axis", 0))
+    if not int(reading.attributes.get("new_axis", 0)):
+        return {}, [helper.make_node("Concat", parts, [reading.output], reading.name, axis=axis)]
+    axis = normal_axis(axis, len(reading.types[parts[0]].shape) + 1)
+    stacked = [f"{reading.output}[{index}]" for index in range(len(parts))]
+    nodes = [
+        node
+        for part, made in zip(parts, stacked, strict=True)
+        for node in _with_list("Unsqueeze", reading, part, [made], ("axes", [axis]))
+    ]
+    return {}, [*nodes, helper.make_node("Concat", stacked, [reading.output], reading.name, axis=axis)]
+
+
+def _map(reading: _Reading) -> _Made:
+    """The body once for each tensor of the first sequence; of other sequences it gets those at the same place."""
+    (body,) = (each.g for each in reading.node.attribute if each.name == "body")
+    count = _at_most(len(reading.sequence()))
+    if count * len(body.node) > _MOST_NODES or count * body.ByteSize() > _MOST_BYTES:
+        raise NotCoveredError(f"its body is written out {count} times, which is too large")
+    outputs: list[list[str]] = [[] for _ in reading.node.output]
+    nodes: list[NodeProto] = []
+    for index in range(count):
+        given = []
+        for name in reading.node.input:
+            parts = reading.parts.get(name, (name,) * count)
+            if parts is None or len(parts) != count:
+                raise reading.invalid("its sequences are not equally long")
+            given.append(parts[index])
+        inner, made = unrolled(body, given, f"{reading.name}[{index}].", reading.where)
+        nodes += inner
+        for output, value in zip(outputs, made, strict=False):
+            output.append(value)
+    return {name: tuple(parts) for name, parts in zip(reading.node.output, outputs, strict=True) if name}, nodes
+
+
+def _with_list(
+    op_type: str,
+    reading: _Reading,
+    source: str,
+    outputs: Sequence[str],
+    numbers: tuple[str, list[int]],
+    **attributes: Any,
+) -> Iterator[NodeProto]:
+    """An operator whose list of whole numbers is an attribute below operator set 13, and an input from there on."""
+    name, values = numbers
+    if reading.opset < 13:
+        attributes[name] = values
+        yield helper.make_node(op_type, [source], outputs, **attributes)
+        return
+    given = f"{outputs[0]}.{name}"
+    yield helper.make_node("Constant", [], [given], value=numpy_helper.from_array(np.array(values, dtype=np.int64)))
+    yield helper.make_node(op_type, [source, given], outputs, **attributes)
+
+
+_READERS: dict[str, Callable[[_Reading], _Made]] = {
+    "SequenceEmpty": _empty,
+    "SequenceConstruct": _construct,
+    "SequenceInsert": _insert,
+    "SequenceErase": _erase,
+    "SequenceAt": _at,
+    "SequenceLength": _length,
+    "SequenceMap": _map,
+    "SplitToSequence": _split,
+    "ConcatFromSequence": _concat,
+    "Identity": _identity,
+    "Optional": _optional,
+    "OptionalGetElement": _get_element,
+    "OptionalHasElement": _has_element,
+}

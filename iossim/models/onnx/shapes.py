@@ -1,0 +1,102 @@
+"""What ONNX's shape inference tells of one node, from the types of its inputs and the values of those that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import NodeProto, TypeProto, helper, numpy_helper
+
+from iossim.errors import ModelError, last_line
+from iossim.ir.constants import Constant
+from iossim.ir.onnx_node import captured_values
+from iossim.ir.types import DType, TensorType
+from iossim.models.onnx.branches import runs_graphs
+from iossim.models.onnx.constants import onnx_code
+from iossim.models.onnx.dimensions import dimension_size
+
+#: Elements of an input up to which inference is told its values.
+LARGEST_KNOWN = 4096
+
+
+def inferred_outputs(
+    node: NodeProto,
+    versions: Mapping[str, int],
+    types: Mapping[str, TensorType],
+    constants: Mapping[str, Constant],
+    ir_version: int = 8,
+) -> dict[str, TypeProto]:
+    """The types of a node's outputs by name, as far as they are known; ``versions`` are those of operator sets by domain.
+
+    Raises ModelError with ONNX's reason for operands that the operator does not take.
+    """
+    inputs = list(dict.fromkeys(name for name in (*node.input, *captured_values(node)) if name))
+    outputs = [name for name in node.output if name]
+    return inferred_types([node], inputs, outputs, versions, types, constants, ir_version)
+
+
+def inferred_types(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    versions: Mapping[str, int],
+    types: Mapping[str, TensorType],
+    constants: Mapping[str, Constant],
+    ir_version: int = 8,
+) -> dict[str, TypeProto]:
+    """The types of what several nodes make of ``inputs``; otherwise as :func:`inferred_outputs`."""
+    values = [
+        numpy_helper.from_array(constants[name].load(), name)
+        for name in inputs
+        if name in constants and types[name].elements <= LARGEST_KNOWN
+    ]
+    # A single operator is told its shape behind its data; in a body anything may become a shape.
+    is_single = len(nodes) == 1 and not runs_graphs(nodes[0])
+    told = {
+        name: _told(types[name], not is_single or (place > 0 and types[name].dtype is DType.INT64))
+        for place, name in enumerate(inputs)
+    }
+    # Values are followed number by number, of lists that are not known too.
+    follows = is_single and all(
+        len(types[name].shape) != 1 or types[name].elements <= LARGEST_KNOWN for name in inputs
+    )
+    graph = helper.make_graph(
+        nodes,
+        "nodes",
+        [helper.make_tensor_value_info(name, onnx_code(types[name].dtype), told[name]) for name in inputs],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        values,
+    )
+    imports = [helper.make_opsetid(name, version) for name, version in versions.items()]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=max(ir_version, 4))
+    try:
+        found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=follows)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+        raise ModelError(_reason(error)) from None
+    return {value.name: value.type for value in found.graph.output}
+
+
+def _told(value: TensorType, is_open: bool) -> list[int | None]:
+    """The shape of an input as inference is told it: where it ``is_open`` whether it says a shape, not how long a long list is.
+
+    ONNX writes down a dimension for each of its numbers.
+    """
+    is_long = len(value.shape) == 1 and value.elements > LARGEST_KNOWN
+    return [None] if is_long and is_open else list(value.shape)
+
+
+def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = None) -> tuple[int, ...] | None:
+    """The shape of a tensor type, if every dimension is known; ``sizes`` are those of named ones."""
+    if not tensor.HasField("shape"):
+        return None
+    dimensions = [
+        axis.dim_value if axis.HasField("dim_value") else dimension_size(axis.dim_param, sizes or {})
+        for axis in tensor.shape.dim
+    ]
+    known = tuple(size for size in dimensions if size is not None)
+    return known if len(known) == len(dimensions) else None
+
+
+def _reason(error: Exception) -> str:
+    """The last line of what ONNX says, which is what is wrong."""
+    return last_line(error).split(") ", 1)[-1].strip()

@@ -1,0 +1,396 @@
+"""ONNX files as graphs: static shapes, lazy weights, shape arithmetic folded away.
+
+Operators are read by the op classes of :mod:`iossim.ir.ops`; this module binds the inputs, walks the nodes, and says
+clearly what cannot be read. Value names are the file's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import NodeProto
+
+import iossim.ir.ops  # noqa: F401  (importing it registers every op)
+from iossim.errors import GraphError, ModelError, first_line
+from iossim.ir.constants import Constant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import NotCoveredError, Op
+from iossim.ir.ops.foreign import Foreign
+from iossim.ir.types import TensorType
+from iossim.models.onnx.branches import runs_graphs, taken_branch, values_read, with_weights_outside
+from iossim.models.onnx.constants import tensor_constant
+from iossim.models.onnx.empty import empty_constant, is_empty, may_make_empty, without_empty
+from iossim.models.onnx.file import is_standard, read_model, standard_opset
+from iossim.models.onnx.folding import Folder, can_fold
+from iossim.models.onnx.foreign import ForeignReader, data_inputs, declared_types, listed
+from iossim.models.onnx.inputs import as_declared, bind_inputs, declared_inputs
+from iossim.models.onnx.loops import runs_to_write_out, written_out
+from iossim.models.onnx.rebatching import Rebatching
+from iossim.models.onnx.sequences import Sequences
+from iossim.models.onnx.view import NONSENSE, node_view, op_name
+
+
+def import_onnx(
+    path: Path,
+    *,
+    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dimensions: Mapping[str, int] | None = None,
+) -> Graph:
+    """The graph of an ONNX file.
+
+    ``batch`` binds the leading dimension of the inputs, also one that the file fixes: then every value must carry the
+    batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``shapes`` binds whole inputs by name,
+    ``dimensions`` the named dimensions that the file leaves open.
+
+    An operator that no op kind covers is carried whole, as a foreign op, if the types of its outputs can be told.
+
+    Raises ModelError for a file that cannot be read, a dimension left open, or operators that iossim cannot take (all of
+    them at once); OptionError for a binding that fits nothing in the file.
+    """
+    return import_model(read_model(path), path, batch=batch, shapes=shapes, dimensions=dimensions)
+
+
+def import_model(
+    model: onnx.ModelProto,
+    path: Path,
+    *,
+    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    weights: Mapping[str, Constant] | None = None,
+) -> Graph:
+    """The graph of a model at hand, without functions; ``path`` begins every message, and external data lies beside it.
+
+    ``weights`` are those that the model itself does not hold, by name. The rest is as for :func:`import_onnx`.
+    """
+    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    inputs = declared_inputs(model.graph, path)
+    bound = bind_inputs(inputs, path, batch, given, dimensions or {})
+    rebatching = None
+    if bound.declared is not None and bound.declared_batch is not None and batch is not None:
+        sizes = as_declared(inputs, bound.declared)
+        declared = _Importer(model, path, bound.declared, sizes, weights=weights).graph()
+        rebatching = Rebatching(declared, bound.declared_batch, batch)
+    return _Importer(model, path, bound.types, as_declared(inputs, bound.types), rebatching, weights).graph()
+
+
+class _Importer:
+    """One walk over the nodes of a model, with the types and constants known so far."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        path: Path,
+        inputs: Mapping[str, TensorType],
+        sizes: Mapping[str, int] | None,
+        rebatching: Rebatching | None = None,
+        weights: Mapping[str, Constant] | None = None,
+    ) -> None:
+        """``sizes`` are those of the named dimensions, None where the inputs are not as the file declares them."""
+        self._proto = model.graph
+        self._path = path
+        self._inputs = {name: value for name, value in inputs.items() if not is_empty(value)}
+        self._weights = weights or {}
+        self._rebatching = rebatching
+        self._opset = standard_opset(model)
+        self._folder = Folder(path, self._opset)
+        versions = {entry.domain: entry.version for entry in model.opset_import if not is_standard(entry.domain)}
+        declared = {} if sizes is None else declared_types(model.graph, sizes)
+        self._foreign = ForeignReader({"": self._opset, **versions}, model.ir_version, declared)
+        self._checker = onnx.checker.C.CheckerContext()
+        self._checker.ir_version = model.ir_version
+        self._checker.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
+        self._outputs = [value.name for value in model.graph.output]
+        self._readers = Counter(values_read(list(model.graph.node)))
+        self._readers.update(self._outputs)
+        self._types: dict[str, TensorType] = dict(inputs)
+        #: Values that depend on what the network is given; weights that are reshaped first do not.
+        self._varying: set[str] = set(self._inputs)
+        self._constants: dict[str, Constant] = {
+            name: empty_constant(value) for name, value in inputs.items() if is_empty(value)
+        }
+        self._nodes: list[Node] = []
+        self._sequences = Sequences(self._opset)
+        #: Branches of conditions taken so far, which number their names.
+        self._branches = 0
+        #: Nodes that stand for loops so far.
+        self._written_out = 0
+        #: Values of unknown type, since they come from an operator that iossim cannot take.
+        self._unknown_values: set[str] = set()
+        #: Operators that iossim cannot take: type, then the names of their nodes, and why.
+        self._unknown_ops: dict[str, list[tuple[str, str]]] = {}
+
+    def graph(self) -> Graph:
+        for name, constant in self._weights.items():
+            if self._readers[name]:
+                self._add_constant(name, constant)
+        for tensor in self._proto.initializer:
+            if tensor.name in self._constants:
+                raise ModelError(f"{self._path}: weight {tensor.name!r} is there twice; the file is damaged")
+            if self._readers[tensor.name]:
+                where = f"{self._path}: weight {tensor.name!r}"
+                self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, where))
+        for tensor in self._proto.sparse_initializer:
+            if self._readers[tensor.values.name]:
+                raise ModelError(f"{self._path}: weight {tensor.values.name!r} is sparse; store it as a dense tensor")
+        for index, node in enumerate(self._proto.node):
+            name = node.name or f"{node.op_type}_{index}"
+            try:
+                self._read(node, name)
+                if self._rebatching:
+                    self._refuse_unknown()
+            except ModelError:
+                if self._rebatching is None:
+                    raise
+                # As declared the model was read: whatever is wrong now, the other batch has made it so.
+                raise self._rebatching.refusal(f"{self._path}: {node.op_type} {name!r}") from None
+        self._refuse_unknown()
+        for output in self._outputs:
+            if output in self._sequences:
+                raise ModelError(
+                    f"{self._path}: output {output!r} is no tensor; export the model with tensors as outputs"
+                )
+        try:
+            return Graph.create(self._inputs, self._outputs, _named_apart(self._nodes), self._constants)
+        except GraphError as error:
+            raise ModelError(f"{self._path}: {error}") from None
+
+    def _read(self, node: NodeProto, name: str) -> None:
+        """Take in one node: as constants if its outputs are known now, else as an op."""
+        where = f"{self._path}: {node.op_type} {name!r}"
+        _check_numbers(node, where)
+        op_class = Op.onnx_registry.get(node.op_type) if is_standard(node.domain) else None
+        inputs = data_inputs(node)
+        if self._unknown_values.intersection(inputs):
+            # It may be shape arithmetic that would have folded: only what surely would not is unknown too.
+            if op_class is None and not can_fold(node):
+                self._note_unknown(node, name, "it reads what iossim does not have")
+            self._unknown_values.update(node.output)
+            return
+        for value in inputs:
+            if value not in self._types and value not in self._sequences:
+                raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
+        if self._sequences.takes(node, inputs):
+            try:
+                nodes = self._sequences.taken_apart(node, name, self._types, self._constants, where)
+            except NotCoveredError as error:
+                self._note_unknown(node, name, str(error))
+            except GraphError as error:
+                raise ModelError(f"{where}: {error}") from None
+            except NONSENSE as error:
+                raise ModelError(_not_valid(where, error)) from None
+            else:
+                self._read_instead(nodes, name)
+            return
+        if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
+            self._read_branch(node, name, where)
+            return
+        try:
+            instead = without_empty(node, name, self._types, self._constants)
+            runs = 0 if instead else runs_to_write_out(node, self._types, self._constants, self._written_out)
+            if runs:
+                instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
+                self._written_out += len(instead)
+            known = None if instead else self._folder.known_outputs(node, where, self._types, self._constants)
+        except GraphError as error:
+            raise ModelError(f"{where}: {error}") from None
+        except NONSENSE as error:
+            raise ModelError(_not_valid(where, error)) from None
+        if instead:
+            self._read_instead(instead, name)
+        elif known is not None:
+            for value, constant in zip(node.output, known, strict=False):
+                self._add_constant(value, constant)
+        else:
+            self._check(node, where)
+            if runs_graphs(node):
+                node = self._with_weights_outside(node, name, where)
+            try:
+                op, data, made = self._interpreted(op_class, node, name, where)
+            except NotCoveredError as error:
+                self._note_unknown(node, name, str(error))
+            else:
+                self._add_op(op, data, made, node, name, where)
+
+    def _read_branch(self, node: NodeProto, name: str, where: str) -> None:
+        """Take in the branch of an ``If`` whose condition is known."""
+        given = node.input[0] if node.input else ""
+        size = self._types[given].elements if given else 0
+        if size != 1:
+            raise ModelError(f"{where} has a condition of {size} values; the file is damaged")
+        condition = self._constants[given].load()
+        self._branches += 1
+        weights, nodes = taken_branch(node, bool(condition.item()), f"{name}.{self._branches}.", where)
+        for tensor in weights:
+            self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
+        self._read_instead(nodes, f"{name}.{self._branches}")
+
+    def _read_instead(self, nodes: list[NodeProto], name: str) -> None:
+        """Take in the nodes that stand for one."""
+        self._readers.update(values_read(nodes))
+        for index, node in enumerate(nodes):
+            self._read(node, node.name or f"{name}.{node.op_type}_{index}")
+
+    def _with_weights_outside(self, node: NodeProto, name: str, where: str) -> NodeProto:
+        """The node with the weights of its graphs taken in as constants, like all others."""
+        kept, weights = with_weights_outside(node, f"{name}.", where)
+        for tensor in weights:
+            self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
+        return kept
+
+    def _add_constant(self, name: str, constant: Constant) -> None:
+        if name in self._types:
+            raise ModelError(f"{self._path}: the value {name!r} is made twice; the file is damaged")
+        self._constants[name] = constant
+        self._types[name] = constant.type
+
+    def _check(self, node: NodeProto, where: str) -> None:
+        if runs_graphs(node):
+            return  # the checker would not find the outer values that they read
+        try:
+            onnx.checker.check_node(node, self._checker)
+        except onnx.checker.ValidationError as error:
+            if onnx.defs.has(node.op_type, node.domain):
+                raise ModelError(f"{where} is not valid: {first_line(error)}") from None
+
+    def _interpreted(
+        self, op_class: type[Op] | None, node: NodeProto, name: str, where: str
+    ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
+        """A node as an op of its own kind, or else as a foreign one; with the inputs that carry data and its output types.
+
+        Raises NotCoveredError where it can be neither.
+        """
+        uncovered: NotCoveredError | None = None
+        if op_class is not None:
+            try:
+                return self._own(op_class, node, name)
+            except NotCoveredError as error:
+                uncovered = error
+            except GraphError as error:
+                raise ModelError(f"{where}: {error}") from None
+            except ModelError as error:
+                raise ModelError(f"{self._path}: {error}") from None
+            except NONSENSE as error:
+                raise ModelError(_not_valid(where, error)) from None
+        try:
+            op = self._foreign.read(node, self._types, self._constants)
+        except NotCoveredError as error:
+            if uncovered is not None:
+                raise ModelError(f"{self._path}: {uncovered}") from None
+            raise error
+        except (ModelError, GraphError) as error:
+            raise ModelError(f"{where} is not valid: {error}") from None
+        except NONSENSE as error:
+            raise ModelError(_not_valid(where, error)) from None
+        data = data_inputs(node)
+        return op, data, op.infer([self._types[value] for value in data])
+
+    def _own(
+        self, op_class: type[Op], node: NodeProto, name: str
+    ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
+        adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and self._varies(node) else None
+        op, data = (
+            (adapted.op, adapted.inputs)
+            if adapted
+            else op_class.from_onnx(node_view(node, name, self._types, self._constants, self._opset))
+        )
+        made = op.infer([self._types[value] for value in data])
+        if len(made) > len(node.output) and not op.may_leave_out_outputs:
+            raise ModelError(
+                f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"
+            )
+        for value in node.output[len(made) :]:
+            if value and self._readers[value]:
+                raise NotCoveredError(
+                    f"{node.op_type} {name!r}: its output {value!r} is read, which iossim does not compute"
+                )
+        return op, data, made
+
+    def _varies(self, node: NodeProto) -> bool:
+        return not self._varying.isdisjoint(node.input)
+
+    def _add_op(
+        self,
+        op: Op,
+        data: tuple[str, ...],
+        made: Sequence[TensorType],
+        node: NodeProto,
+        name: str,
+        where: str,
+    ) -> None:
+        if isinstance(op, Foreign):
+            named = [value for value in node.output if value]
+        else:
+            named = [*node.output, *[""] * len(made)][: len(made)]
+        if any(map(is_empty, made)) and may_make_empty(op, [self._types[value] for value in data]):
+            self._add_empty(named, made, node, name, where)
+            return
+        outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(named))
+        varying = not self._varying.isdisjoint(data)
+        rebatching = self._rebatching if varying else None
+        for value, value_type in zip(outputs, made, strict=True):
+            if any(size < 1 for size in value_type.shape):
+                raise ModelError(f"{where} would make an empty tensor {value_type}; its input is too small for it")
+            if rebatching and not rebatching.keeps_batch(op, value, value_type, data[0] in self._varying):
+                raise rebatching.refusal(where)
+            self._types[value] = value_type
+        self._varying.update(outputs if varying else ())
+        self._nodes.append(Node(op_name(node, name), op, data, outputs))
+
+    def _add_empty(
+        self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str
+    ) -> None:
+        """Take in a node that makes empty tensors: they are known, and if it makes others, it makes those alone."""
+        rest = NodeProto()
+        rest.CopyFrom(node)
+        for place, value in enumerate(node.output):
+            if value in named and is_empty(made[named.index(value)]):
+                self._add_constant(value, empty_constant(made[named.index(value)]))
+                rest.output[place] = ""
+        if any(rest.output):
+            op = self._foreign.read(rest, self._types, self._constants)
+            data = data_inputs(rest)
+            self._add_op(op, data, op.infer([self._types[value] for value in data]), rest, name, where)
+
+    def _note_unknown(self, node: NodeProto, name: str, reason: str) -> None:
+        op_type = node.op_type if is_standard(node.domain) else f"{node.domain}.{node.op_type}"
+        self._unknown_ops.setdefault(op_type, []).append((name, reason))
+        self._unknown_values.update(node.output)
+
+    def _refuse_unknown(self) -> None:
+        if self._unknown_ops:
+            raise ModelError(
+                f"{self._path} has operators that iossim cannot take: {listed(self._unknown_ops)}; "
+                "export the model without them"
+            )
+
+
+def _check_numbers(node: NodeProto, where: str) -> None:
+    """Refuse attributes that are no numbers; a constant may hold them."""
+    for attribute in node.attribute:
+        if np.isnan([attribute.f, *attribute.floats]).any() and node.op_type != "Constant":
+            raise ModelError(f"{where} is not valid: its attribute {attribute.name!r} is no number (NaN)")
+
+
+def _not_valid(where: str, error: Exception) -> str:
+    return f"{where} is not valid: its operands or attributes make no sense ({type(error).__name__}: {first_line(error)})"
+
+
+def _named_apart(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes, each with a name of its own: ONNX lets names repeat, and modules have several ops of a kind."""
+    taken: set[str] = set()
+    result = []
+    for node in nodes:
+        name, count = node.name, 1
+        while name in taken:
+            count += 1
+            name = f"{node.name}_{count}"
+        taken.add(name)
+        result.append(replace(node, name=name))
+    return result

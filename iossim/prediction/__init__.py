@@ -1,0 +1,1 @@
+"""What a calibrated profile says of operators and schedules, and how far that may be off."""

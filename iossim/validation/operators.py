@@ -1,0 +1,219 @@
+"""Operators measured alone against their predictions, shape by shape: what was held out, and what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.calibration.host_overhead import fit_overhead
+from iossim.calibration.samples import OperatorSamples
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.types import Precision
+from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.measurements.operator import HELD_OUT_FRACTION
+from iossim.prediction.accuracy import Accuracy, buckets
+from iossim.prediction.operator_interval import interval
+from iossim.validation.roofline import CalibratedRoofline, Roofs
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorEvaluation:
+    """Measured and predicted times of the operators of a data set; every array has an entry for each row.
+
+    The host's overhead is fitted on the rows that are not held out, beside the predictions. Device times are microseconds
+    without it.
+    """
+
+    device: str
+    data_set: str
+    measurements: NDArray[np.object_]
+    #: Rows whose shapes no fit sees.
+    held_out: Mask
+    #: As recorded, the host's overhead included.
+    latency_us: Floats
+    overhead_us: Floats
+    predicted_us: Floats
+    #: Predictions for the algorithm that was recorded; nan where it is not known.
+    recorded_us: Floats
+    #: The interval of the prediction.
+    low_us: Floats
+    high_us: Floats
+    #: A calibrated roofline's prediction, less the same overhead; nan where there were too few rows to fit it.
+    roofline_us: Floats
+    #: The least device time that the recording can tell.
+    least_us: float
+    #: Whether the recording includes a host overhead at all.
+    has_overhead: bool
+    #: Rows measured with cold caches, which are left out.
+    cold_rows: int = 0
+
+    def __len__(self) -> int:
+        return len(self.latency_us)
+
+    @cached_property
+    def measured_us(self) -> Floats:
+        """Device time: latency less overhead, at least ``least_us``."""
+        return np.maximum(self.latency_us - self.overhead_us, self.least_us)
+
+    @property
+    def clamped(self) -> Mask:
+        """Rows whose latency leaves less than ``least_us`` for the GPU."""
+        return self.latency_us - self.overhead_us < self.least_us
+
+    @property
+    def errors(self) -> Floats:
+        """Relative errors of device time, predicted over measured less 1."""
+        return self.predicted_us / self.measured_us - 1.0
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[str, Precision], ...]:
+        """Kinds of operators with their precisions, sorted."""
+        return tuple(sorted({(m.operator.kind, m.operator.precision) for m in self.measurements}))
+
+    def of_kind(self, kind: str, precision: Precision | None = None) -> OperatorEvaluation:
+        """The rows of one kind, and of one precision if that is given."""
+        return self[
+            np.array(
+                [m.operator.kind == kind and precision in (None, m.operator.precision) for m in self.measurements],
+                dtype=np.bool_,
+            )
+        ]
+
+    def __getitem__(self, rows: Mask) -> OperatorEvaluation:
+        """A part of the rows."""
+        arrays: dict[str, Any] = {
+            field.name: value[rows]
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), np.ndarray)
+        }
+        return replace(self, **arrays)
+
+    @property
+    def unseen(self) -> OperatorEvaluation:
+        """The rows that are held out."""
+        return self[self.held_out]
+
+    @property
+    def seen(self) -> OperatorEvaluation:
+        return self[~self.held_out]
+
+    def gpu_time(self) -> Accuracy:
+        """The accuracy of device time, on all rows here: ``evaluation.unseen.gpu_time()`` is what counts."""
+        return Accuracy.of(self.predicted_us, self.measured_us)
+
+    def total_time(self) -> Accuracy:
+        """The accuracy of device time and overhead together against what was recorded."""
+        return Accuracy.of(self.predicted_us + self.overhead_us, self.latency_us)
+
+    def recorded_algorithm(self) -> Accuracy:
+        """The accuracy of device time where the algorithm is known, were the model told it."""
+        return Accuracy.of(self.recorded_us, self.measured_us)
+
+    def roofline(self) -> Accuracy:
+        """The accuracy of the calibrated roofline."""
+        return Accuracy.of(self.roofline_us, self.measured_us)
+
+    def by_bucket(self) -> dict[str, Accuracy]:
+        """The accuracy of device time by bucket of measured device time."""
+        return {name: self[rows].gpu_time() for name, rows in buckets(self.measured_us).items()}
+
+    def coverage(self) -> float | None:
+        """The part of the measured device times that lies in the interval of its prediction; None of no rows."""
+        if not len(self):
+            return None
+        return float(np.mean((self.low_us <= self.measured_us) & (self.measured_us <= self.high_us)))
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures, of held-out rows unless they say otherwise; errors as fractions."""
+        unseen = self.unseen
+        return {
+            "device": self.device,
+            "data_set": self.data_set,
+            "kinds": [{"op": kind, "precision": str(precision)} for kind, precision in self.kinds],
+            "rows": len(self),
+            "held_out_rows": len(unseen),
+            "clamped_rows": int(self.clamped.sum()),
+            "cold_rows_left_out": self.cold_rows,
+            "host_overhead_us": [float(self.overhead_us.min()), float(self.overhead_us.max())]
+            if self.has_overhead
+            else None,
+            "gpu_time": unseen.gpu_time().to_json(),
+            "gpu_time_by_bucket": {name: accuracy.to_json() for name, accuracy in unseen.by_bucket().items()},
+            "total_time": unseen.total_time().to_json(),
+            "recorded_algorithm": unseen.recorded_algorithm().to_json(),
+            "calibrated_roofline": unseen.roofline().to_json(),
+            "interval_coverage": unseen.coverage(),
+            "seen_gpu_time": self.seen.gpu_time().to_json(),
+        }
+
+
+def held_out_fraction(profile: DeviceProfile) -> float:
+    """The part of the shapes that no fit saw: what the profile's own fit held out, if that is less than usual."""
+    own = profile.provenance.held_out_fraction
+    return HELD_OUT_FRACTION if own is None else min(own, HELD_OUT_FRACTION)
+
+
+def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> OperatorEvaluation:
+    """Predict every operator of a set that was measured alone.
+
+    Rows measured with cold caches are left out: predictions are of a call among many.
+    """
+    chosen = [m for m in measured.measurements if not m.is_cold]
+    samples = OperatorSamples.of(measured, chosen, profile, 1.0)
+    predicted_us, recorded_us = samples.predict(profile)
+    fraction = held_out_fraction(profile)
+    held_out = np.array([m.operator.is_held_out(fraction) for m in chosen], dtype=np.bool_)
+    # What no seen row tells, all rows must.
+    fitted = ~held_out if np.count_nonzero(~held_out) > samples.basis.shape[1] else np.ones_like(held_out)
+    latency_us = samples.latency_us
+    overhead_us = samples.basis @ fit_overhead(
+        samples.basis[fitted], latency_us[fitted], predicted_us[fitted], samples.least_us
+    )
+    measured_us = np.maximum(latency_us - overhead_us, samples.least_us)
+    bounds = [interval(m.operator, us, profile) for m, us in zip(chosen, predicted_us.tolist(), strict=True)]
+    low_us, high_us = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
+    return OperatorEvaluation(
+        profile.name,
+        measured.header.data_set,
+        _objects(chosen),
+        held_out,
+        latency_us,
+        overhead_us,
+        predicted_us,
+        recorded_us,
+        low_us,
+        high_us,
+        _roofline_us(samples, chosen, fitted, measured_us) - overhead_us,
+        samples.least_us,
+        samples.basis.shape[1] > 0,
+        len(measured.measurements) - len(chosen),
+    )
+
+
+def _roofline_us(samples: OperatorSamples, chosen: list[Measurement], fitted: Mask, measured_us: Floats) -> Floats:
+    """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan where they are too few."""
+    operators = [m.operator for m in chosen]
+    roofs = Roofs.of(operators, samples.profile)
+    latency_us = np.full(len(chosen), np.nan)
+    groups = [(operator.kind, operator.precision) for operator in operators]
+    for group in sorted(set(groups)):
+        own = np.array([each == group for each in groups], dtype=np.bool_)
+        seen = own & fitted
+        model = CalibratedRoofline.fit(roofs[seen], samples.basis[seen], samples.latency_us[seen], measured_us[seen])
+        if model is not None:
+            latency_us[own] = model.latency_us(roofs[own], samples.basis[own])
+    return latency_us
+
+
+def _objects(chosen: list[Measurement]) -> NDArray[np.object_]:
+    """An array of objects, whatever they are."""
+    array = np.empty(len(chosen), dtype=np.object_)
+    array[:] = chosen
+    return array

@@ -1,0 +1,186 @@
+"""All of it: operators, networks (published, and measured), both engines and unseen devices, in one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iossim.calibration.leave_one_out import FEWEST_ROWS, SAMPLED_KIND, LeaveOneOut, LeftOut, leave_one_out
+from iossim.devices.load import device
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError, did_you_mean
+from iossim.measurements.data_sets import DataSets, default_places, read_data_sets
+from iossim.models.load import load
+from iossim.prediction.bands import key_of
+from iossim.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
+from iossim.validation.measured_networks import MeasuredEvaluation, evaluate_all
+from iossim.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
+from iossim.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.validation.stages import StageEvaluation, evaluate_stages
+
+PARTS = ("operators", "networks", "measured", "engines", "transfer")
+#: Stages of each device that a quick comparison of the engines prices.
+QUICK_STAGES = 300
+SEED = 0
+#: Measurements of an unseen device that a transfer to it is refined with.
+TRANSFER_SAMPLES = 20
+#: A quoted error is not questioned within this many points of per cent: overheads are fitted beside other predictions.
+QUOTED_POINTS = 0.5
+
+#: Starts the progress of a piece of work under a label.
+StartProgress = Callable[[str], Callable[[int, int], None]]
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """What was evaluated, in the order of the data sets and devices; parts not asked for are empty."""
+
+    operators: tuple[OperatorEvaluation, ...] = ()
+    #: Of the data sets that hold stages.
+    stages: tuple[StageEvaluation, ...] = ()
+    networks: tuple[NetworkEvaluation, ...] = ()
+    #: Networks that were measured as a whole, a file each.
+    measured: tuple[MeasuredEvaluation, ...] = ()
+    engines: tuple[EngineAgreement, ...] = ()
+    #: Each chip with data predicted from the others.
+    transfer: LeaveOneOut | None = None
+    #: What was left out, and why.
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; errors and differences are fractions, times us."""
+        return {
+            "operators": [each.to_json() for each in self.operators],
+            "stages": [each.to_json() for each in self.stages],
+            "networks": [each.to_json() for each in self.networks],
+            "measured": [each.to_json() for each in self.measured],
+            "engines": [each.to_json() for each in self.engines],
+            "transfer": None if self.transfer is None else _transfer_json(self.transfer),
+            "notes": list(self.notes),
+        }
+
+
+def validate(
+    profiles: Sequence[DeviceProfile] | None = None,
+    places: Sequence[Path] | None = None,
+    parts: Sequence[str] | None = None,
+    quick: bool = False,
+    progress: StartProgress = lambda label: lambda done, total: None,
+) -> ValidationReport:
+    """Recompute every figure; raises OptionError or MeasurementError for input that cannot be used.
+
+    ``profiles`` limits all parts to these devices; ``places`` are files and folders of measurements, by default
+    :func:`~iossim.measurements.data_sets.default_places`; ``parts`` are of :data:`PARTS`, by default all. ``quick``
+    samples the stages that both engines price, and leaves out the transfer unless it is asked for.
+    """
+    given = parts
+    parts = [part for part in PARTS if not (quick and part == "transfer")] if given is None else given
+    for part in parts:
+        if part not in PARTS:
+            raise OptionError(f"--part {part!r} is not known; {did_you_mean(part, PARTS)}")
+    operators: tuple[OperatorEvaluation, ...] = ()
+    stages: tuple[StageEvaluation, ...] = ()
+    networks: list[NetworkEvaluation] = []
+    measured: tuple[MeasuredEvaluation, ...] = ()
+    engines: list[EngineAgreement] = []
+    notes: list[str] = []
+    transfer: LeaveOneOut | None = None
+    data = DataSets(())
+    if "operators" in parts or "transfer" in parts:
+        data = read_data_sets(places, profiles)
+        notes += data.notes
+    if "operators" in parts:
+        operators = _operators(data, progress("operators"))
+        stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
+        notes += _quoted(operators, data)
+    if "networks" in parts:
+        for profile in _profiles(profiles, published_devices()):
+            networks.append(evaluate_networks(profile, progress=progress(f"networks on {profile.name}")))
+    if "measured" in parts:
+        where = default_places() if places is None else places
+        measured, said = evaluate_all(where, profiles, progress("measured networks"))
+        notes += said
+    if "engines" in parts:
+        network = load(NETWORK)
+        for profile in _profiles(profiles, DEVICES):
+            told = progress(f"engines on {profile.name}")
+            sample = QUICK_STAGES if quick else None
+            engines.append(compare_prices(network, profile, sample, SEED, progress=told))
+    if "transfer" in parts:
+        try:
+            transfer = leave_one_out(data.sets, TRANSFER_SAMPLES, SEED, _by_label(progress))
+        except ValueError as error:
+            # Of one device alone there is nothing to transfer from.
+            notes.append(f"no transfer to unseen devices: {error}")
+    return ValidationReport(operators, stages, tuple(networks), measured, tuple(engines), transfer, tuple(notes))
+
+
+def _operators(data: DataSets, progress: Callable[[int, int], None]) -> tuple[OperatorEvaluation, ...]:
+    """An evaluation for each kind and precision of each set, device by device."""
+    found: list[OperatorEvaluation] = []
+    for done, (measured, profile) in enumerate(data.sets):
+        if measured.measurements:
+            whole = evaluate_operators(measured, profile)
+            found += [whole.of_kind(*kind) for kind in whole.kinds]
+        progress(done + 1, len(data.sets))
+    return tuple(sorted(found, key=lambda each: each.device))
+
+
+def sampled_rows(found: LeaveOneOut) -> list[LeftOut]:
+    """Of each device left out the data sets that samples are drawn from: enough rows of the kind for a mean error."""
+    return [row for row in found.rows if row.kind == SAMPLED_KIND and len(row.zero_shot.measured_us) >= FEWEST_ROWS]
+
+
+def _by_label(start: StartProgress) -> Callable[[str, int, int], None]:
+    """A progress for each label, started when it is first told of."""
+    started: dict[str, Callable[[int, int], None]] = {}
+
+    def tell(label: str, done: int, total: int) -> None:
+        if label not in started:
+            started[label] = start(label)
+        started[label](done, total)
+
+    return tell
+
+
+def _transfer_json(found: LeaveOneOut) -> dict[str, Any]:
+    return {
+        "samples": found.samples,
+        "left_out": [
+            {
+                "device": row.device,
+                "data_set": row.zero_shot.data_set,
+                "kind": row.kind,
+                "zero_shot": row.zero_shot.accuracy.to_json(),
+                "refined": (None if row.refined is None else row.refined.accuracy.to_json()),
+            }
+            for row in found.rows
+        ],
+    }
+
+
+def _quoted(operators: Sequence[OperatorEvaluation], data: DataSets) -> list[str]:
+    """Where a profile quotes another error for a data set than was found now: the data or the model has changed."""
+    profiles = {profile.name: profile for _, profile in data.sets}
+    notes: list[str] = []
+    for each in operators:
+        (kind,) = each.kinds
+        error = each.unseen.gpu_time().mean_error
+        for quoted in profiles[each.device].provenance.held_out:
+            if (quoted.data_set, quoted.kind) != (each.data_set, key_of(*kind)) or error is None:
+                continue
+            if abs(100 * error - quoted.mape_percent) > QUOTED_POINTS:
+                notes.append(
+                    f"the profile of {each.device} quotes an error of {quoted.mape_percent:.1f}% for {quoted.kind} of "
+                    f"{each.data_set}; it is {100 * error:.1f}%"
+                )
+    return notes
+
+
+def _profiles(chosen: Sequence[DeviceProfile] | None, names: Sequence[str]) -> list[DeviceProfile]:
+    """The chosen profiles that are of these devices; the shipped ones where none are chosen."""
+    if chosen is None:
+        return [device(name) for name in names]
+    return [profile for profile in chosen if profile.name in names]

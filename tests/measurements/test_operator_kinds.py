@@ -1,0 +1,124 @@
+"""Columns of tables, to operators and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from operators import operators
+
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.types import Precision
+from iossim.measurements.operator import Operator
+from iossim.measurements.operator_kinds import (
+    KINDS,
+    RecordError,
+    RecordReader,
+    describe,
+    kind_named,
+    missing_columns,
+    parse_description,
+    read_record,
+    record_of,
+)
+
+
+@given(operators())
+def test_round_trip(operator: Operator) -> None:
+    assert read_record(record_of(operator)) == operator
+    assert parse_description(describe(operator)) == operator
+    text = {name: str(value) for name, value in record_of(operator).items()}
+    assert read_record(text) == operator
+
+
+def test_square_and_other_spellings_are_the_same() -> None:
+    square = {"batch": 2, "in_channels": 8, "out_channels": 4, "kernel": 3, "in_size": 9, "stride": 2, "padding": 1}
+    wide: dict[str, Any] = {"batch": "2", "in_channels": "8.0", "out_channels": "4", "in_h": 9.0, "in_w": " 9"}
+    wide |= {f"{name}_{axis}": size for name, size in {"kernel": 3, "stride": 2, "pad": 1}.items() for axis in "hw"}
+    assert read_record({"op": "conv"} | square) == read_record({"op": "conv2d"} | wide)
+
+
+def test_height_is_the_first_axis() -> None:
+    operator = parse_description(
+        "conv2d in_w=700 in_h=161 in_channels=1 batch=4 out_channels=32 kernel_w=20 kernel_h=5 pad_w=0 pad_h=0 "
+        "stride_w=2 stride_h=1"
+    )
+    assert operator.inputs[0].shape == (4, 1, 161, 700)
+    assert operator.inputs[1].shape == (32, 1, 5, 20)
+    assert operator.outputs[0].shape == (4, 32, 157, 341)
+
+
+def test_depthwise_by_groups() -> None:
+    operator = parse_description(
+        "conv batch=1 in_channels=32 out_channels=32 groups=32 kernel=3 in_size=9 stride=1 padding=1"
+    )
+    assert operator.inputs[1].shape == (32, 1, 3, 3)
+
+
+def test_inner_sizes_of_products() -> None:
+    dense = parse_description("linear batch=3 m=10 n=20 k=30")
+    assert [value.shape for value in dense.inputs] == [(30, 20), (30, 20)]
+    assert dense.outputs[0].shape == (30, 30)
+    product = parse_description("gemm m=10 n=20 k=30 trans_a=T trans_b=N")
+    # By columns, a is stored as [k, m] and read as [m, k] by rows; b as [k, n], which by rows is [n, k].
+    assert [value.shape for value in product.inputs] == [(20, 30), (10, 30)]
+    assert product.op == Gemm(trans_b=True)
+
+
+BAD: dict[str, tuple[str, str]] = {
+    "conv": ("conv batch=1", "in_channels"),
+    "unknown": ("convv batch=1", "did you mean 'conv'"),
+    "zero": ("add rows=0 cols=3", "rows is '0'"),
+    "word": ("add rows=x cols=3", "rows is 'x'"),
+    "fraction": ("add rows=1.5 cols=3", "rows is '1.5'"),
+    "infinite": ("add rows=inf cols=3", "rows is 'inf'"),
+    "huge": ("add rows=99999999999 cols=3", "rows"),
+    "no value": ("add rows cols=3", "'rows' is not NAME=SIZE"),
+    "nothing": ("", "op empty"),
+    "transposition": ("gemm m=1 n=2 k=3 trans_a=1 trans_b=N", "not N or T"),
+    "groups": ("conv batch=1 in_channels=5 out_channels=4 kernel=1 in_size=3 stride=1 padding=0 groups=2", "groups"),
+    "kernel": ("conv batch=1 in_channels=5 out_channels=4 kernel=5 in_size=3 stride=1 padding=0", "does not fit"),
+    "pool": ("max_pool batch=1 channels=4 kernel=3 in_size=9 stride=1 padding=3", "padding"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_records_that_name_no_operator(case: str) -> None:
+    text, word = BAD[case]
+    with pytest.raises(RecordError, match=word):
+        parse_description(text)
+
+
+@pytest.mark.parametrize("value", [True, None, 1.5, [3], float("nan")])
+def test_values_that_are_no_sizes(value: object) -> None:
+    with pytest.raises(RecordError, match="rows"):
+        read_record({"op": "add", "rows": value, "cols": 2})
+
+
+def test_missing_columns() -> None:
+    assert missing_columns(KINDS["linear"], ["m", "n", "k"]) == ["batch"]
+    assert missing_columns(
+        KINDS["conv"], ["batch", "in_channels", "out_channels", "in_size", "kernel", "stride"]
+    ) == [
+        "pad_h (or padding)",
+        "pad_w (or padding)",
+    ]
+    with pytest.raises(RecordError, match="batch"):
+        RecordReader(kind_named("linear"), ["m", "n", "k"])
+
+
+def test_padding_that_differs_before_and_after_has_no_columns() -> None:
+    from dataclasses import replace
+
+    operator = parse_description("conv batch=1 in_channels=5 out_channels=4 kernel=3 in_size=9 stride=1 padding=1")
+    lopsided = replace(operator, op=replace(operator.op, pads=(0, 0, 1, 1)))  # type: ignore[call-arg]
+    with pytest.raises(RecordError, match="padding"):
+        record_of(lopsided)
+
+
+def test_equal_shapes_are_one_object() -> None:
+    reader = RecordReader(kind_named("relu"), ["rows", "cols"])
+    row = {"rows": "3", "cols": "4"}
+    assert reader(row, Precision.FP32) is reader(dict(row), Precision.FP32)
+    assert reader(row, Precision.FP16) is not reader(row, Precision.FP32)
