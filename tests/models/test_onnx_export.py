@@ -22,14 +22,17 @@ from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Op
 from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.pool import AveragePool
 from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.split import Split
+from iossim.ir.types import DType
 from iossim.models.onnx.export import export_graph, export_merged, export_unit
 from iossim.models.onnx.file import OLDEST_OPSET
+from iossim.models.onnx.spelling import OPSET
 from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
@@ -157,6 +160,20 @@ def test_what_an_older_operator_set_cannot_say_is_refused(op: Op, opset: int, me
     with pytest.raises(ModelError, match=message):
         export_graph(graph, opset)
     export_graph(graph, 13)
+
+
+def test_the_operator_set_takes_the_element_type() -> None:
+    def exported(dtype: DType) -> int:
+        b = GraphBuilder("shift")
+        b.dtype = dtype
+        graph = b.network([b.add(Nary("shift_left"), b.input("x", (4,)), b.input("n", (4,)), name="y")]).graph
+        return int(export_graph(graph).opset_import[0].version)
+
+    assert exported(DType.UINT8) == OPSET
+    # Operators take signed integers from 28 on, which older versions of onnx do not have.
+    newest = onnx.defs.get_schema("BitShift")
+    if "tensor(int8)" in newest.inputs[0].types:
+        assert exported(DType.INT8) == newest.since_version
 
 
 def test_a_weight_that_is_an_output() -> None:

@@ -82,7 +82,9 @@ def _model(
 ) -> onnx.ModelProto:
     nodes = tuple(nodes)
     ops = [node.op for node in nodes]
-    opset = fitting_opset(ops) if asked_opset is None else asked_opset
+    opset = asked_opset
+    if opset is None:
+        opset = fitting_opset((node.op, types[node.inputs[0]]) for node in nodes)
     used = {value for node in nodes for value in node.inputs} | set(outputs)
     names = Names([*types, *(value for node in nodes for value in node.outputs)])
     weights = [(store or _tensor)(value, constant) for value, constant in constants.items() if value in used]

@@ -25,7 +25,8 @@ from iossim.ir.ops.prelu import PRelu
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.softmax import SoftmaxLike
-from iossim.ir.types import TensorType
+from iossim.ir.types import DType, TensorType
+from iossim.models.onnx.constants import onnx_code
 
 #: Written where nothing else is asked for: the newest that every supported ONNX Runtime reads.
 OPSET = 21
@@ -98,15 +99,15 @@ def spell(
     return [helper.make_node(op_type, operands, outputs, name, **attributes)], tensors
 
 
-def fitting_opset(ops: Iterable[Op]) -> int:
-    """The operator set to write ops in: :data:`OPSET`, or a later one that has all of them.
+def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
+    """The operator set to write ops in, each given with its first input: :data:`OPSET`, or a later one that has all of them.
 
     Where foreign ops mean something else in it, it is theirs.
     """
     wanted = OPSET
-    for op in ops:
+    for op, x in ops:
         if not isinstance(op, Foreign):
-            wanted = max(wanted, _first_opset(op))
+            wanted = max(wanted, _first_opset(op, x.dtype))
         elif not _domain(op) and not _means_the_same(op, OPSET):
             return op.version
     return wanted
@@ -128,14 +129,18 @@ def _exists(op_type: str, opset: int) -> bool:
 
 
 @cache
-def _first_opset(op: Op) -> int:
-    """The first operator set from :data:`OPSET` on that has all that an op says; OPSET if none has."""
+def _first_opset(op: Op, x: DType) -> int:
+    """The first operator set from :data:`OPSET` on that has all that an op says, for a first input of ``x``; OPSET if none has."""
     op_type, given = op.to_onnx()
+    type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"
     for opset in range(OPSET, onnx.defs.onnx_opset_version() + 1):
         if _exists(op_type, opset):
             schema = onnx.defs.get_schema(op_type, opset)
             known = {*schema.attributes, *(slot.name for slot in schema.inputs)}
-            if all(known.intersection(names.split("|")) or _is_nothing(value) for names, value in given.items()):
+            takes = not schema.inputs or type_name in schema.inputs[0].types
+            if takes and all(
+                known.intersection(names.split("|")) or _is_nothing(value) for names, value in given.items()
+            ):
                 return opset
     return OPSET
 
