@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.errors import GraphError, ModelError, did_you_mean
-from iossim.ir.types import TensorType
+from iossim.ir.types import DType, TensorType
 
 Array = NDArray[Any]
 
@@ -135,6 +135,10 @@ class Op(ABC):
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         """ONNX operator type and attributes."""
         raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
+
+    def least_opset(self, x: DType) -> int:
+        """The first operator set in which :meth:`to_onnx` means this for a first input of ``x``, where schemas do not tell."""
+        return 1
 
     @property
     def signature(self) -> str:

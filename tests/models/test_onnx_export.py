@@ -163,17 +163,18 @@ def test_what_an_older_operator_set_cannot_say_is_refused(op: Op, opset: int, me
 
 
 def test_the_operator_set_takes_the_element_type() -> None:
-    def exported(dtype: DType) -> int:
-        b = GraphBuilder("shift")
+    def exported(function: str, dtype: DType) -> int:
+        b = GraphBuilder("pair")
         b.dtype = dtype
-        graph = b.network([b.add(Nary("shift_left"), b.input("x", (4,)), b.input("n", (4,)), name="y")]).graph
+        graph = b.network([b.add(Nary(function), b.input("x", (4,)), b.input("y", (4,)), name="z")]).graph
         return int(export_graph(graph).opset_import[0].version)
 
-    assert exported(DType.UINT8) == OPSET
-    # Operators take signed integers from 28 on, which older versions of onnx do not have.
-    newest = onnx.defs.get_schema("BitShift")
-    if "tensor(int8)" in newest.inputs[0].types:
-        assert exported(DType.INT8) == newest.since_version
+    assert {exported("shift_left", DType.UINT8), exported("mod", DType.INT8), exported("fmod", DType.FLOAT32)} == {
+        OPSET
+    }
+    # Signed integers are shifted, and real numbers divided with a remainder, from 28 on, which older versions of onnx lack.
+    if onnx.defs.onnx_opset_version() >= 28:
+        assert {exported("shift_left", DType.INT8), exported("mod", DType.FLOAT32)} == {28}
 
 
 def test_a_weight_that_is_an_output() -> None:

@@ -123,6 +123,10 @@ class Nary(Op):
         function = self._known()
         return function.onnx_type, dict(function.attributes)
 
+    def least_opset(self, x: DType) -> int:
+        # Before, the remainder of a division that rounds down was of whole numbers only.
+        return 28 if self.function == "mod" and x.is_floating else 1
+
     def _known(self) -> Function:
         require(self.function in FUNCTIONS, f"has no function {self.function!r}; known: {', '.join(FUNCTIONS)}")
         return FUNCTIONS[self.function]

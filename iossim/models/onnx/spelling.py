@@ -133,7 +133,7 @@ def _first_opset(op: Op, x: DType) -> int:
     """The first operator set from :data:`OPSET` on that has all that an op says, for a first input of ``x``; OPSET if none has."""
     op_type, given = op.to_onnx()
     type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"
-    for opset in range(OPSET, onnx.defs.onnx_opset_version() + 1):
+    for opset in range(max(OPSET, op.least_opset(x)), onnx.defs.onnx_opset_version() + 1):
         if _exists(op_type, opset):
             schema = onnx.defs.get_schema(op_type, opset)
             known = {*schema.attributes, *(slot.name for slot in schema.inputs)}
