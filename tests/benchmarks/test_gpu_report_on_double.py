@@ -35,7 +35,7 @@ NAMES = {"sequential", "greedy", "ios-both"}
 @pytest.fixture
 def gpu_report(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The script as a module; its sections find the double."""
-    places = [str(ROOT / "tests" / "benchmarks" / "cuda_double"), str(ROOT / "tests" / "backends" / "cupy_cudnn")]
+    places = [str(ROOT / "tests" / "benchmarks" / "cuda_double"), str(ROOT / "tests" / "support")]
     monkeypatch.setenv("PYTHONPATH", ":".join(places))
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import gpu_report
@@ -239,7 +239,6 @@ def test_plans_and_timed_choices_of_the_four_networks(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a report needs at least, on a library that ranks ten plans for each convolution, fused and apart."""
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "backends" / "cupy_cudnn"))
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "benchmarks" / "cuda_double"))
     from faulty_backend import create
 
