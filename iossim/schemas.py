@@ -32,7 +32,7 @@ def schema(name: str) -> Schema:
 
 def _profile() -> Schema:
     """A file may leave parameters out: what it leaves out has defaults that depend on its facts."""
-    from iossim.devices.compute_capability import LIMITS, PROCESSOR
+    from iossim.devices.compute_capability import LIMITS
     from iossim.devices.profile import DeviceProfile
     from iossim.ir.types import Precision
 
@@ -46,7 +46,7 @@ def _profile() -> Schema:
     for fact in sheet.values():
         fact.pop("default", None)
     sheet["compute_capability"] = {
-        "allOf": [sheet["compute_capability"], {"properties": {"value": {"enum": [*LIMITS, PROCESSOR]}}}]
+        "allOf": [sheet["compute_capability"], {"properties": {"value": {"enum": [*LIMITS, "cpu"]}}}]
     }
     rates = [str(precision) for precision in Precision if precision is not Precision.FP32]
     sheet["reduced_precision_tflops"]["properties"] = {"value": {"propertyNames": {"enum": rates}}}

@@ -39,8 +39,8 @@ from iossim.devices.compute_capability import WARP_THREADS, MultiprocessorLimits
 from iossim.devices.parameters import ModelParameters
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
+from iossim.lowering.gpu.matrix_product import TILES
 from iossim.lowering.kernel import Kernel, WorkClass
-from iossim.lowering.matrix_product import TILES
 from iossim.lowering.occupancy import resident_blocks
 
 Floats = NDArray[np.float64]

@@ -147,7 +147,7 @@ def _kernels(run: StageRun, kernels: Sequence[Kernel], times: Floats, model: Ker
                 kernel.blocks,
                 resident,
                 kernel.blocks / (sms * resident) if resident else float("inf"),
-                spread if profile.is_processor else min(1.0, spread * warps / most_warps),
+                min(1.0, spread * warps / most_warps),
                 _alone(kernel, own_us, row, model, len(run.groups) > 1),
             )
         )

@@ -26,9 +26,11 @@ from iossim.calibration.residuals import Residuals, bands_by_kind, device_times,
 from iossim.calibration.samples import OperatorSamples
 from iossim.calibration.transfer import donor, neutral, refined_values, transferred
 from iossim.devices.borrowed import Concurrency
+from iossim.devices.kind import GPU
+from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.load import device
-from iossim.devices.parameter_space import CALL, PARAMETERS, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.parameters import CALL
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.transfer import Donor, TransferTable
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.prediction.bands import band_key
@@ -146,10 +148,10 @@ def _chips(sets: Sequence[DeviceSet]) -> list[_Chip]:
     """Sets by chip, the board with most rows first; in the order of names."""
     by_chip: dict[tuple[str, int, int], list[DeviceSet]] = {}
     for measured, profile in sets:
-        if profile.is_processor:
+        if profile.kind != GPU:
             continue  # nothing of it tells of a GPU
         sheet = profile.datasheet
-        key = (sheet.compute_capability.value, profile.sm_count, sheet.fp32_lanes_per_sm.value)
+        key = (profile.compute_capability, profile.sm_count, sheet.fp32_lanes_per_sm.value)
         by_chip.setdefault(key, []).append((_warm(measured), profile))
     chips = []
     for own in by_chip.values():
@@ -189,10 +191,10 @@ def _fitted_donor(chip: _Chip) -> Donor:
 
 def _told_by_data(found: Fit) -> set[str]:
     """The parameters of which the data says more than the fit's prior does."""
-    data = found.jacobian[: found.data_residuals, : len(PARAMETERS)]
-    prior = np.diagonal(found.jacobian[found.data_residuals :, : len(PARAMETERS)])
+    data = found.jacobian[: found.data_residuals, : len(GPU_SPACE.parameters)]
+    prior = np.diagonal(found.jacobian[found.data_residuals :, : len(GPU_SPACE.parameters)])
     told = np.linalg.norm(data, axis=0) > np.abs(prior)
-    return {parameter.name for parameter, is_told in zip(PARAMETERS, told.tolist(), strict=True) if is_told}
+    return {parameter.name for parameter, is_told in zip(GPU_SPACE.parameters, told.tolist(), strict=True) if is_told}
 
 
 def _left_out(chip: _Chip, donors: Sequence[Donor], count: int, seed: int) -> list[LeftOut]:

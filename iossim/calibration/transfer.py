@@ -16,8 +16,9 @@ from scipy.optimize import least_squares
 
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.samples import OperatorSamples
-from iossim.devices.parameter_space import CALL, GPU_SPACE, PARAMETERS, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.kinds.gpu import GPU_SPACE
+from iossim.devices.parameters import CALL
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.transfer import (
     ARITHMETIC,
     CAPS,
@@ -98,7 +99,7 @@ def facts_of(profile: DeviceProfile) -> BoardFacts:
     """The facts that a transfer looks at."""
     sheet = profile.datasheet
     return BoardFacts(
-        sheet.compute_capability.value,
+        profile.compute_capability,
         1e3 * profile.fp32_tflops / profile.board_power_w,
         sheet.fp32_lanes_per_sm.value,
     )
@@ -106,10 +107,10 @@ def facts_of(profile: DeviceProfile) -> BoardFacts:
 
 def donor(profile: DeviceProfile, boards: Sequence[str] = (), fitted: Mapping[str, float] | None = None) -> Donor:
     """A calibrated profile as a donor; ``fitted`` are other values than its own."""
-    own = fitted if fitted is not None else GPU_SPACE.values(GPU_SPACE.to_vector(profile))
+    own = fitted if fitted is not None else GPU_SPACE.values(GPU_SPACE.to_vector(profile.parameter_values))
     return Donor(
         boards=list(boards) or [profile.name],
-        compute_capability=profile.datasheet.compute_capability.value,
+        compute_capability=profile.compute_capability,
         peak_gflops_per_watt=facts_of(profile).peak_gflops_per_watt,
         values=dict(own),
     )
@@ -127,7 +128,7 @@ def donor_spread(donors: Sequence[Donor]) -> Floats:
     if len(donors) < 2:
         return 0.1 * width
     result = []
-    for parameter, whole in zip(PARAMETERS, width.tolist(), strict=True):
+    for parameter, whole in zip(GPU_SPACE.parameters, width.tolist(), strict=True):
         own = [parameter.to_vector(one.values[parameter.name]) for one in donors if parameter.name in one.values]
         result.append(float(np.std(own, ddof=1)) if len(own) > 1 else 0.1 * whole)
     return np.asarray(np.clip(np.array(result), least, 0.25 * width))
@@ -155,7 +156,7 @@ def refine(profile: DeviceProfile, samples: MeasurementSet, donors: Sequence[Don
 
 def refined_values(profile: DeviceProfile, samples: OperatorSamples, donors: Sequence[Donor]) -> dict[str, float]:
     """The fitted parameters most probable after ``samples``; see the module."""
-    origin = GPU_SPACE.to_vector(profile)
+    origin = GPU_SPACE.to_vector(profile.parameter_values)
     low, high = GPU_SPACE.bounds()
     width = donor_spread(donors)
     names = GPU_SPACE.names
@@ -164,7 +165,7 @@ def refined_values(profile: DeviceProfile, samples: OperatorSamples, donors: Seq
         "memory": np.array([name in MEMORY for name in names]),
         "call": np.array([name in CALL for name in names]),
     }
-    logarithmic = np.array([parameter.is_logarithmic for parameter in PARAMETERS])
+    logarithmic = np.array([parameter.is_logarithmic for parameter in GPU_SPACE.parameters])
     factor_widths = np.array(list(_FACTOR_WIDTHS.values()))
     count, factors, terms = len(origin), len(factor_widths), samples.basis.shape[1]
 

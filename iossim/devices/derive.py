@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from iossim.devices.compute_capability import LIMITS
+from iossim.devices.kind import GPU
 from iossim.devices.load import device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import DeviceError
@@ -50,8 +51,10 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
     ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``; None where it is not given. Raises DeviceError where one
     cannot be right.
     """
-    if like.is_processor:
-        raise DeviceError(f"{like.name} is a processor; give a GPU with --like, from: {', '.join(device_names())}")
+    if like.kind != GPU:
+        raise DeviceError(
+            f"{like.name} is {like.device_kind.noun}; give a GPU with --like, from: {', '.join(device_names())}"
+        )
     if not _NAME.fullmatch(name):
         raise DeviceError(f"device name {name!r}: use letters, digits, dots, dashes and underscores")
     if name in device_names():
@@ -110,7 +113,7 @@ def _datasheet(like: DeviceProfile, given: Mapping[str, Any]) -> dict[str, dict[
     tflops = lanes * 2 * sheet["boost_clock_ghz"]["value"] / 1e3
     sheet["fp32_tflops"] = {"value": round(tflops, 2), "source": "computed"}
     reduced = own.reduced_precision_tflops
-    if reduced is not None and sheet["compute_capability"]["value"] == own.compute_capability.value:
+    if reduced is not None and sheet["compute_capability"]["value"] == like.compute_capability:
         # The same SMs: their faster units scale with their number and clock.
         units = sheet["sm_count"]["value"] * sheet["boost_clock_ghz"]["value"]
         ratio = units / (like.sm_count * like.boost_clock_ghz)

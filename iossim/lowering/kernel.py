@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from iossim.devices.compute_capability import GPUS, Architecture
+from iossim.devices.compute_capability import Architecture
 from iossim.ir.types import Precision
 
 
@@ -86,7 +86,7 @@ class Candidate:
     """One way to run an op: kernels one after another in one stream.
 
     ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures`` are
-    those whose libraries have these kernels, None for all GPUs.
+    those whose libraries have these kernels, None for all of the kind.
     """
 
     algorithm: str
@@ -97,7 +97,7 @@ class Candidate:
 
     def runs_on(self, architecture: Architecture) -> bool:
         """Whether the libraries for an architecture have the kernels."""
-        return architecture in (GPUS if self.architectures is None else self.architectures)
+        return self.architectures is None or architecture in self.architectures
 
 
 def ceil_div(count: int, size: int) -> int:

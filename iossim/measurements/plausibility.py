@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
-from iossim.lowering.convolution.shape import ConvolutionShape
+from iossim.lowering.convolution_shape import ConvolutionShape
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
 

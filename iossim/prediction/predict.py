@@ -9,8 +9,8 @@ from math import fsum
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.devices.parameters import EngineOverheads
 from iossim.devices.profile import DeviceProfile
-from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate
+from iossim.lowering.target import step_candidates
 from iossim.measurements.operator import Operator
 from iossim.prediction.operator_interval import interval
 
@@ -42,7 +42,7 @@ def predict(operators: Sequence[Operator], profile: DeviceProfile) -> list[Predi
 
 
 def _predict_one(operator: Operator, model: KernelModel, profile: DeviceProfile) -> Prediction:
-    chosen, prices = model.fastest(step_candidates(operator.step()))
+    chosen, prices = model.fastest(step_candidates(operator.step(), profile))
     gpu_time_us = fsum(price.alone_us for price in prices) + dispatch_us(chosen, profile.engine)
     low_us, high_us = interval(operator, gpu_time_us, profile)
     return Prediction(gpu_time_us, low_us, high_us, chosen.algorithm, tuple(kernel.name for kernel in chosen.kernels))

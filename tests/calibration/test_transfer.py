@@ -10,9 +10,9 @@ import pytest
 
 from iossim.calibration.leave_one_out import _chips, _fitted_donor, draw, leave_one_out, transfer_table
 from iossim.calibration.transfer import donor, donor_spread, neutral, refine, transferred
+from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.load import device
-from iossim.devices.parameter_space import GPU_SPACE, PARAMETERS, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.transfer import ARITHMETIC, Donor
 from iossim.ir.types import Precision
 from iossim.measurements.data_sets import read_data_sets
@@ -73,7 +73,7 @@ def test_transferred_parameters_lie_among_those_of_the_calibrated() -> None:
 def test_a_neutral_profile_knows_only_the_datasheet() -> None:
     one = neutral(device("t4"))
     other = neutral(with_values(device("t4"), {"gemm_efficiency": 0.3, "sustained_gflops_per_watt": 33.0}))
-    assert np.array_equal(GPU_SPACE.to_vector(one), GPU_SPACE.to_vector(other))
+    assert np.array_equal(GPU_SPACE.to_vector(one.parameter_values), GPU_SPACE.to_vector(other.parameter_values))
 
 
 @pytest.mark.parametrize("overhead_us", [0.0, 150.0])
@@ -120,7 +120,7 @@ def test_prior_widths_are_positive_for_any_number_of_donors() -> None:
     )
     for several in ([], DONORS[:1], DONORS, [*DONORS, partial]):
         widths = donor_spread(several)
-        assert widths.shape == (len(PARAMETERS),)
+        assert widths.shape == (len(GPU_SPACE.parameters),)
         assert (widths > 0).all()
 
 

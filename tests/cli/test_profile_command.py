@@ -138,7 +138,7 @@ def test_this_machines_processor_is_described_once(
         described.append(1)
         return iossim.device("t4").model_copy(update={"name": "cpu"})  # a processor takes seconds to measure
 
-    monkeypatch.setattr("iossim.devices.host_processor.measure_host_processor", measure)
+    monkeypatch.setattr("iossim.devices.host_cpu.measure_host_cpu", measure)
     made = FakeBackend.__init__
 
     def on_processor(self: FakeBackend, *arguments: object, **fields: object) -> None:

@@ -9,8 +9,9 @@ import pytest
 from iossim.devices.compute_capability import Architecture
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType, Precision, TensorType
+from iossim.lowering.gpu import TARGET
 from iossim.lowering.kernel import Candidate, WorkClass
-from iossim.lowering.step import Operand, Step, family
+from iossim.lowering.step import Operand, Step
 
 
 def candidates(
@@ -29,7 +30,7 @@ def candidates(
     weight = TensorType((filters, channels // groups, kernel, kernel), precision.storage)
     (y,) = op.infer([x, weight])
     step = Step(op, (Operand(x), Operand(weight, True)), (y,), op.flops([x, weight], [y]), precision)
-    return {candidate.algorithm: candidate for candidate in family("conv").lower(step)}
+    return {candidate.algorithm: candidate for candidate in TARGET.families["conv"](step)}
 
 
 @pytest.mark.parametrize(

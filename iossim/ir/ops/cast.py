@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import one_input
 from iossim.ir.types import DType, TensorType
 
@@ -19,6 +19,7 @@ class Cast(Op):
 
     kind: ClassVar[str] = "cast"
     onnx_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
+    role: ClassVar[Role] = Role.ELEMENTWISE
 
     dtype: str
 

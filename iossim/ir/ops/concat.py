@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.types import TensorType
 
@@ -19,6 +19,7 @@ class Concat(Op):
 
     kind: ClassVar[str] = "concat"
     onnx_types: ClassVar[tuple[str, ...]] = ("Concat",)
+    role: ClassVar[Role] = Role.CONCAT
 
     axis: int = 1
 

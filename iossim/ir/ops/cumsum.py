@@ -19,6 +19,7 @@ class CumSum(Op):
 
     kind: ClassVar[str] = "cumsum"
     onnx_types: ClassVar[tuple[str, ...]] = ("CumSum",)
+    has_prologue: ClassVar[bool] = True
 
     axis: int = 0
     exclusive: bool = False

@@ -34,6 +34,8 @@ class LayerNorm(Op):
 
     kind: ClassVar[str] = "layer_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
+    has_epilogue: ClassVar[bool] = True
+    has_prologue: ClassVar[bool] = True
 
     axis: int = -1
     epsilon: float = 1e-5
@@ -70,6 +72,8 @@ class RmsNorm(Op):
 
     kind: ClassVar[str] = "rms_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
+    has_epilogue: ClassVar[bool] = True
+    has_prologue: ClassVar[bool] = True
 
     axis: int = -1
     epsilon: float = 1e-5
@@ -106,6 +110,8 @@ class InstanceNorm(Op):
 
     kind: ClassVar[str] = "instance_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
+    has_epilogue: ClassVar[bool] = True
+    has_prologue: ClassVar[bool] = True
 
     epsilon: float = 1e-5
 
@@ -134,6 +140,8 @@ class GroupNorm(Op):
 
     kind: ClassVar[str] = "group_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
+    has_epilogue: ClassVar[bool] = True
+    has_prologue: ClassVar[bool] = True
 
     groups: int
     epsilon: float = 1e-5

@@ -19,6 +19,7 @@ class ArgExtreme(Op):
 
     kind: ClassVar[str] = "arg_extreme"
     onnx_types: ClassVar[tuple[str, ...]] = ("ArgMax", "ArgMin")
+    has_prologue: ClassVar[bool] = True
 
     axis: int = 0
     smallest: bool = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from iossim.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import normal_axis, one_input
 from iossim.ir.types import TensorType
 
@@ -23,6 +23,7 @@ class Reshape(Op):
 
     kind: ClassVar[str] = "reshape"
     onnx_types: ClassVar[tuple[str, ...]] = ("Reshape", "Squeeze", "Unsqueeze")
+    role: ClassVar[Role] = Role.VIEW
 
     shape: tuple[int, ...]
 

@@ -23,6 +23,8 @@ class SoftmaxLike(Op):
     operations an element: maximum, subtraction, exponential, sum, division (or logarithm).
     """
 
+    has_prologue: ClassVar[bool] = True
+
     axis: int = -1
     flatten: bool = False
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import printed, printed_json
-from processors import processor
+from cpus import cpu
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.concurrency_fit import fit_concurrency
-from iossim.devices.host_processor import save_host_processor
+from iossim.devices.host_cpu import save_host_cpu
+from iossim.devices.kind import device_kind
 from iossim.devices.load import device
-from iossim.devices.parameter_space import PROCESSOR_SPACE, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.write import write_profile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, StageMeasurement
@@ -41,7 +41,7 @@ TRUTH = {
     "beyond_core_cache_factor": 0.5,
     "kernel_gap_us": 6.0,
 }
-DEVICE = with_values(processor(), TRUTH)
+DEVICE = with_values(cpu(), TRUTH)
 
 
 def shapes(count: int) -> list[Operator]:
@@ -76,7 +76,7 @@ def made(count: int = 240, noise: float = 0.03) -> MeasurementSet:
 
 
 def run(**options: object) -> Calibration:
-    return calibrate([DeviceData(processor(), (made(),))], rounds=30, resamples=30, **{"folds": 2, **options})  # type: ignore[arg-type]
+    return calibrate([DeviceData(cpu(), (made(),))], rounds=30, resamples=30, **{"folds": 2, **options})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def found() -> Calibration:
 def test_recovers_what_is_identifiable(found: Calibration) -> None:
     for name, truth in TRUTH.items():
         assert getattr(found.profile.parameters, name) == pytest.approx(truth, rel=0.08), name
-    assert found.profile.datasheet == processor().datasheet
-    assert found.profile.engine == processor().engine
+    assert found.profile.datasheet == cpu().datasheet
+    assert found.profile.engine == cpu().engine
 
 
 def test_errors_are_the_noise(found: Calibration) -> None:
@@ -100,7 +100,7 @@ def test_errors_are_the_noise(found: Calibration) -> None:
 def test_provenance_and_intervals(found: Calibration) -> None:
     provenance = found.profile.provenance
     assert provenance.kind == "fitted"
-    assert set(provenance.spread) == set(PROCESSOR_SPACE.names)
+    assert set(provenance.spread) == set(device_kind("cpu").kernels.names)
     assert set(provenance.bands) >= {"conv", "add"}
     for prediction in predict(shapes(20), found.profile):
         assert 0.7 * prediction.gpu_time_us < prediction.low_us < prediction.gpu_time_us < prediction.high_us
@@ -113,7 +113,7 @@ def test_provenance_and_intervals(found: Calibration) -> None:
 def test_kernels_of_a_gpu_are_refused() -> None:
     rows = tuple(replace(row, kernels=("volta_sgemm_128x64_nn",)) for row in made().measurements)
     with pytest.raises(MeasurementError, match="ran kernels of GPUs, cpu is a processor"):
-        calibrate([DeviceData(processor(), (replace(made(), measurements=rows),))], folds=0)
+        calibrate([DeviceData(cpu(), (replace(made(), measurements=rows),))], folds=0)
 
 
 def stages(profile: DeviceProfile) -> MeasurementSet:
@@ -131,7 +131,7 @@ def stages(profile: DeviceProfile) -> MeasurementSet:
 
 def test_stages_tell_the_hand_over_and_what_cores_share() -> None:
     truth = {"crowding": 0.2, "synchronise_us": 25.0}
-    fitted = fit_concurrency(processor(), [stages(with_values(processor(), truth))], published=False)
+    fitted = fit_concurrency(cpu(), [stages(with_values(cpu(), truth))], published=False)
     assert fitted.parameters.crowding == pytest.approx(0.2, abs=0.01)
     assert fitted.engine.synchronise_us == pytest.approx(25.0, abs=2.0)
     assert fitted.provenance.data_sets[-1].name == "side by side, stages"
@@ -143,10 +143,10 @@ def test_from_the_command_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
     write_measurements(made(), Path("lab.jsonl"))
-    write_profile(processor(), Path("cpu.yaml"))
+    write_profile(cpu(), Path("cpu.yaml"))
     found = printed_json(capsys, "calibrate --data lab.jsonl --device cpu.yaml --folds 0 --json")
-    assert set(found["parameters"]) == {*PROCESSOR_SPACE.names, "crowding", "synchronise_us"}
-    save_host_processor(device("./cpu.calibrated.yaml"))
+    assert set(found["parameters"]) == {*device_kind("cpu").kernels.names, "crowding", "synchronise_us"}
+    save_host_cpu(device("./cpu.calibrated.yaml"))
     names = [row["name"] for row in printed_json(capsys, "devices list --json")]
     assert names[-1] == "cpu"
     comparison = printed_json(capsys, "compare squeezenet -d cpu --json")

@@ -14,9 +14,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.lowering.convolution.shape import ConvolutionShape
-from iossim.lowering.kernel import Candidate, WorkClass
-from iossim.lowering.matrix_product import (
+from iossim.lowering.convolution_shape import ConvolutionShape
+from iossim.lowering.gpu.matrix_product import (
     TILE_128X32,
     TILE_128X64,
     TILE_128X128,
@@ -25,6 +24,7 @@ from iossim.lowering.matrix_product import (
     index_kernel,
     product_kernel,
 )
+from iossim.lowering.kernel import Candidate, WorkClass
 
 _TILES = (TILE_128X128, TILE_128X64, TILE_128X32)
 #: 64 threads of 4x4 outputs, and 256 of 8x8; none of the tiles that products share.

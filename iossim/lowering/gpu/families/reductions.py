@@ -6,9 +6,10 @@ implementation that keeps nothing in shared memory: statistics first, then the e
 
 from __future__ import annotations
 
+from iossim.lowering.gpu.matrix_product import stream_kernel
+from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.kernel import Candidate
-from iossim.lowering.matrix_product import stream_kernel
-from iossim.lowering.step import Step, lowers
+from iossim.lowering.step import Step
 
 #: Elements of the input for each thread's share of work, as outputs are counted.
 _ELEMENTS_A_SHARE = 4
@@ -16,20 +17,20 @@ _ELEMENTS_A_SHARE = 4
 _STATISTICS, _SELECTION = 2, 4
 
 
-@lowers("reduce", "arg_extreme", "cumsum", has_prologue=True)
+@FAMILIES.lowers("reduce", "arg_extreme", "cumsum")
 def reduction(step: Step) -> list[Candidate]:
     """One pass over the input: blocks of a scan, too, hand their sums on to those behind them."""
     return [_passes(step, 1)]
 
 
-@lowers("layer_norm", "rms_norm", "instance_norm", "group_norm", has_epilogue=True, has_prologue=True)
-@lowers("dynamic_quantize", has_prologue=True)
+@FAMILIES.lowers("layer_norm", "rms_norm", "instance_norm", "group_norm")
+@FAMILIES.lowers("dynamic_quantize")
 def normalisation(step: Step) -> list[Candidate]:
     """Statistics, then every element by them."""
     return [_passes(step, _STATISTICS)]
 
 
-@lowers("top_k")
+@FAMILIES.lowers("top_k")
 def selection(step: Step) -> list[Candidate]:
     """A radix selection, a byte of the keys at a time."""
     return [_passes(step, _SELECTION)]

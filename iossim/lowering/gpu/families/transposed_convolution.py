@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.lowering.gpu.matrix_product import TILES, Product, split_products
+from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.kernel import Candidate, WorkClass, ceil_div
-from iossim.lowering.matrix_product import TILES, Product, split_products
-from iossim.lowering.step import Step, lowers
+from iossim.lowering.step import Step
 
 
-@lowers("conv_transpose", has_epilogue=True)
+@FAMILIES.lowers("conv_transpose")
 def transposed_convolution(step: Step) -> list[Candidate]:
     """A product for each output pixel; of the window's taps those that meet an input pixel, one in each stride."""
     assert isinstance(step.op, ConvTranspose)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from iossim.lowering.gpu.matrix_product import stream_kernel
+from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.kernel import Candidate, WorkClass
-from iossim.lowering.matrix_product import stream_kernel
-from iossim.lowering.step import Step, lowers
+from iossim.lowering.step import Step
 
 
-@lowers("max_pool", "average_pool", "global_average_pool", "global_max_pool", "local_response_norm")
+@FAMILIES.lowers("max_pool", "average_pool", "global_average_pool", "global_max_pool", "local_response_norm")
 def pooling(step: Step) -> list[Candidate]:
     """One library call; a global pooling gives each channel of each image a block's share of threads."""
     elements = step.outputs[0].elements

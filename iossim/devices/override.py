@@ -41,12 +41,12 @@ _WHOLE = ("sm_count", "fp32_lanes_per_sm", "dram_bytes", "dram_bus_bits", "l2_by
 _RATES = {f"{precision}_tflops": str(precision) for precision in Precision if precision is not Precision.FP32}
 
 
-def alterable_names() -> list[str]:
-    """All that :func:`altered` takes."""
+def overridable_names() -> list[str]:
+    """All that :func:`overridden` takes."""
     return [*_NUMBERS, *_SHORT_NAMES, *_RATES, *ModelParameters.model_fields, *EngineOverheads.model_fields]
 
 
-def altered(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfile:
+def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfile:
     """The profile with ``changes``: values by the name of a datasheet fact, a parameter or an engine overhead.
 
     Facts have short names too: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``, ``power_w``, and
@@ -63,7 +63,7 @@ def altered(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfi
         return profile
     values = _by_full_name(profile, changes)
     data = profile.model_dump()
-    sheet, whole = _altered_sheet(data["datasheet"], values), {}
+    sheet, whole = _overridden_sheet(data["datasheet"], values), {}
     for group in ("parameters", "engine"):
         whole[group] = {**data[group], **{name: values[name] for name in values if name in data[group]}}
     provenance = data["provenance"]
@@ -119,8 +119,8 @@ def _by_full_name(profile: DeviceProfile, changes: Mapping[str, float]) -> dict[
                 "fp32_tflops follows from other facts; set sm_count, fp32_lanes_per_sm or boost_clock_ghz"
             )
         name, factor = _SHORT_NAMES.get(short, (short, 1))
-        if name not in alterable_names():
-            raise DeviceError(f"{short!r} is nothing that a device has; {did_you_mean(short, alterable_names())}")
+        if name not in overridable_names():
+            raise DeviceError(f"{short!r} is nothing that a device has; {did_you_mean(short, overridable_names())}")
         if name in values:
             raise DeviceError(f"{called[name]!r} and {short!r} are the same; give one of them")
         value = given * factor
@@ -136,7 +136,7 @@ def _by_full_name(profile: DeviceProfile, changes: Mapping[str, float]) -> dict[
     return values
 
 
-def _altered_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dict[str, dict[str, Any] | None]:
+def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dict[str, dict[str, Any] | None]:
     """The datasheet with the changes and what follows from them."""
     changed: dict[str, Any] = {name: value for name, value in values.items() if name in _NUMBERS}
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator
 
 from iossim.ir.types import Precision
-from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
+from iossim.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.lowering.gpu.matrix_product import TILE_64X64, Product, product_kernel, stream_kernel
 from iossim.lowering.kernel import Candidate, WorkClass, ceil_div
-from iossim.lowering.matrix_product import TILE_64X64, Product, product_kernel, stream_kernel
 
 _EDGE = 32
 _FREQUENCIES = _EDGE * (_EDGE // 2 + 1)

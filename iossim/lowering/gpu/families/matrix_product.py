@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.stacked_product import stacked_product
-from iossim.lowering.kernel import Candidate, WorkClass
-from iossim.lowering.matrix_product import (
+from iossim.lowering.gpu.matrix_product import (
     SINCE_VOLTA,
     TILE_32X32,
     TILE_32X128,
@@ -22,7 +21,9 @@ from iossim.lowering.matrix_product import (
     Product,
     split_products,
 )
-from iossim.lowering.step import Step, lowers
+from iossim.lowering.gpu.registry import FAMILIES
+from iossim.lowering.kernel import Candidate, WorkClass
+from iossim.lowering.step import Step
 
 #: Tiles, and where kernels for them are.
 _TILES = {
@@ -37,7 +38,7 @@ _TILES = {
 }
 
 
-@lowers("gemm", "matmul", has_epilogue=True)
+@FAMILIES.lowers("gemm", "matmul")
 def matrix_product(step: Step) -> list[Candidate]:
     """Every tile and split; of a stack, what are not rows or columns of one product is one batched launch."""
     y = step.outputs[0]

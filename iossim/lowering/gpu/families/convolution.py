@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from iossim.ir.ops.conv import Conv
-from iossim.lowering.convolution.depthwise import depthwise
-from iossim.lowering.convolution.fft import fft
-from iossim.lowering.convolution.implicit_gemm import implicit_gemm
-from iossim.lowering.convolution.shape import ConvolutionShape
-from iossim.lowering.convolution.winograd import winograd
+from iossim.lowering.convolution_shape import ConvolutionShape
+from iossim.lowering.gpu.convolution.depthwise import depthwise
+from iossim.lowering.gpu.convolution.fft import fft
+from iossim.lowering.gpu.convolution.implicit_gemm import implicit_gemm
+from iossim.lowering.gpu.convolution.winograd import winograd
+from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.kernel import Candidate
-from iossim.lowering.step import Step, lowers
+from iossim.lowering.step import Step
 
 
-@lowers("conv", has_epilogue=True)
+@FAMILIES.lowers("conv")
 def convolution(step: Step) -> list[Candidate]:
     """Depthwise, Winograd, FFT and implicit GEMM, in this order; the fastest is chosen later."""
     assert isinstance(step.op, Conv)

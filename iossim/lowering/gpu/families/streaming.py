@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from iossim.ir.types import TensorType
+from iossim.lowering.gpu.matrix_product import stream_kernel
+from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.kernel import Candidate
-from iossim.lowering.matrix_product import stream_kernel
-from iossim.lowering.step import Role, Step, lowers
+from iossim.lowering.step import Step
 
 
 def _stream(step: Step, name: str) -> list[Candidate]:
@@ -20,25 +21,25 @@ def _stream(step: Step, name: str) -> list[Candidate]:
     return [Candidate(name, (kernel,), is_library_call=False)]
 
 
-@lowers("add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "batch_norm", role=Role.ELEMENTWISE)
+@FAMILIES.lowers("add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "batch_norm")
 def elementwise(step: Step) -> list[Candidate]:
     """A chain of element-wise ops, whatever their number, as one kernel."""
     return _stream(step, "elementwise")
 
 
-@lowers("relu", "clip", "sigmoid", "unary", role=Role.ACTIVATION)
+@FAMILIES.lowers("relu", "clip", "sigmoid", "unary")
 def activation(step: Step) -> list[Candidate]:
     """An activation that no product before it takes into its epilogue."""
     return _stream(step, "elementwise")
 
 
-@lowers("concat", role=Role.CONCAT)
+@FAMILIES.lowers("concat")
 def concat_term(step: Step) -> list[Candidate]:
     """One term of a concat, written to its place: a copy, or the chain that makes the term."""
     return _stream(step, "copy" if len(step.operands) == 1 and not step.flops else "elementwise")
 
 
-@lowers("slice", "split", "transpose")
+@FAMILIES.lowers("slice", "split", "transpose")
 def copy(step: Step) -> list[Candidate]:
     """A copy; one launch for each output."""
     return [copy_candidate(*step.outputs)]
@@ -52,13 +53,13 @@ def copy_candidate(*moved: TensorType) -> Candidate:
     return Candidate("copy", tuple(kernels), is_library_call=False)
 
 
-@lowers("identity", "reshape", "flatten", role=Role.VIEW)
+@FAMILIES.lowers("identity", "reshape", "flatten")
 def view(step: Step) -> list[Candidate]:
     """The same bytes. Only a unit that is nothing but an identity is lowered at all, to a copy."""
     return _stream(step, "copy")
 
 
-@lowers("softmax", "log_softmax", "hardmax", has_prologue=True)
+@FAMILIES.lowers("softmax", "log_softmax", "hardmax")
 def softmax(step: Step) -> list[Candidate]:
     """Maximum, sum and division in one library call that passes over its input three times."""
     kernel = stream_kernel(
@@ -71,13 +72,13 @@ def softmax(step: Step) -> list[Candidate]:
     return [Candidate("softmax", (kernel,))]
 
 
-@lowers("resize")
+@FAMILIES.lowers("resize")
 def resample(step: Step) -> list[Candidate]:
     """One kernel that weighs the neighbours of each output."""
     return _stream(step, "resample")
 
 
-@lowers("")
-def unknown(step: Step) -> list[Candidate]:
-    """An op kind that no family registered: one kernel that reads its inputs and writes its outputs."""
+@FAMILIES.lowers("foreign")
+def traffic(step: Step) -> list[Candidate]:
+    """An op that only ONNX knows: one kernel that reads its inputs and writes its outputs."""
     return _stream(step, step.op.kind)

@@ -18,9 +18,8 @@ import math
 from collections.abc import Iterator
 
 from iossim.ir.types import Precision
-from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
-from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
-from iossim.lowering.matrix_product import (
+from iossim.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.lowering.gpu.matrix_product import (
     BEFORE_VOLTA,
     SINCE_VOLTA,
     TILE_32X128,
@@ -31,6 +30,7 @@ from iossim.lowering.matrix_product import (
     product_kernel,
     stream_kernel,
 )
+from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 
 #: Boxes of 32 tiles, as images x rows x columns, and where kernels for them are.
 _FUSED_BOXES = {

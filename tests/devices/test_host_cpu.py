@@ -1,4 +1,4 @@
-"""This machine's processor as a device: facts that hold together, kept where the user's data is, and errors of one line."""
+"""This machine's CPU as a device: facts that hold together, kept where the user's data is, and errors of one line."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from pathlib import Path
 
 import pytest
 import yaml
-from processors import FACTS, processor
+from cpus import FACTS, cpu
 
-from iossim.devices import host_processor
-from iossim.devices.compute_capability import Architecture
+from iossim.devices import host_cpu
 from iossim.devices.derive import derive
-from iossim.devices.host_processor import (
+from iossim.devices.host_cpu import (
     PRODUCT_PART,
-    host_processor_path,
-    load_host_processor,
-    measure_host_processor,
-    save_host_processor,
+    host_cpu_path,
+    load_host_cpu,
+    measure_host_cpu,
+    save_host_cpu,
 )
-from iossim.devices.load import device, device_names, parse, shipped_names
-from iossim.devices.parameters import ARCHITECTURE_PARAMETERS, PROCESSOR_OVERHEADS
+from iossim.devices.load import device, device_names, shipped_names
 from iossim.devices.profile import DeviceProfile
+from iossim.devices.read import parse
 from iossim.devices.write import profile_yaml
 from iossim.errors import DeviceError
 
@@ -35,12 +34,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def measured() -> DeviceProfile:
-    return measure_host_processor("2026-11-21")
+    return measure_host_cpu("2026-11-21")
 
 
 def test_facts_of_this_machine(measured: DeviceProfile) -> None:
     sheet = measured.datasheet
-    assert (measured.name, measured.architecture) == ("cpu", Architecture.CPU)
+    assert (measured.name, measured.kind, measured.architecture) == ("cpu", "cpu", "cpu")
     assert 1 <= measured.sm_count <= len(os.sched_getaffinity(0))
     assert measured.fp32_tflops == pytest.approx(sheet.fp32_tflops.value, rel=1e-3)
     assert 1 <= sheet.fp32_tflops.value * 1e3 / measured.sm_count <= 2000
@@ -51,20 +50,20 @@ def test_facts_of_this_machine(measured: DeviceProfile) -> None:
     assert measured.board_power_w == float("inf")
     for source in (sheet.dram_bandwidth_gbps.source, sheet.boost_clock_ghz.source):
         assert "measured on 2026-11-21" in measured.sources[source]
-    assert measured.parameters == ARCHITECTURE_PARAMETERS[Architecture.CPU]
-    assert measured.engine == PROCESSOR_OVERHEADS
+    assert measured.parameters == measured.device_kind.parameters["cpu"]
+    assert measured.engine == measured.device_kind.engine
     assert measured.provenance.kind == "hand-set"
     assert parse(profile_yaml(measured), "measured") == measured
 
 
 def test_the_clock_is_one_that_reaches_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A nominal clock below it is raised; one above it stays."""
-    monkeypatch.setattr(host_processor, "_copy_gbps", lambda *arguments: (10.0, 1 << 20))
-    monkeypatch.setattr(host_processor, "_cpu_facts", lambda: {"flags": "fpu avx2 fma", "cpu MHz": "2000.0"})
-    monkeypatch.setattr(host_processor, "_SYSTEM", Path("/nowhere"))
+    monkeypatch.setattr(host_cpu, "_copy_gbps", lambda *arguments: (10.0, 1 << 20))
+    monkeypatch.setattr(host_cpu, "_cpu_facts", lambda: {"flags": "fpu avx2 fma", "cpu MHz": "2000.0"})
+    monkeypatch.setattr(host_cpu, "_SYSTEM", Path("/nowhere"))
     for gflops, expected_ghz in ((96.0, 96.0 / (2 * 16 * PRODUCT_PART)), (30.0, 2.0)):
-        monkeypatch.setattr(host_processor, "_product_gflops", lambda gflops=gflops: gflops)
-        found = measure_host_processor("2026-11-21")
+        monkeypatch.setattr(host_cpu, "_product_gflops", lambda gflops=gflops: gflops)
+        found = measure_host_cpu("2026-11-21")
         assert found.boost_clock_ghz == pytest.approx(expected_ghz, abs=1e-3)
         assert found.datasheet.fp32_lanes_per_sm.value == 16
         assert "assumed" in found.sources[found.datasheet.l2_bytes.source]
@@ -80,7 +79,7 @@ def test_the_clock_is_one_that_reaches_what_was_measured(monkeypatch: pytest.Mon
     ],
 )
 def test_lanes(says: dict[str, str], lanes: int) -> None:
-    found, source = host_processor._lanes(says)
+    found, source = host_cpu._lanes(says)
     assert found == lanes
     assert ("assumed" in source) == (not says)
 
@@ -102,8 +101,8 @@ def test_caches_as_linux_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     topology = tmp_path / f"cpu{core}" / "topology"
     topology.mkdir()
     (topology / "thread_siblings_list").write_text("0,4\n")
-    monkeypatch.setattr(host_processor, "_SYSTEM", tmp_path)
-    assert host_processor._caches()[:2] == (64 << 20, 2 << 20)
+    monkeypatch.setattr(host_cpu, "_SYSTEM", tmp_path)
+    assert host_cpu._caches()[:2] == (64 << 20, 2 << 20)
 
 
 def test_it_is_kept_and_found_by_name(folder: Path) -> None:
@@ -111,23 +110,23 @@ def test_it_is_kept_and_found_by_name(folder: Path) -> None:
         device("cpu")
     assert "\n" not in str(caught.value)
     assert device_names() == shipped_names()
-    assert save_host_processor(processor()) == host_processor_path() == folder / "devices" / "cpu.yaml"
-    assert device("cpu") == load_host_processor() == processor()
+    assert save_host_cpu(cpu()) == host_cpu_path() == folder / "devices" / "cpu.yaml"
+    assert device("cpu") == load_host_cpu() == cpu()
     assert device_names() == [*shipped_names(), "cpu"]
     elsewhere = folder / "mine.yaml"
-    save_host_processor(processor(sm_count=4, fp32_tflops=0.384), elsewhere)
-    assert load_host_processor(elsewhere).sm_count == 4
+    save_host_cpu(cpu(sm_count=4, fp32_tflops=0.384), elsewhere)
+    assert load_host_cpu(elsewhere).sm_count == 4
     assert device("cpu").sm_count == 2
 
 
 def test_a_folder_that_cannot_be_made(folder: Path) -> None:
     (folder / "devices").write_text("a file")
     with pytest.raises(DeviceError, match="IOSSIM_DATA_DIR"):
-        save_host_processor(processor())
+        save_host_cpu(cpu())
 
 
 def test_a_profile_that_was_spoiled_says_where_it_is(folder: Path) -> None:
-    save_host_processor(processor()).write_text("name: [")
+    save_host_cpu(cpu()).write_text("name: [")
     with pytest.raises(DeviceError, match=r"devices.cpu\.yaml"):
         device("cpu")
 
@@ -149,6 +148,6 @@ def test_facts_of_the_wrong_kind_of_device(capability: str, facts: dict[str, obj
         parse(text, "mine.yaml")
 
 
-def test_a_gpu_is_not_derived_from_a_processor() -> None:
-    with pytest.raises(DeviceError, match="is a processor; give a GPU with --like"):
-        derive("half", processor(), {"sm_count": 1})
+def test_a_gpu_is_not_derived_from_a_cpu() -> None:
+    with pytest.raises(DeviceError, match="is a CPU; give a GPU with --like"):
+        derive("half", cpu(), {"sm_count": 1})

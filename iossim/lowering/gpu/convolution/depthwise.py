@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from iossim.lowering.convolution.shape import ConvolutionShape
+from iossim.lowering.convolution_shape import ConvolutionShape
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 
 _THREADS = 256

@@ -1,22 +1,21 @@
-"""What one thread of a processor may do for a step: one block, bytes by hand, and never on a GPU."""
+"""What one thread of a CPU may do for a step: one block, bytes by hand."""
 
 from __future__ import annotations
 
 import pytest
+from cpus import cpu
 
-from iossim.devices.compute_capability import CORE_LIMITS, GPUS, Architecture
-from iossim.lowering.candidates import step_candidates
+from iossim.lowering.cpu import GATHERED, GATHERED_AT_STRIDE, PACKED
 from iossim.lowering.kernel import Candidate, WorkClass
 from iossim.lowering.occupancy import resident_blocks
-from iossim.lowering.processor import GATHERED, GATHERED_AT_STRIDE, PACKED, processor_candidates
-from iossim.lowering.step import family
+from iossim.lowering.target import step_candidates
 from iossim.lowering.unit import lower_unit
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
 
 
 def candidates(description: str) -> dict[str, Candidate]:
-    return {one.algorithm: one for one in processor_candidates(parse_description(description).step())}
+    return {one.algorithm: one for one in step_candidates(parse_description(description).step(), cpu())}
 
 
 def conv(channels: int, filters: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> str:
@@ -27,31 +26,18 @@ def conv(channels: int, filters: int, kernel: int = 3, stride: int = 1, groups: 
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "nasnet_a", "randwire"])
-def test_every_step_runs_as_one_block_of_a_core_and_on_gpus_as_before(name: str) -> None:
-    network = load(name)
+def test_every_step_runs_as_one_block_of_a_core(name: str) -> None:
+    network, device = load(name), cpu()
     steps = 0
     for unit in dict(zip(network.signatures, network.units, strict=True)).values():
-        for found in lower_unit(network, unit):
-            own = [one for one in found if one.runs_on(Architecture.CPU)]
-            assert own
-            assert not any(one.runs_on(gpu) for one in own for gpu in GPUS)
-            assert all(any(one.runs_on(gpu) for gpu in GPUS) for one in found if one not in own)
-            for candidate in own:
+        for found in lower_unit(network, unit, device):
+            for candidate in found:
                 (kernel,) = candidate.kernels
                 assert kernel.blocks == 1
                 needs = kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
-                assert resident_blocks(CORE_LIMITS, *needs) == 1
+                assert resident_blocks(device.limits, *needs) == 1
             steps += 1
     assert steps > 15
-
-
-@pytest.mark.parametrize("description", [conv(32, 24), "linear batch=1 m=4 n=256 k=512", "add rows=8 cols=900"])
-def test_a_gpu_keeps_the_candidates_of_its_family(description: str) -> None:
-    step = parse_description(description).step()
-    of_family = family(step.op.kind).lower(step)
-    for gpu in GPUS:
-        own = [one for one in step_candidates(step) if one.runs_on(gpu)]
-        assert own == [one for one in of_family if one.runs_on(gpu)]
 
 
 def test_bytes_of_a_convolution() -> None:

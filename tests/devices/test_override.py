@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import iossim
-from iossim.devices.altered import alterable_names, altered
-from iossim.devices.load import device, parse
+from iossim.devices.load import device
+from iossim.devices.override import overridable_names, overridden
 from iossim.devices.plausibility import implausible
+from iossim.devices.read import parse
 from iossim.devices.write import profile_yaml
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
@@ -21,7 +22,7 @@ V100 = device("v100-sxm2")
 
 
 def test_short_names_are_those_of_facts_in_other_units() -> None:
-    changed = altered(
+    changed = overridden(
         V100,
         {"sms": 160, "clock_ghz": 1.0, "dram_gbps": 450, "l2_mib": 12, "dram_gib": 8, "power_w": 600, "lanes": 128},
     )
@@ -31,23 +32,23 @@ def test_short_names_are_those_of_facts_in_other_units() -> None:
     assert (changed.board_power_w, changed.datasheet.fp32_lanes_per_sm.value) == (600, 128)
     full = {"sm_count": 160, "boost_clock_ghz": 1.0, "dram_bandwidth_gbps": 450, "l2_bytes": 12 << 20,
             "dram_bytes": 8 << 30, "board_power_w": 600, "fp32_lanes_per_sm": 128}  # fmt: skip
-    assert altered(V100, full) == changed
+    assert overridden(V100, full) == changed
 
 
 def test_peaks_follow_sms_lanes_and_clock() -> None:
-    changed = altered(V100, {"sms": 160})
+    changed = overridden(V100, {"sms": 160})
     assert changed.fp32_tflops == pytest.approx(2 * V100.fp32_tflops)
     assert changed.datasheet.fp32_tflops.value == pytest.approx(2 * V100.datasheet.fp32_tflops.value)
     half = Precision.FP16
     before, after = V100.reduced_precision_tflops(half), changed.reduced_precision_tflops(half)
     assert before is not None
     assert after == pytest.approx(2 * before)
-    assert altered(V100, {"sms": 160, "fp16_tflops": 100}).reduced_precision_tflops(half) == 100
+    assert overridden(V100, {"sms": 160, "fp16_tflops": 100}).reduced_precision_tflops(half) == 100
     assert (
-        altered(V100, {"dram_gbps": 450}).datasheet.reduced_precision_tflops
+        overridden(V100, {"dram_gbps": 450}).datasheet.reduced_precision_tflops
         == V100.datasheet.reduced_precision_tflops
     )
-    assert implausible(altered(V100, {"clock_ghz": 1.2, "dram_gbps": 450})) == []
+    assert implausible(overridden(V100, {"clock_ghz": 1.2, "dram_gbps": 450})) == []
 
 
 @pytest.mark.parametrize("name", ["v100-sxm2", "t4", "l4"])
@@ -55,14 +56,14 @@ def test_bandwidth_is_bus_width_times_pin_rate(name: str) -> None:
     original = device(name)
 
     def facts(**changes: float) -> tuple[float, float, float]:
-        sheet = altered(original, changes).datasheet
+        sheet = overridden(original, changes).datasheet
         assert sheet.dram_bus_bits is not None
         assert sheet.dram_pin_gbps is not None
         return sheet.dram_bandwidth_gbps.value, sheet.dram_bus_bits.value, sheet.dram_pin_gbps.value
 
     if original.datasheet.dram_bus_bits is None:
         with pytest.raises(DeviceError, match="'dram_bus_bits' is no fact of"):
-            altered(original, {"dram_bus_bits": 128})
+            overridden(original, {"dram_bus_bits": 128})
         return
     bandwidth, bits, pin = facts(sms=1)
     assert facts(dram_gbps=100) == (100, bits, pytest.approx(800 / bits))
@@ -76,7 +77,7 @@ def test_bandwidth_is_bus_width_times_pin_rate(name: str) -> None:
 def test_overheads_and_parameters_are_replaced_and_no_longer_fitted() -> None:
     fitted = next(iter(V100.provenance.resamples))
     value = getattr(V100.parameters, fitted) * 0.9
-    changed = altered(V100, {fitted: value, "library_call_us": 0, "synchronise_us": 1.5})
+    changed = overridden(V100, {fitted: value, "library_call_us": 0, "synchronise_us": 1.5})
     assert getattr(changed.parameters, fitted) == value
     assert (changed.engine.library_call_us, changed.engine.synchronise_us) == (0, 1.5)
     assert changed.engine.event_us == V100.engine.event_us
@@ -86,12 +87,12 @@ def test_overheads_and_parameters_are_replaced_and_no_longer_fitted() -> None:
     assert changed.provenance.bands == V100.provenance.bands
 
 
-def test_an_altered_device_is_not_taken_for_the_original() -> None:
-    assert altered(V100, {}) is V100
+def test_an_overridden_device_is_not_taken_for_the_original() -> None:
+    assert overridden(V100, {}) is V100
     changed = device_of(Device(device="v100-sxm2", set={"dram_gbps": 450}))
     assert changed.name == "v100-sxm2+dram_bandwidth_gbps=450"
     assert changed.fingerprint != V100.fingerprint
-    near = altered(V100, {"dram_gbps": 450.0000001})
+    near = overridden(V100, {"dram_gbps": 450.0000001})
     assert near.name != changed.name
     found = iossim.compare("inception_v3", changed, schedulers=["sequential"])
     assert found.published_us("sequential") is None
@@ -101,7 +102,7 @@ def test_an_altered_device_is_not_taken_for_the_original() -> None:
 
 def test_twice_the_bandwidth_or_free_launches_take_no_longer() -> None:
     def latency_us(**changes: float) -> float:
-        return iossim.optimize("squeezenet", altered(V100, changes), scheduler="sequential").latency_us
+        return iossim.optimize("squeezenet", overridden(V100, changes), scheduler="sequential").latency_us
 
     assert latency_us(dram_gbps=1800) < latency_us() < latency_us(dram_gbps=450)
     assert latency_us(library_call_us=0, library_kernel_us=0, bare_launch_us=0, dispatch_us=0) < latency_us()
@@ -122,25 +123,25 @@ def test_twice_the_bandwidth_or_free_launches_take_no_longer() -> None:
 )
 def test_what_cannot_be(changes: dict[str, float], words: str) -> None:
     with pytest.raises(DeviceError) as caught:
-        altered(V100, changes)
+        overridden(V100, changes)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_every_name_that_is_offered_can_be_altered() -> None:
+def test_every_name_that_is_offered_can_be_overridden() -> None:
     sheet = V100.datasheet.model_dump()
     values = {**V100.parameters.model_dump(), **V100.engine.model_dump()}
-    for name in alterable_names():
+    for name in overridable_names():
         if name in sheet and sheet[name] is None:
             continue
-        altered(V100, {name: values.get(name, 64)})
+        overridden(V100, {name: values.get(name, 64)})
 
 
 @pytest.mark.parametrize(
     "changes", [{"sms": 160}, {"clock_ghz": 1.1, "dram_gib": 0.3}, {"kernel_gap_us": 0.125, "l2_mib": 7}]
 )
 def test_a_name_tells_enough_to_make_the_device_again(changes: dict[str, float]) -> None:
-    made = altered(V100, changes)
+    made = overridden(V100, changes)
     assert device(made.name) == made
 
 
@@ -164,7 +165,7 @@ def test_changes_that_cannot_be_read(name: str, error: str) -> None:
         device(name)
 
 
-def test_a_schedule_for_an_altered_device_is_priced_again(tmp_path: Path) -> None:
+def test_a_schedule_for_an_overridden_device_is_priced_again(tmp_path: Path) -> None:
     made = iossim.optimize("squeezenet", "v100-sxm2+sms=160")
     made.save(tmp_path / "schedule.json")
     assert iossim.simulate(tmp_path / "schedule.json").latency_us == made.latency_us

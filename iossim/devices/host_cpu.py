@@ -1,7 +1,7 @@
-"""This machine's own processor as a device: what Linux says of it, and what a second of measuring adds.
+"""This machine's own CPU as a device: what Linux says of it, and what a second of measuring adds.
 
 The peak is ``cores x lanes x 2 x clock``, lanes being those of the vector units that a core has for multiply-adds. What a
-processor calls its clock may be far from the one it runs at, most of all in a virtual machine: the clock here is at least
+CPU calls its clock may be far from the one it runs at, most of all in a virtual machine: the clock here is at least
 the one at which a measured matrix product would reach :data:`PRODUCT_PART` of the peak, so that no efficiency needs to
 exceed 1. Where Linux does not say what is asked, the source of the fact does.
 """
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.cores import usable_cores
-from iossim.devices.compute_capability import PROCESSOR
 from iossim.errors import DeviceError
 from iossim.user_files import read_text
 from iossim.user_folders import user_data
@@ -27,9 +26,11 @@ from iossim.user_folders import user_data
 if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
 
+#: The device's name.
+HOST_CPU = "cpu"
 #: What libraries reach of the peak in large products, at the least.
 PRODUCT_PART = 0.85
-#: Vector lanes times units of a core, by the flag that tells them; the first that a processor has counts.
+#: Vector lanes times units of a core, by the flag that tells them; the first that a CPU has counts.
 _LANES = (
     ("avx512f", 32, "two units of 16 lanes"),
     ("avx2", 16, "two units of 8 lanes"),
@@ -64,29 +65,29 @@ _ONE_THREAD = dict.fromkeys(
 )
 
 
-def host_processor_path() -> Path:
-    """Where the profile of this machine's processor is kept."""
-    return user_data() / "devices" / f"{PROCESSOR}.yaml"
+def host_cpu_path() -> Path:
+    """Where the profile of this machine's CPU is kept."""
+    return user_data() / "devices" / f"{HOST_CPU}.yaml"
 
 
-def load_host_processor(path: Path | None = None) -> DeviceProfile:
+def load_host_cpu(path: Path | None = None) -> DeviceProfile:
     """The kept profile; raises DeviceError saying how to make it where there is none."""
-    from iossim.devices.load import parse
+    from iossim.devices.read import parse
 
-    path = path or host_processor_path()
+    path = path or host_cpu_path()
     if not path.exists():
         raise DeviceError(
-            f"device {PROCESSOR!r}: this machine's processor has no profile at {path}; make one with "
+            f"device {HOST_CPU!r}: this machine's CPU has no profile at {path}; make one with "
             "iossim profile MODEL --backend onnxruntime_cpu"
         )
     return parse(read_text(path, "device profile", "make it again with iossim profile", DeviceError), str(path))
 
 
-def save_host_processor(profile: DeviceProfile, path: Path | None = None) -> Path:
+def save_host_cpu(profile: DeviceProfile, path: Path | None = None) -> Path:
     """Keep a profile, whole or not at all; returns where. Raises DeviceError if it cannot be written."""
     from iossim.devices.write import write_profile
 
-    path = path or host_processor_path()
+    path = path or host_cpu_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -97,13 +98,13 @@ def save_host_processor(profile: DeviceProfile, path: Path | None = None) -> Pat
     return path
 
 
-def measure_host_processor(date: str | None = None) -> DeviceProfile:
+def measure_host_cpu(date: str | None = None) -> DeviceProfile:
     """A profile named ``cpu`` of this machine with default parameters; takes a second or two.
 
     ``date`` is told with what was measured, by default today. Best measured while nothing else runs.
     """
     from iossim.devices.profile import DeviceProfile
-    from iossim.devices.provenance import PROCESSOR_PROVENANCE
+    from iossim.devices.provenance import HOST_PROVENANCE
 
     date = date or datetime.date.today().isoformat()
     says = _cpu_facts()
@@ -126,7 +127,6 @@ def measure_host_processor(date: str | None = None) -> DeviceProfile:
     sources["system"] = "physical memory as the system tells it"
     sources["computed"] = "cores x lanes x 2 x clock"
     facts: dict[str, tuple[Any, str]] = {
-        "compute_capability": (PROCESSOR, "affinity"),
         "sm_count": (cores, "affinity"),
         "fp32_lanes_per_sm": (lanes, "lanes"),
         "boost_clock_ghz": (clock_ghz, "clock"),
@@ -139,11 +139,12 @@ def measure_host_processor(date: str | None = None) -> DeviceProfile:
     name = says.get("model name") or says.get("Hardware") or os.uname().machine
     return DeviceProfile.model_validate(
         {
-            "name": PROCESSOR,
+            "name": HOST_CPU,
+            "kind": "cpu",
             "title": f"{name}, {cores} core{'s' if cores > 1 else ''}",
             "sources": sources,
             "datasheet": {fact: {"value": value, "source": source} for fact, (value, source) in facts.items()},
-            "provenance": PROCESSOR_PROVENANCE.model_dump(),
+            "provenance": HOST_PROVENANCE.model_dump(),
         }
     )
 

@@ -1,25 +1,21 @@
-"""A processor on the simulator: threads side by side on cores of their own, behind each other where there are too few."""
+"""A CPU on the simulator: threads side by side on cores of their own, behind each other where there are too few."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from processors import processor
+from cpus import cpu
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.stages import stage_us
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, L2, kernel_table, time_kernels
-from iossim.devices.load import device, shipped_names
-from iossim.devices.parameter_space import with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.lowering.processor import processor_candidates
-from iossim.lowering.step import family
-from iossim.lowering.unit import lower_unit, unit_steps
+from iossim.lowering.target import step_candidates
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
 from iossim.prediction.predict import predict
@@ -30,7 +26,7 @@ from iossim.validation.engines import compare_prices
 
 
 def on_cores(cores: int, **parameters: float) -> DeviceProfile:
-    return with_values(processor(sm_count=cores), {"crowding": 0.0, **parameters})
+    return with_values(cpu(sm_count=cores), {"crowding": 0.0, **parameters})
 
 
 def branches(count: int) -> Network:
@@ -107,7 +103,7 @@ def test_the_terms_of_a_product() -> None:
     given = {"gemm_efficiency": 0.5, "l2_bytes_per_clock_per_sm": 12.0, "overlap_norm": 1.0, "kernel_gap_us": 2.0}
     profile = on_cores(2, beyond_core_cache_factor=0.5, **given)
     operator = parse_description("linear batch=1 m=16 n=256 k=512")
-    (kernel,) = processor_candidates(operator.step())[0].kernels
+    (kernel,) = step_candidates(operator.step(), cpu())[0].kernels
     (times,) = time_kernels(kernel_table(profile.limits, [kernel]), KernelModel(profile).rates)
     assert times[ARITHMETIC] == pytest.approx(2 * 16 * 256 * 512 / 48e3)
     moved = 4 * (16 * 256 + 256 * 512 + 16 * 512)
@@ -115,9 +111,7 @@ def test_the_terms_of_a_product() -> None:
     assert times[DRAM] == 0
     assert times[ALONE] == pytest.approx(2.0 + times[ARITHMETIC] + times[L2])
     # Operands of one and a quarter times the core's own cache and more come at half the rate.
-    small = with_values(
-        processor(core_cache_bytes=moved // 2), {"crowding": 0.0, **given, "beyond_core_cache_factor": 0.5}
-    )
+    small = with_values(cpu(core_cache_bytes=moved // 2), {"crowding": 0.0, **given, "beyond_core_cache_factor": 0.5})
     (slower,) = time_kernels(kernel_table(small.limits, [kernel]), KernelModel(small).rates)
     assert slower[L2] == pytest.approx(2 * moved / 36e3)
 
@@ -129,14 +123,3 @@ def test_copies_beyond_the_last_cache_go_through_memory() -> None:
         for cols in (4096, 65536)
     )
     assert beyond > 16 * inside
-
-
-@pytest.mark.parametrize("name", shipped_names())
-def test_gpus_choose_among_what_they_had(name: str) -> None:
-    """The candidates of processors change no price of a GPU."""
-    model = KernelModel(device(name))
-    for network in (load("squeezenet"), load("nasnet_a")):
-        units = dict(zip(network.signatures, network.units, strict=True))
-        for unit in list(units.values())[::4]:
-            for step, found in zip(unit_steps(network, unit), lower_unit(network, unit), strict=True):
-                assert model.fastest(found) == model.fastest(family(step.op.kind).lower(step))

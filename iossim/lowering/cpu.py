@@ -1,4 +1,4 @@
-"""How a processor runs a step: on one thread, as a library call that is one block on one core.
+"""CPUs: a step runs on one thread, as a library call that is one block on one core.
 
 The candidates are those of ONNX Runtime's own library (MLAS). *nchw* leaves tensors as they lie: a convolution gathers the
 windows of the input as columns and multiplies matrices. *nchwc* blocks channels, so that a vector register holds one
@@ -16,16 +16,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from iossim.devices.compute_capability import WARP_THREADS, Architecture
+from iossim.devices.compute_capability import WARP_THREADS
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.identity import Identity
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision, TensorType
-from iossim.lowering.convolution.shape import ConvolutionShape
+from iossim.lowering.convolution_shape import ConvolutionShape
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.lowering.step import Operand, Step
+from iossim.lowering.target import Families, Target
 
-PROCESSORS = frozenset({Architecture.CPU})
 #: Channels of a block: the fp32 lanes of an AVX-512 register.
 BLOCK = 16
 #: What the input channels of a blocked convolution are a multiple of.
@@ -36,18 +36,40 @@ PACKED, GATHERED, GATHERED_AT_STRIDE = 2.0, 5.0, 10.0
 #: Pooling at a stride reads no runs of neighbours either.
 STRIDED_WINDOW = 1.5
 
-_PRODUCTS = (
-    "gemm",
-    "matmul",
-    "conv_transpose",
-    "quantized_conv",
-    "quantized_matmul",
-    "integer_matmul",
-    "lstm",
-    "gru",
-    "rnn",
+FAMILIES = Families()
+
+
+@FAMILIES.lowers("conv")
+def convolution(step: Step) -> list[Candidate]:
+    """In blocks of channels where it may be, and as tensors lie."""
+    assert isinstance(step.op, Conv)
+    shape = ConvolutionShape.of(
+        step.op, step.operands[0].type, step.operands[1].type, step.outputs[0], step.flops, step.precision
+    )
+    plain = _candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step) + _column_bytes(shape))
+    return [*_blocked_convolution(step, shape), plain]
+
+
+@FAMILIES.lowers("max_pool", "average_pool")
+def pooling(step: Step) -> list[Candidate]:
+    """In blocks of channels where they divide evenly, and as tensors lie."""
+    assert isinstance(step.op, MaxPool | AveragePool)
+    slower = STRIDED_WINDOW if any(stride > 1 for stride in step.op.strides) else 1.0
+    window = _candidate(step, "nchw", WorkClass.CORE_WINDOW, round(step.flops * slower), _moved(step))
+    if step.operands[0].type.shape[1] % BLOCK:
+        return [window]
+    return [_candidate(step, "nchwc", WorkClass.CORE_BLOCKED_WINDOW, step.flops, 2 * _moved(step)), window]
+
+
+@FAMILIES.lowers(
+    "gemm", "matmul", "conv_transpose", "quantized_conv", "quantized_matmul", "integer_matmul", "lstm", "gru", "rnn"
 )
-_REDUCTIONS = (
+def product(step: Step) -> list[Candidate]:
+    """A matrix product, whatever is multiplied."""
+    return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]
+
+
+@FAMILIES.lowers(
     "global_average_pool",
     "global_max_pool",
     "local_response_norm",
@@ -57,46 +79,45 @@ _REDUCTIONS = (
     "top_k",
     "resize",
 )
-_NORMALISATIONS = ("softmax", "log_softmax", "layer_norm", "rms_norm", "instance_norm", "group_norm")
-_SOFTMAX_PASSES = 3
+def reduction(step: Step) -> list[Candidate]:
+    """Arithmetic over windows or rows of the input."""
+    return [_candidate(step, "nchw", WorkClass.CORE_WINDOW, step.flops, _moved(step))]
 
 
-def processor_candidates(step: Step) -> list[Candidate]:
-    """What one thread may do for a step, for processors only; the fastest is chosen later."""
-    kind = step.op.kind
-    if isinstance(step.op, Conv):
-        shape = ConvolutionShape.of(
-            step.op, step.operands[0].type, step.operands[1].type, step.outputs[0], step.flops, step.precision
-        )
-        plain = _candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step) + _column_bytes(shape))
-        return [*_blocked_convolution(step, shape), plain]
-    if isinstance(step.op, MaxPool | AveragePool):
-        slower = STRIDED_WINDOW if any(stride > 1 for stride in step.op.strides) else 1.0
-        window = _candidate(step, "nchw", WorkClass.CORE_WINDOW, round(step.flops * slower), _moved(step))
-        if step.operands[0].type.shape[1] % BLOCK:
-            return [window]
-        blocked = _candidate(step, "nchwc", WorkClass.CORE_BLOCKED_WINDOW, step.flops, 2 * _moved(step))
-        return [blocked, window]
-    if kind in _PRODUCTS:
-        return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]
-    if kind in _REDUCTIONS:
-        return [_candidate(step, "nchw", WorkClass.CORE_WINDOW, step.flops, _moved(step))]
-    if kind in ("gather", "gather_elements", "gather_nd"):
-        picked = replace(step, operands=(Operand(step.outputs[0]), *step.operands[1:]))
-        return [_candidate(picked, "nchw", WorkClass.CORE_STREAM, 0, _moved(picked))]
-    passes = _SOFTMAX_PASSES if kind in _NORMALISATIONS else 1
-    return [_candidate(step, "nchw", WorkClass.CORE_STREAM, 0, _moved(step) + (passes - 1) * step.activation_bytes)]
+@FAMILIES.lowers("gather", "gather_elements", "gather_nd")
+def pick(step: Step) -> list[Candidate]:
+    """Of the data as much is read as is picked."""
+    return _stream(replace(step, operands=(Operand(step.outputs[0]), *step.operands[1:])))
 
 
-def processor_copy(moved: TensorType) -> Candidate:
-    """A copy of a tensor on one thread."""
-    return _candidate(
-        Step(Identity(), (Operand(moved),), (moved,), 0, Precision.FP32),
-        "nchw",
-        WorkClass.CORE_STREAM,
-        0,
-        2 * moved.bytes,
-    )
+@FAMILIES.lowers("softmax", "log_softmax", "layer_norm", "rms_norm", "instance_norm", "group_norm")
+def normalisation(step: Step) -> list[Candidate]:
+    """Three passes over the input."""
+    return _stream(step, passes=3)
+
+
+@FAMILIES.lowers(
+    "add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "dynamic_quantize", "batch_norm", "relu",
+    "clip", "sigmoid", "unary", "hardmax", "concat", "slice", "split", "transpose", "pad", "expand", "tile",
+    "depth_to_space", "space_to_depth", "identity", "reshape", "flatten", "foreign",
+)  # fmt: skip
+def stream(step: Step) -> list[Candidate]:
+    """Element-wise chains and copies, and what only ONNX knows: each byte moved once."""
+    return _stream(step)
+
+
+def _copy(moved: TensorType) -> Candidate:
+    step = Step(Identity(), (Operand(moved),), (moved,), 0, Precision.FP32)
+    return _candidate(step, "nchw", WorkClass.CORE_STREAM, 0, 2 * moved.bytes)
+
+
+#: The thread of a stream calls the library itself, so that recorded stages are calls, not graphs; a core runs one at a time.
+TARGET = Target(FAMILIES, _copy, runs_one_kernel_per_sm=True, records_graphs=False, has_warps=False)
+
+
+def _stream(step: Step, passes: int = 1) -> list[Candidate]:
+    moved = _moved(step) + (passes - 1) * step.activation_bytes
+    return [_candidate(step, "nchw", WorkClass.CORE_STREAM, 0, moved)]
 
 
 def _candidate(step: Step, algorithm: str, work_class: WorkClass, flops: int, moved_bytes: int) -> Candidate:
@@ -114,7 +135,7 @@ def _candidate(step: Step, algorithm: str, work_class: WorkClass, flops: int, mo
         moved_bytes,
         step.precision,
     )
-    return Candidate(algorithm, (kernel,), architectures=PROCESSORS)
+    return Candidate(algorithm, (kernel,))
 
 
 def _moved(step: Step) -> int:

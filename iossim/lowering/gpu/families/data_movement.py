@@ -5,18 +5,19 @@ Each output element is written once and reads one element, or none: what is read
 
 from __future__ import annotations
 
+from iossim.lowering.gpu.matrix_product import stream_kernel
+from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.kernel import Candidate
-from iossim.lowering.matrix_product import stream_kernel
-from iossim.lowering.step import Step, lowers
+from iossim.lowering.step import Step
 
 
-@lowers("pad", "expand", "tile", "depth_to_space", "space_to_depth")
+@FAMILIES.lowers("pad", "expand", "tile", "depth_to_space", "space_to_depth")
 def move(step: Step) -> list[Candidate]:
     """One kernel that gathers its output."""
     return [_gathering(step, 0)]
 
 
-@lowers("gather", "gather_elements", "gather_nd")
+@FAMILIES.lowers("gather", "gather_elements", "gather_nd")
 def pick(step: Step) -> list[Candidate]:
     """One kernel that reads the indices, and of the data what they pick."""
     return [_gathering(step, step.operands[1].type.bytes)]

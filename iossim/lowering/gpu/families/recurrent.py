@@ -6,12 +6,13 @@ That is cuDNN's standard algorithm. Its persistent kernels, which keep the weigh
 from __future__ import annotations
 
 from iossim.ir.ops.recurrent import Recurrent
+from iossim.lowering.gpu.matrix_product import TILES, Product, product_kernel, stream_kernel
+from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.kernel import Candidate, WorkClass
-from iossim.lowering.matrix_product import TILES, Product, product_kernel, stream_kernel
-from iossim.lowering.step import Step, lowers
+from iossim.lowering.step import Step
 
 
-@lowers("lstm", "gru", "rnn")
+@FAMILIES.lowers("lstm", "gru", "rnn")
 def recurrent(step: Step) -> list[Candidate]:
     """A candidate for each tile of the products. Directions run in the same launches."""
     op = step.op

@@ -1,14 +1,12 @@
-"""A made-up processor, whatever machine tests run on."""
+"""A made-up CPU, whatever machine tests run on."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from iossim.devices.compute_capability import PROCESSOR
 from iossim.devices.profile import DeviceProfile
 
 FACTS: dict[str, Any] = {
-    "compute_capability": PROCESSOR,
     "sm_count": 2,
     "fp32_lanes_per_sm": 16,
     "boost_clock_ghz": 3.0,
@@ -20,9 +18,9 @@ FACTS: dict[str, Any] = {
 }
 
 
-def processor(**facts: Any) -> DeviceProfile:
+def cpu(**facts: Any) -> DeviceProfile:
     """Two cores of 96 GFLOP/s each, or what ``facts`` say."""
     sheet = {name: {"value": value, "source": "made"} for name, value in (FACTS | facts).items() if value is not None}
     return DeviceProfile.model_validate(
-        {"name": "cpu", "title": "made up", "sources": {"made": "made up"}, "datasheet": sheet}
+        {"name": "cpu", "kind": "cpu", "title": "made up", "sources": {"made": "made up"}, "datasheet": sheet}
     )

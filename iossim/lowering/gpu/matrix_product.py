@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from iossim.devices.compute_capability import GPUS, Architecture
+from iossim.devices.compute_capability import Architecture
 from iossim.ir.types import Precision
 from iossim.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
 
@@ -27,7 +27,7 @@ LEAST_INNER = 64
 MOST_TILES_TO_SPLIT = 256
 #: Generations that run the libraries' older kernels.
 BEFORE_VOLTA = frozenset({Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL})
-SINCE_VOLTA = GPUS - BEFORE_VOLTA
+SINCE_VOLTA = frozenset(Architecture) - BEFORE_VOLTA
 
 
 @dataclass(frozen=True, slots=True)
