@@ -15,7 +15,7 @@ Waves, latency hiding and the roofline follow Zhang and Owens (2011) and William
 
 Kernels that stream or transform fill and drain besides, however little they move.
 
-On a processor an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
+On a CPU an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
 to the caches: more slowly where the operands do not fit into the cache of its own.
 
 A library's dense product of large matrices loads its operands more than once: a wave of blocks covers a part of the
@@ -61,7 +61,7 @@ MATRIX_CLASSES = (
     WorkClass.WINOGRAD_GEMM,
 )
 TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED)
-#: What one core of a processor does as one block. Of those whose tensors keep their order, ``CACHED_CLASSES``, the cache
+#: What one core of a CPU does as one block. Of those whose tensors keep their order, ``CACHED_CLASSES``, the cache
 #: of the core may hold all.
 CORE_CLASSES = (
     WorkClass.CORE_PRODUCT,

@@ -118,7 +118,7 @@ class Recorded:
 
     @staticmethod
     def of(measurement: Measurement) -> Recorded:
-        """From the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a processor."""
+        """From the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU."""
         if measurement.kernels:
             return Recorded(_from_kernels(measurement.kernels, measurement.operator.op.kind))
         pattern = _ALGORITHMS.get(measurement.algorithm)

@@ -19,7 +19,7 @@ from iossim.prediction.operator_interval import interval
 class Prediction:
     """The steady device time of one call among many.
 
-    Kernels, gaps between them and the dispatch floor are in ``gpu_time_us`` (on a processor: what its thread takes), the
+    Kernels, gaps between them and the dispatch floor are in ``gpu_time_us`` (on a CPU: what its thread takes), the
     host's overhead is not; ``low_us`` to ``high_us`` is where nine of ten measurements are expected.
     """
 

@@ -46,7 +46,7 @@ def stage_us(groups: Sequence[Sequence[Operator]], model: SimulatorCostModel) ->
 
 
 def recorded_engine(profile: DeviceProfile) -> Engine:
-    """How recorded stages were run: GPUs replay graphs, a processor hands work to threads and waits for them."""
+    """How recorded stages were run: GPUs replay graphs, a CPU hands work to threads and waits for them."""
     return Engine.GRAPH if target_of(profile).records_graphs else Engine.PAPER
 
 

@@ -164,7 +164,7 @@ def _peak_memory_mib(setting: Setting, one: Schedule) -> float:
 
 
 def _active_warps(setting: Setting, one: Schedule) -> float | None:
-    """Warps that are resident on all SMs together, on average over the run; a processor has none."""
+    """Warps that are resident on all SMs together, on average over the run; a CPU has none."""
     from iossim.backends.simulator.events import run_schedule
 
     if not target_of(setting.profile).has_warps:

@@ -1,4 +1,4 @@
-"""A processor's parameters from measured operators and stages that the model itself made up."""
+"""A CPU's parameters from measured operators and stages that the model itself made up."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_provenance_and_intervals(found: Calibration) -> None:
 
 def test_kernels_of_a_gpu_are_refused() -> None:
     rows = tuple(replace(row, kernels=("volta_sgemm_128x64_nn",)) for row in made().measurements)
-    with pytest.raises(MeasurementError, match="ran kernels of GPUs, cpu is a processor"):
+    with pytest.raises(MeasurementError, match="ran kernels of GPUs, cpu is a CPU"):
         calibrate([DeviceData(cpu(), (replace(made(), measurements=rows),))], folds=0)
 
 

@@ -209,7 +209,7 @@ def test_what_is_published_stands_beside_searches_as_wide_as_its_own(tmp_path: P
     assert [found[label, "ios-both"] for label in ("exact", "r=3 s=8", "r=1 s=8")] == [0.333, 0.333, None]
 
 
-def test_a_processor_has_rows_without_power_or_warps(tmp_path: Path) -> None:
+def test_a_cpu_has_rows_without_power_or_warps(tmp_path: Path) -> None:
     profile = tmp_path / "cpu.yaml"
     profile.write_text(cpu().model_dump_json())
     scenario = small_study(
