@@ -56,8 +56,8 @@ _PRECISION = {precision: index for index, precision in enumerate(Precision)}
 
 MATRIX_CLASSES = (
     WorkClass.GEMM,
+    WorkClass.IMPLICIT_PRECOMP_GEMM,
     WorkClass.IMPLICIT_GEMM,
-    WorkClass.DIRECT,
     WorkClass.WINOGRAD_GEMM,
 )
 TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED)
@@ -142,8 +142,8 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     clocks_per_us = profile.boost_clock_ghz * 1e3
     efficiency = {
         WorkClass.GEMM: p.gemm_efficiency,
-        WorkClass.IMPLICIT_GEMM: p.implicit_gemm_efficiency,
-        WorkClass.DIRECT: p.direct_efficiency,
+        WorkClass.IMPLICIT_PRECOMP_GEMM: p.implicit_gemm_efficiency,
+        WorkClass.IMPLICIT_GEMM: p.direct_efficiency,
         WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
         WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
         WorkClass.DEPTHWISE: p.depthwise_efficiency,

@@ -98,9 +98,9 @@ def fit_profiles(
 def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) -> DeviceProfile:
     """The profile with what calls cost on devices where that was measured, if no set of the data tells it."""
     table = transfer_table()
-    if not table.donors or any(not one.header.includes_host_overhead for each in data for one in each.sets):
+    if not table.sources or any(not one.header.includes_host_overhead for each in data for one in each.sets):
         return profile
-    values = transferred_values(facts_of(profile), table.donors)
+    values = transferred_values(facts_of(profile), table.sources)
     return with_values(profile, {name: value for name, value in values.items() if name in CALL})
 
 

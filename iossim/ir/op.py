@@ -2,9 +2,7 @@
 
 An op class is a frozen dataclass whose fields are its attributes. It states the types of its outputs, the
 work it does, how NumPy computes it and how ONNX spells it. Defining a subclass with a ``kind`` registers it;
-the modules of ``iossim.ir.ops`` are all imported together, so that adding an op is adding one file. Only one that mixes
-places of its leading dimension and keeps its size is named elsewhere too: :mod:`iossim.models.onnx.rebatching` refuses to
-give files with such ops another batch.
+the modules of ``iossim.ir.ops`` are all imported together, so that adding an op is adding one file.
 """
 
 from __future__ import annotations
@@ -119,6 +117,18 @@ class Op(ABC):
     @abstractmethod
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         """Types of the outputs; raises GraphError (without the op's name) if the inputs do not fit."""
+
+    def making(self, shape: tuple[int, ...]) -> Op | None:
+        """The op that makes ``shape`` where this one has the shape of its output among its attributes; None where it has not."""
+        return None
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        """Whether it may combine different places of its leading dimension, or put them in another order.
+
+        ``first_varies`` tells whether its first input depends on what the network is given. What changes that dimension's
+        size need not say so: the type of its output does.
+        """
+        return False
 
     @property
     def is_elementwise(self) -> bool:

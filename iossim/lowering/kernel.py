@@ -18,10 +18,9 @@ class WorkClass(StrEnum):
     """What a kernel mostly does: the key of its efficiency."""
 
     GEMM = "gemm"  #: matrix product
-    IMPLICIT_GEMM = (
-        "implicit_gemm"  #: convolution as a matrix product that gathers its operand by precomputed offsets
-    )
-    DIRECT = "direct"  #: the same, with each offset computed where it is needed
+    #: cuDNN's: convolution as a matrix product that gathers its operand by precomputed offsets
+    IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
+    IMPLICIT_GEMM = "implicit_gemm"  #: cuDNN's: the same, with each offset computed where it is needed
     WINOGRAD_FUSED = "winograd_fused"  #: Winograd convolution in one kernel
     WINOGRAD_GEMM = "winograd_gemm"  #: batched product between separate transforms (Winograd, FFT)
     DEPTHWISE = "depthwise"  #: a window over each channel, with weights

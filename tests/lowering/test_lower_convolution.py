@@ -91,11 +91,11 @@ def test_a_table_of_offsets_or_none(kernel: int) -> None:
         for name, candidate in found.items()
         if name.startswith("implicit")
     } == {
-        "implicit_gemm_128x128": [WorkClass.INDEX, WorkClass.IMPLICIT_GEMM],
-        "implicit_gemm_128x64": [WorkClass.INDEX, WorkClass.IMPLICIT_GEMM],
-        "implicit_gemm_128x32": [WorkClass.INDEX, WorkClass.IMPLICIT_GEMM],
-        "implicit_convolve_32x32": [WorkClass.DIRECT],
-        "implicit_convolve_64x256": [WorkClass.DIRECT],
+        "implicit_gemm_128x128": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
+        "implicit_gemm_128x64": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
+        "implicit_gemm_128x32": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
+        "implicit_convolve_32x32": [WorkClass.IMPLICIT_GEMM],
+        "implicit_convolve_64x256": [WorkClass.IMPLICIT_GEMM],
     }
     assert found["implicit_convolve_32x32"].kernels[0].blocks == 10 * 2  # 289 pixels by 64 filters
     assert found["implicit_convolve_64x256"].kernels[0].blocks == 5 * 1

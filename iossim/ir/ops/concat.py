@@ -38,6 +38,9 @@ class Concat(Op):
         joined = sum(value.shape[axis] for value in inputs)
         return (TensorType((*first.shape[:axis], joined, *first.shape[axis + 1 :]), first.dtype),)
 
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (np.concatenate(list(inputs), axis=self.axis),)
 

@@ -48,6 +48,9 @@ class LayerNorm(Op):
             require(broadcast([x, value]) == x, f"its parameter {value} does not broadcast to {x}")
         return (x,)
 
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
+
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return _FLOPS * outputs[0].elements
 
@@ -84,6 +87,9 @@ class RmsNorm(Op):
         normal_axis(self.axis, len(x.shape))
         require(broadcast([x, scale]) == x, f"its scale {scale} does not broadcast to {x}")
         return (x,)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return 5 * outputs[0].elements

@@ -31,6 +31,9 @@ class Reshape(Op):
         x = one_input(inputs)
         return (TensorType(resolve_shape(self.shape, x), x.dtype),)
 
+    def making(self, shape: tuple[int, ...]) -> Reshape:
+        return Reshape(shape)
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
         shape = [x.shape[axis] if size == 0 else size for axis, size in enumerate(self.shape)]

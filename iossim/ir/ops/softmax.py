@@ -34,6 +34,9 @@ class SoftmaxLike(Op):
         normal_axis(self.axis, len(x.shape))
         return (x,)
 
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
+
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return 5 * outputs[0].elements
 

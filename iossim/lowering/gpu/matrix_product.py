@@ -81,15 +81,15 @@ def tiles(product: Product, tile: Tile) -> int:
 
 
 def product_kernel(
-    product: Product, tile: Tile, work_class: WorkClass, split: int = 1, extra_flops: int = 0
+    product: Product, tile: Tile, work_class: WorkClass, split: int = 1, extra_flops: int = 0, name: str = ""
 ) -> Kernel:
-    """The product with one tile shape, its inner dimension split ``split`` ways."""
+    """The product with one tile shape, its inner dimension split ``split`` ways; called ``name``, or as its class."""
     blocks = tiles(product, tile) * split
     inner = ceil_div(ceil_div(product.inner, split), INNER_STEP) * INNER_STEP
     written = product.bytes_written * split
     loaded = blocks * (tile.rows + tile.columns) * inner * product.element_bytes * (product.flops_per_step // 2)
     return Kernel(
-        f"{work_class}_{tile}" + (f"_split{split}" if split > 1 else ""),
+        f"{name or work_class}_{tile}" + (f"_split{split}" if split > 1 else ""),
         work_class,
         blocks,
         tile.threads,
@@ -120,15 +120,15 @@ def _panels(product: Product, tile: Tile) -> Panels:
 
 
 def split_products(
-    product: Product, tile: Tile, work_class: WorkClass, extra_flops: int = 0
+    product: Product, tile: Tile, work_class: WorkClass, extra_flops: int = 0, name: str = ""
 ) -> Iterator[tuple[Kernel, ...]]:
     """The product as one kernel, and with its inner dimension split, each followed by the reduction."""
     count = tiles(product, tile)
     for split in SPLITS:
         if split == 1:
-            yield (product_kernel(product, tile, work_class, 1, extra_flops),)
+            yield (product_kernel(product, tile, work_class, 1, extra_flops, name),)
         elif count <= MOST_TILES_TO_SPLIT and product.inner >= split * LEAST_INNER:
-            yield product_kernel(product, tile, work_class, split), reduction(product, split, extra_flops)
+            yield product_kernel(product, tile, work_class, split, name=name), reduction(product, split, extra_flops)
 
 
 def reduction(product: Product, split: int, extra_flops: int) -> Kernel:

@@ -1,10 +1,9 @@
 """Convolution as a matrix product of pixels by filters that gathers its operand on the fly.
 
-Rows are output pixels, columns filters, the inner dimension is channels x window. Most kernels gather by a table of
-offsets that a small kernel computes before; their tiles begin at 128x32. Two compute each offset where it is
-needed, slower and without that launch: one with 32x32 tiles, which is what few pixels and 1x1 kernels take, and one
-with 64x256. Launch records of
-cuDNN's forward convolutions show no split of the inner dimension, so there is none here: with few output tiles the
+Rows are output pixels, columns filters, the inner dimension is channels x window (Chetlur et al., 2014, cuDNN). Most
+kernels gather by a table of offsets that a small kernel computes before (cuDNN's IMPLICIT_PRECOMP_GEMM); their tiles begin
+at 128x32. Two compute each offset where it is needed (its IMPLICIT_GEMM), slower and without that launch: one with 32x32
+tiles, which is what few pixels and 1x1 kernels take, and one with 64x256. Launch records of cuDNN's forward convolutions show no split of the inner dimension, so there is none here: with few output tiles the
 device stays partly idle, which is what concurrent groups fill.
 """
 
@@ -28,7 +27,7 @@ from iossim.lowering.kernel import Candidate, WorkClass
 
 _TILES = (TILE_128X128, TILE_128X64, TILE_128X32)
 #: 64 threads of 4x4 outputs, and 256 of 8x8; none of the tiles that products share.
-_DIRECT_TILES = (Tile(32, 32, 64, 64, 4_352), Tile(64, 256, 256, 122, 20_608))
+_IMPLICIT_TILES = (Tile(32, 32, 64, 64, 4_352), Tile(64, 256, 256, 122, 20_608))
 
 
 def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
@@ -46,9 +45,12 @@ def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
     )
     offsets = index_kernel("compute_offsets")
     for tile in _TILES:
-        kernel = product_kernel(product, tile, WorkClass.IMPLICIT_GEMM, extra_flops=shape.epilogue_flops)
+        kernel = product_kernel(
+            product, tile, WorkClass.IMPLICIT_PRECOMP_GEMM, extra_flops=shape.epilogue_flops, name="implicit_gemm"
+        )
         yield Candidate(kernel.name, (offsets, kernel))
-    for tile in _DIRECT_TILES:
-        direct = product_kernel(product, tile, WorkClass.DIRECT, extra_flops=shape.epilogue_flops)
-        name = f"implicit_convolve_{tile}"
-        yield Candidate(name, (replace(direct, name=name, tile=""),))
+    for tile in _IMPLICIT_TILES:
+        kernel = product_kernel(
+            product, tile, WorkClass.IMPLICIT_GEMM, extra_flops=shape.epilogue_flops, name="implicit_convolve"
+        )
+        yield Candidate(kernel.name, (replace(kernel, tile=""),))

@@ -35,5 +35,5 @@ def transposed_convolution(step: Step) -> list[Candidate]:
     return [
         Candidate("transposed_" + kernels[0].name, kernels)
         for tile in TILES
-        for kernels in split_products(product, tile, WorkClass.IMPLICIT_GEMM, extra)
+        for kernels in split_products(product, tile, WorkClass.IMPLICIT_PRECOMP_GEMM, extra, "implicit_gemm")
     ]
