@@ -12,10 +12,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from iossim.devices.parameters import EngineOverheads, ModelParameters
-from iossim.devices.profile import Datasheet, DeviceProfile
+from iossim.devices.profile import Datasheet, DeviceProfile, Fact
 from iossim.errors import DeviceError, did_you_mean
 from iossim.ir.types import Precision
 from iossim.values import first_problem
+
+
+def _facts(of_type: type[Fact[Any]]) -> tuple[str, ...]:
+    """The facts of a datasheet with values of one type."""
+    found = ((name, field.annotation) for name, field in Datasheet.model_fields.items())
+    return tuple(name for name, annotation in found if annotation in (of_type, of_type | None))
+
 
 _MIB = 1 << 20
 _GIB = 1 << 30
@@ -32,11 +39,8 @@ _SHORT_NAMES: dict[str, tuple[str, float]] = {
     "l2_mib": ("l2_bytes", _MIB),
     "power_w": ("board_power_w", 1),
 }
-_NUMBERS = (
-    "sm_count", "fp32_lanes_per_sm", "boost_clock_ghz", "dram_bandwidth_gbps", "dram_bytes", "dram_bus_bits",
-    "dram_pin_gbps", "l2_bytes", "core_cache_bytes", "board_power_w",
-)  # fmt: skip
-_WHOLE = ("sm_count", "fp32_lanes_per_sm", "dram_bytes", "dram_bus_bits", "l2_bytes", "core_cache_bytes")
+_WHOLE = _facts(Fact[int])
+_NUMBERS = (*_WHOLE, *(name for name in _facts(Fact[float]) if name != "fp32_tflops"))
 #: ``fp16_tflops`` and so on: peaks of the reduced precisions.
 _RATES = {f"{precision}_tflops": str(precision) for precision in Precision if precision is not Precision.FP32}
 

@@ -65,7 +65,7 @@ _EFFICIENCY_SPREAD = 0.1
 
 #: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the sources: foundries' claims about the steps
 #: from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
-PROCESS_GAIN = {
+PROCESS_GAIN: dict[str, float] = {
     Architecture.KEPLER: 0.4,
     Architecture.MAXWELL: 0.4,
     Architecture.AMPERE: 2.0,
@@ -74,7 +74,7 @@ PROCESS_GAIN = {
     Architecture.BLACKWELL: 3.0,
 }
 
-_GENERATION = {
+_GENERATION: dict[str, int] = {
     Architecture.KEPLER: 0,
     Architecture.MAXWELL: 1,
     Architecture.PASCAL: 2,

@@ -94,7 +94,7 @@ class Candidate:
     is_library_call: bool = True
     architectures: frozenset[Architecture] | None = None
 
-    def runs_on(self, architecture: Architecture) -> bool:
+    def runs_on(self, architecture: str) -> bool:
         """Whether the libraries for an architecture have the kernels."""
         return self.architectures is None or architecture in self.architectures
 

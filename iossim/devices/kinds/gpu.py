@@ -13,7 +13,8 @@ _TURING = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 75.0, "gemm_sus
 # An SM of 192 lanes and 4 schedulers keeps its lanes busy only with two instructions of a warp at a time.
 _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
 #: Volta, Turing and Pascal are set against measured kernels (Volta against networks too); the others take the nearest of these.
-PARAMETERS: dict[str, ModelParameters] = dict.fromkeys(Architecture, _VOLTA) | {
+PARAMETERS: dict[str, ModelParameters] = {
+    **dict.fromkeys(Architecture, _VOLTA),
     Architecture.KEPLER: _KEPLER,
     Architecture.MAXWELL: _PASCAL,
     Architecture.PASCAL: _PASCAL,
