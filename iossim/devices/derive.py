@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from iossim.devices.compute_capability import LIMITS
 from iossim.devices.kind import GPU
-from iossim.devices.load import device_names
+from iossim.devices.load import check_name, device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import DeviceError
 from iossim.values import first_problem
@@ -19,7 +18,6 @@ from iossim.values import first_problem
 GIVEN = "command-line"
 _MIB = 1 << 20
 _GIB = 1 << 30
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,7 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
         raise DeviceError(
             f"{like.name} is {like.device_kind.noun}; give a GPU with --like, from: {', '.join(device_names())}"
         )
-    if not _NAME.fullmatch(name):
-        raise DeviceError(f"device name {name!r}: use letters, digits, dots, dashes and underscores")
+    check_name(name)
     if name in device_names():
         raise DeviceError(f"device name {name!r} is that of a device that ships; choose another name")
     given = {key: value for key, value in facts.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from importlib import resources
@@ -30,6 +31,12 @@ def device_names() -> list[str]:
 def own_names() -> list[str]:
     """Names that neither a user nor a plugin can give: the shipped ones, and that of this machine's CPU."""
     return [*shipped_names(), HOST_CPU]
+
+
+def check_name(name: str) -> None:
+    """Raise DeviceError for a name that cannot be that of a file."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise DeviceError(f"device name {name!r}: use letters, digits, dots, dashes and underscores")
 
 
 def shipped_names() -> list[str]:

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from iossim.ir.ops.conv import Conv
-from iossim.ir.types import Precision, TensorType
+from iossim.ir.types import Precision
+from iossim.lowering.step import Step
 
 #: Precisions whose tensors are fp32, so that an algorithm in fp32 arithmetic may serve them.
 FP32_STORED = (Precision.FP32, Precision.TF32)
@@ -31,10 +32,10 @@ class ConvolutionShape:
     precision: Precision
 
     @staticmethod
-    def of(
-        op: Conv, x: TensorType, weight: TensorType, y: TensorType, flops: int, precision: Precision
-    ) -> ConvolutionShape:
-        """``flops`` is the arithmetic of the op and of what is fused into it."""
+    def of(step: Step) -> ConvolutionShape:
+        """The numbers of a step that is a convolution."""
+        op, (x, weight), y = step.op, (operand.type for operand in step.operands[:2]), step.outputs[0]
+        assert isinstance(op, Conv)
         own = 2 * y.elements * math.prod(weight.shape[1:])
         return ConvolutionShape(
             x.shape[0],
@@ -47,8 +48,8 @@ class ConvolutionShape:
             x.shape[2:],
             y.shape[2:],
             x.dtype.bytes,
-            max(0, flops - own),
-            precision,
+            max(0, step.flops - own),
+            step.precision,
         )
 
     @property

@@ -17,7 +17,6 @@ import math
 from dataclasses import replace
 
 from iossim.devices.compute_capability import WARP_THREADS
-from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.identity import Identity
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision, TensorType
@@ -42,10 +41,7 @@ FAMILIES = Families()
 @FAMILIES.lowers("conv")
 def convolution(step: Step) -> list[Candidate]:
     """In blocks of channels where it may be, and as tensors lie."""
-    assert isinstance(step.op, Conv)
-    shape = ConvolutionShape.of(
-        step.op, step.operands[0].type, step.operands[1].type, step.outputs[0], step.flops, step.precision
-    )
+    shape = ConvolutionShape.of(step)
     plain = _candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step) + _column_bytes(shape))
     return [*_blocked_convolution(step, shape), plain]
 

@@ -6,7 +6,7 @@ step is common to all (:mod:`iossim.lowering.unit`), since networks are cut into
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -21,29 +21,17 @@ from iossim.lowering.step import Step
 Lower = Callable[[Step], list[Candidate]]
 
 
-class Families(Mapping[str, Lower]):
+class Families(dict[str, Lower]):
     """Which function lowers each kind of op: what a target's modules register with :meth:`lowers`."""
-
-    def __init__(self) -> None:
-        self._by_kind: dict[str, Lower] = {}
 
     def lowers(self, *kinds: str) -> Callable[[Lower], Lower]:
         """Register the decorated function for op kinds."""
 
         def register(lower: Lower) -> Lower:
-            self._by_kind.update(dict.fromkeys(kinds, lower))
+            self.update(dict.fromkeys(kinds, lower))
             return lower
 
         return register
-
-    def __getitem__(self, kind: str) -> Lower:
-        return self._by_kind[kind]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_kind)
-
-    def __len__(self) -> int:
-        return len(self._by_kind)
 
 
 @dataclass(frozen=True)

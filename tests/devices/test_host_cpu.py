@@ -151,3 +151,11 @@ def test_facts_of_the_wrong_kind_of_device(capability: str, facts: dict[str, obj
 def test_a_gpu_is_not_derived_from_a_cpu() -> None:
     with pytest.raises(DeviceError, match="is a CPU; give a GPU with --like"):
         derive("half", cpu(), {"sm_count": 1})
+
+
+def test_a_file_of_before_kinds_were_told_is_of_a_cpu() -> None:
+    sheet = {name: {"value": value, "source": "x"} for name, value in (FACTS | {"compute_capability": "cpu"}).items()}
+    text = yaml.safe_dump({"name": "cpu", "title": "t", "sources": {"x": "x"}, "datasheet": sheet})
+    found = parse(text, "old.yaml")
+    assert (found.kind, found.parameters, found.limits) == ("cpu", cpu().parameters, cpu().limits)
+    assert parse(profile_yaml(found), "written") == found

@@ -157,3 +157,13 @@ def test_what_is_no_profile_is_one_line(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="cannot read device profile"):
         device(str(tmp_path / "absent.yaml"))
+
+
+def test_a_file_says_its_kind_or_is_of_a_gpu(tmp_path: Path) -> None:
+    told = device(write(tmp_path, "kind: gpu\n" + FACTS))
+    assert told == device(write(tmp_path, FACTS))
+    assert "kind" not in told.model_dump()  # so that what is keyed by a profile is as it was before kinds were told
+    with pytest.raises(DeviceError, match="unknown kind 'abacus'; known: cpu, gpu"):
+        device(write(tmp_path, "kind: abacus\n" + FACTS))
+    with pytest.raises(DeviceError, match=r"unknown compute capability '7\.5' of a CPU"):
+        device(write(tmp_path, "kind: cpu\n" + FACTS))

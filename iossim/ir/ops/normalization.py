@@ -15,8 +15,6 @@ from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import broadcast, normal_axis, widen
 from iossim.ir.types import TensorType
 
-_FLOPS = 8
-
 
 def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     centred = x - x.mean(axis=axes, keepdims=True)
@@ -25,8 +23,16 @@ def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     return result
 
 
+class _Normalisation(Op):
+    has_epilogue: ClassVar[bool] = True
+    has_prologue: ClassVar[bool] = True
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return 8 * outputs[0].elements
+
+
 @dataclass(frozen=True)
-class LayerNorm(Op):
+class LayerNorm(_Normalisation):
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias``, statistics over ``axis`` and all axes behind it.
 
     Inputs ``x``, ``scale`` and, if present, ``bias``, which broadcast to ``x``.
@@ -34,8 +40,6 @@ class LayerNorm(Op):
 
     kind: ClassVar[str] = "layer_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
-    has_epilogue: ClassVar[bool] = True
-    has_prologue: ClassVar[bool] = True
 
     axis: int = -1
     epsilon: float = 1e-5
@@ -50,9 +54,6 @@ class LayerNorm(Op):
 
     def mixes_images(self, first_varies: bool) -> bool:
         return self.axis == 0
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return _FLOPS * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, scale, *bias = (widen(array) for array in inputs)
@@ -70,13 +71,11 @@ class LayerNorm(Op):
 
 
 @dataclass(frozen=True)
-class RmsNorm(Op):
+class RmsNorm(_Normalisation):
     """``x / sqrt(mean(x * x) + epsilon) * scale``, the mean over ``axis`` and all axes behind it."""
 
     kind: ClassVar[str] = "rms_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
-    has_epilogue: ClassVar[bool] = True
-    has_prologue: ClassVar[bool] = True
 
     axis: int = -1
     epsilon: float = 1e-5
@@ -111,21 +110,16 @@ class RmsNorm(Op):
 
 
 @dataclass(frozen=True)
-class InstanceNorm(Op):
+class InstanceNorm(_Normalisation):
     """Each channel of each image of ``x [N, C, ...]`` by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
 
     kind: ClassVar[str] = "instance_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
-    has_epilogue: ClassVar[bool] = True
-    has_prologue: ClassVar[bool] = True
 
     epsilon: float = 1e-5
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_per_channel(inputs),)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return _FLOPS * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = widen(inputs[0])
@@ -141,13 +135,11 @@ class InstanceNorm(Op):
 
 
 @dataclass(frozen=True)
-class GroupNorm(Op):
+class GroupNorm(_Normalisation):
     """Each group of channels of each image by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
 
     kind: ClassVar[str] = "group_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
-    has_epilogue: ClassVar[bool] = True
-    has_prologue: ClassVar[bool] = True
 
     groups: int
     epsilon: float = 1e-5
@@ -159,9 +151,6 @@ class GroupNorm(Op):
             f"{x.shape[1]} channels do not divide into {self.groups} groups",
         )
         return (x,)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return _FLOPS * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = widen(inputs[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from iossim.ir.ops.conv import Conv
 from iossim.lowering.convolution_shape import ConvolutionShape
 from iossim.lowering.gpu.convolution.depthwise import depthwise
 from iossim.lowering.gpu.convolution.fft import fft
@@ -16,9 +15,6 @@ from iossim.lowering.step import Step
 @FAMILIES.lowers("conv")
 def convolution(step: Step) -> list[Candidate]:
     """Depthwise, Winograd, FFT and implicit GEMM, in this order; the fastest is chosen later."""
-    assert isinstance(step.op, Conv)
-    shape = ConvolutionShape.of(
-        step.op, step.operands[0].type, step.operands[1].type, step.outputs[0], step.flops, step.precision
-    )
+    shape = ConvolutionShape.of(step)
     # cuDNN has a kernel of its own for depthwise convolution, and its grouped products are far slower there.
     return list(depthwise(shape)) or [*winograd(shape), *fft(shape), *implicit_gemm(shape)]
