@@ -21,7 +21,7 @@ ENGINES = ("graph", "paper")
 BACKENDS, DRY_BACKENDS = ("cupy_cudnn", "torch_cuda"), ("onnxruntime_cpu", "numpy_reference")
 #: The backend that chooses algorithms, which takes long: its choices are kept for all sections.
 CHOOSES = "cupy_cudnn"
-#: Height and width of a dry run's images: small, so that a processor is fast enough.
+#: Height and width of a dry run's images: small, so that a CPU is fast enough.
 DRY_SIZE = 64
 #: The profile that estimates come from where the device has none of its own.
 FALLBACK_DEVICE = "h100-sxm"

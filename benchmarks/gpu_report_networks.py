@@ -1,7 +1,7 @@
 """The sections of ``gpu_report.py`` that run whole networks: schedules of iossim, and PyTorch's baselines beside them.
 
 Baselines are in processes of their own, before the schedules: PyTorch brings a cuDNN that need not be the backend's. They
-leave the outputs that every schedule is held to, computed by PyTorch on the processor; without PyTorch NumPy does it.
+leave the outputs that every schedule is held to, computed by PyTorch on the CPU; without PyTorch NumPy does it.
 """
 
 from __future__ import annotations

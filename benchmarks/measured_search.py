@@ -112,7 +112,7 @@ def run(problems: list[ScheduleProblem], estimate: CostModel, error: str, seed: 
 
 
 class _Timed:
-    """A cost model that tells how much processor time its prices took."""
+    """A cost model that tells how much CPU time its prices took."""
 
     def __init__(self, inner: MeasuringCostModel) -> None:
         self._inner = inner

@@ -2,7 +2,7 @@
 
     python benchmarks/study_grid.py [--workers N ...] [--dask N] [--devices ...] [--batches ...] [--models ...]
 
-Prints for each run the time, the processor time, and the most memory of all its processes together (shared pages counted
+Prints for each run the time, the CPU time, and the most memory of all its processes together (shared pages counted
 once), and whether its files are equal byte for byte to those of the first.
 """
 
@@ -71,7 +71,7 @@ def _told(folders: list[Path]) -> Iterator[None]:
         "" if len(folders) == 1 else f", {'equal' if _equal(folders[0], folders[-1]) else 'NOT EQUAL'} to the first"
     )
     print(
-        f"{folders[-1].name}: {rows} rows in {elapsed_s:.1f} s ({usage.cpu_s:.1f} s of processors), peak "
+        f"{folders[-1].name}: {rows} rows in {elapsed_s:.1f} s ({usage.cpu_s:.1f} s of CPUs), peak "
         f"{usage.peak_bytes / 2**20:.0f} MiB of all processes together{same}",
         flush=True,
     )

@@ -32,22 +32,23 @@ def schema(name: str) -> Schema:
 
 def _profile() -> Schema:
     """A file may leave parameters out: what it leaves out has defaults that depend on its facts."""
-    from iossim.devices.compute_capability import LIMITS, PROCESSOR
+    from iossim.devices.kind import device_kind, device_kinds
     from iossim.devices.profile import DeviceProfile
     from iossim.ir.types import Precision
 
     made = DeviceProfile.model_json_schema()
     made["required"] = [name for name in made["required"] if name not in ("parameters", "engine")]
     for name in ("ModelParameters", "EngineOverheads"):
-        made["$defs"][name].pop("required", None)
+        for parameter in made["$defs"][name]["properties"].values():
+            parameter.pop("default")
     for name in ("parameters", "engine"):
         made["properties"][name].pop("default", None)
     sheet = made["$defs"]["Datasheet"]["properties"]
     for fact in sheet.values():
         fact.pop("default", None)
-    sheet["compute_capability"] = {
-        "allOf": [sheet["compute_capability"], {"properties": {"value": {"enum": [*LIMITS, PROCESSOR]}}}]
-    }
+    capabilities = [name for kind in device_kinds() for name in device_kind(kind).limits if name]
+    sheet["compute_capability"]["properties"] = {"value": {"enum": capabilities}}
+    made["properties"]["kind"]["enum"] = device_kinds()
     rates = [str(precision) for precision in Precision if precision is not Precision.FP32]
     sheet["reduced_precision_tflops"]["properties"] = {"value": {"propertyNames": {"enum": rates}}}
     made["properties"]["provenance"] = {"$ref": "#/$defs/Provenance"}

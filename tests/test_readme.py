@@ -67,7 +67,7 @@ def test_every_file_that_a_command_reads_is_there_or_written_before() -> None:
 
 def test_the_example_of_measurements_says_what_it_is() -> None:
     measured = read_measurements(README.parent / "examples" / "measured.jsonl")
-    assert measured.header.device == load_device(str(README.parent / "examples" / "processor.yaml")).name
+    assert measured.header.device == load_device(str(README.parent / "examples" / "cpu.yaml")).name
     assert "onnxruntime_cpu" in measured.header.source
     assert "other work beside it" in measured.header.source
     assert measured.header.date

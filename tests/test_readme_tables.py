@@ -1,7 +1,7 @@
 """README's tables are what commands print: each is made anew and compared with the printed text.
 
 Machine times stay out: the search's column of the first example, the section on the search's speed, and what was measured on a
-processor. Of the table that says how much need be measured, whose whole takes a quarter of an hour, the counts of stages and
+CPU. Of the table that says how much need be measured, whose whole takes a quarter of an hour, the counts of stages and
 the first row are made.
 """
 

@@ -1,1 +1,1 @@
-"""Runs plans on the machine's own processor: a thread pinned to a core for each stream, ONNX Runtime for each unit."""
+"""Runs plans on the machine's own CPU: a thread pinned to a core for each stream, ONNX Runtime for each unit."""

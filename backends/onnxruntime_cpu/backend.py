@@ -1,4 +1,4 @@
-"""The backend ``onnxruntime_cpu``: plans on the machine's own processor, units by ONNX Runtime, in fp32.
+"""The backend ``onnxruntime_cpu``: plans on the machine's own CPU, units by ONNX Runtime, in fp32.
 
 Its option is ``threads``, how many threads an op runs on (1): what a GPU is to its SMs, the cores are to one op, so that
 with fewer threads than cores there is room for several streams.
@@ -16,7 +16,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from iossim.backends.onnxruntime_cpu.crew import Crew
-from iossim.backends.onnxruntime_cpu.machine import processor
+from iossim.backends.onnxruntime_cpu.machine import cpu_model
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
@@ -91,7 +91,7 @@ class OnnxRuntimeCpu:
             engine=str(engine),
             driver=platform.release(),
             libraries=tuple((name, version(name)) for name in ("numpy", "onnxruntime")),
-            options=(("cores", str(len(self._cores))), ("processor", processor()), ("threads", str(threads))),
+            options=(("cores", str(len(self._cores))), ("processor", cpu_model()), ("threads", str(threads))),
         )
 
     @property

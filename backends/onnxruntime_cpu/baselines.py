@@ -20,7 +20,7 @@ BASELINES = {"onnxruntime-1-thread": False, "onnxruntime": True}
 def baseline_names(device: str | None = None) -> list[str]:
     """All of them; raises BackendError for another device than ``cpu``, which is meant where none is given."""
     if device not in (None, "cpu"):
-        raise BackendError(f"the baselines of ONNX Runtime run on the processor, not on {device!r}; leave them out")
+        raise BackendError(f"the baselines of ONNX Runtime run on the CPU, not on {device!r}; leave them out")
     if lacking := missing():
         raise BackendError(lacking)
     return list(BASELINES)

@@ -1,4 +1,4 @@
-"""What the processor is, and what it does besides: read from Linux, and left out where Linux does not say.
+"""What the CPU is, and what it does besides: read from Linux, and left out where Linux does not say.
 
 Other load is what the cores that this process may use did in its stead: the time for which ``/proc/stat`` has them busy or
 stolen by a hypervisor, less the time for which this process ran. ``/proc/stat`` counts in hundredths of a second, so that
@@ -21,8 +21,8 @@ _ROUNDING_S = 2 / _TICKS_PER_S
 _UNKNOWN_CACHE_BYTES = 64 << 20
 
 
-def processor() -> str:
-    """The processor's model with family, model and stepping, which tell apart what has the same name."""
+def cpu_model() -> str:
+    """The CPU's model with family, model and stepping, which tell apart what has the same name."""
     facts: dict[str, str] = {}
     for line in _lines(Path("/proc/cpuinfo")):
         name, _, value = line.partition(":")

@@ -36,7 +36,7 @@ from iossim.execution.placement import Placement, placed
 from iossim.execution.timeline import Span
 from iossim.ir.network import Block, Network
 from iossim.ir.types import Precision
-from iossim.lowering.candidates import copy_candidates
+from iossim.lowering.target import copy_candidates, target_of
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -97,8 +97,7 @@ class SimulatorCostModel:
         self.kernel_model = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
         # A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = costs if engine == Engine.PAPER else None
-        # A core of a processor runs one thread at a time.
-        self._room = profile.sm_count if profile.is_processor else MAX_GROUPS
+        self._room = profile.sm_count if target_of(profile).runs_one_kernel_per_sm else MAX_GROUPS
         self._units: dict[tuple[str, str], UnitPrice] = {}
         self._placements: WeakKeyDictionary[Network, Placement] = WeakKeyDictionary()
         self._problems: dict[str, PreparedProblem] = {}
@@ -233,9 +232,9 @@ class SimulatorCostModel:
             moves = self._placement(network).moves if self.in_place else {}
             if unit in moves:
                 types = network.graph.types
-                steps: StepCandidates = tuple(copy_candidates(types[term]) for term, _ in moves[unit])
+                steps: StepCandidates = tuple(copy_candidates(types[term], self.profile) for term, _ in moves[unit])
             else:
-                steps = lower_unit(network, network.units[unit])
+                steps = lower_unit(network, network.units[unit], self.profile)
             price = self._units[key] = price_unit(self.kernel_model, steps, self._issue_costs)
         return price
 
@@ -249,7 +248,7 @@ class SimulatorCostModel:
 
     def _lower_merged(self, network: Network, units: Sequence[int]) -> UnitPrice | None:
         try:
-            steps = lower_merged(network, units)
+            steps = lower_merged(network, units, self.profile)
         except ScheduleError:
             return None
         return price_unit(self.kernel_model, steps, self._issue_costs)

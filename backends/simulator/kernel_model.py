@@ -9,7 +9,7 @@ The durations are those of :mod:`iossim.backends.simulator.kernel_times`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, fsum
 
@@ -64,20 +64,15 @@ class KernelModel:
         """Duration and demands of one kernel."""
         return self.prices((kernel,))[0]
 
-    def available(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The candidates whose kernels the device's libraries have."""
-        return [one for one in candidates if one.runs_on(self.profile.architecture)]
-
-    def fastest(self, candidates: Iterable[Candidate]) -> tuple[Candidate, tuple[KernelPrice, ...]]:
+    def fastest(self, candidates: Sequence[Candidate]) -> tuple[Candidate, tuple[KernelPrice, ...]]:
         """The candidate that is fastest where calls are timed one after another, as a library's benchmark does; with its
         kernels' prices. Of equals, the first."""
-        known = self.available(candidates)
-        prices = self.prices(kernel for candidate in known for kernel in candidate.kernels)
+        prices = self.prices(kernel for candidate in candidates for kernel in candidate.kernels)
         best: tuple[Candidate, tuple[KernelPrice, ...]] | None = None
         best_us = float("inf")
         begin = 0
         dispatch_us = self.profile.engine.dispatch_kernel_us
-        for candidate in known:
+        for candidate in candidates:
             own = tuple(prices[begin : begin + len(candidate.kernels)])
             begin += len(own)
             total_us = fsum(price.alone_us for price in own) + dispatch_us * len(own)

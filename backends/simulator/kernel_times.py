@@ -15,7 +15,7 @@ Waves, latency hiding and the roofline follow Zhang and Owens (2011) and William
 
 Kernels that stream or transform fill and drain besides, however little they move.
 
-On a processor an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
+On a CPU an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
 to the caches: more slowly where the operands do not fit into the cache of its own.
 
 A library's dense product of large matrices loads its operands more than once: a wave of blocks covers a part of the
@@ -39,8 +39,8 @@ from iossim.devices.compute_capability import WARP_THREADS, MultiprocessorLimits
 from iossim.devices.parameters import ModelParameters
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
+from iossim.lowering.gpu.matrix_product import TILES
 from iossim.lowering.kernel import Kernel, WorkClass
-from iossim.lowering.matrix_product import TILES
 from iossim.lowering.occupancy import resident_blocks
 
 Floats = NDArray[np.float64]
@@ -56,12 +56,12 @@ _PRECISION = {precision: index for index, precision in enumerate(Precision)}
 
 MATRIX_CLASSES = (
     WorkClass.GEMM,
+    WorkClass.IMPLICIT_PRECOMP_GEMM,
     WorkClass.IMPLICIT_GEMM,
-    WorkClass.DIRECT,
     WorkClass.WINOGRAD_GEMM,
 )
 TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED)
-#: What one core of a processor does as one block. Of those whose tensors keep their order, ``CACHED_CLASSES``, the cache
+#: What one core of a CPU does as one block. Of those whose tensors keep their order, ``CACHED_CLASSES``, the cache
 #: of the core may hold all.
 CORE_CLASSES = (
     WorkClass.CORE_PRODUCT,
@@ -142,8 +142,8 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     clocks_per_us = profile.boost_clock_ghz * 1e3
     efficiency = {
         WorkClass.GEMM: p.gemm_efficiency,
-        WorkClass.IMPLICIT_GEMM: p.implicit_gemm_efficiency,
-        WorkClass.DIRECT: p.direct_efficiency,
+        WorkClass.IMPLICIT_PRECOMP_GEMM: p.implicit_gemm_efficiency,
+        WorkClass.IMPLICIT_GEMM: p.direct_efficiency,
         WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
         WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
         WorkClass.DEPTHWISE: p.depthwise_efficiency,

@@ -38,12 +38,12 @@ class Limit(StrEnum):
 
     ARITHMETIC = "arithmetic"
     POWER = "power"  #: arithmetic at the rate that the board's power sustains
-    L2 = "L2"  #: between SMs and L2; on a processor, a core and its caches
+    L2 = "L2"  #: between SMs and L2; on a CPU, a core and its caches
     DRAM = "DRAM"
     UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a last wave that is not full, latency that is not hidden
     START = "kernel start"  #: from a kernel's turn to its first work, and its filling and draining
     HOST = "host"  #: the kernel is not issued yet
-    QUEUE = "queue"  #: all cores of a processor are busy
+    QUEUE = "queue"  #: all cores of a CPU are busy
     SHARING = "sharing"  #: what kernels side by side take longer than alone
 
 
@@ -74,7 +74,7 @@ class StageFacts:
 
     ``limits_us`` divides ``duration_us`` by what holds the stage up. ``chain_us`` is the longest group by itself,
     ``host_us`` what the host needs to issue all kernels. ``occupancy`` is the mean of warps at work over the most that all SMs
-    hold (of a processor: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks, the arithmetic
+    hold (of a CPU: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks, the arithmetic
     that of the network itself, without what kernels do besides.
     """
 
@@ -147,7 +147,7 @@ def _kernels(run: StageRun, kernels: Sequence[Kernel], times: Floats, model: Ker
                 kernel.blocks,
                 resident,
                 kernel.blocks / (sms * resident) if resident else float("inf"),
-                spread if profile.is_processor else min(1.0, spread * warps / most_warps),
+                min(1.0, spread * warps / most_warps),
                 _alone(kernel, own_us, row, model, len(run.groups) > 1),
             )
         )

@@ -10,7 +10,7 @@ them wait, and a kernel is as slow as its slowest SM. *The device*: DRAM bandwid
 their demands. While nothing is asked for more than there is, every kernel runs as fast as alone. Kernels that run
 side by side disturb each other besides, in caches and at DRAM: what they ask for counts ``1 + crowding`` times.
 
-The cores of a processor run one thread each: while all are busy, further kernels queue, and the one that has waited
+The cores of a CPU run one thread each: while all are busy, further kernels queue, and the one that has waited
 longest comes first (``room``).
 
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that

@@ -1,7 +1,7 @@
 """Backend ``torch_cuda``: plans in PyTorch on CUDA streams, issued one by one (paper) or captured as CUDA graphs (graph).
 
 It computes each launch with torch's own functions, so it shows what streams and graphs bring to PyTorch; cuDNN called
-directly is backend ``cupy_cudnn``. Option ``device=cpu`` runs plans in the order of issue on the processor: for tests.
+directly is backend ``cupy_cudnn``. Option ``device=cpu`` runs plans in the order of issue on the CPU: for tests.
 """
 
 from __future__ import annotations

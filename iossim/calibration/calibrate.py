@@ -20,8 +20,7 @@ from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples
-from iossim.devices.parameter_space import with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.provenance import DataSet, KindError, Provenance
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION

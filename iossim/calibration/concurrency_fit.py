@@ -24,8 +24,8 @@ from iossim.calibration.bootstrap import RESAMPLES, Bootstrap
 from iossim.calibration.published_networks import SAMPLE, SEQUENTIAL, PublishedNetwork, published_networks
 from iossim.calibration.rounding import rounded
 from iossim.devices.borrowed import Concurrency
-from iossim.devices.parameter_space import GPU_CONCURRENCY, concurrency_space, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.kinds.gpu import GPU_CONCURRENCY
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.provenance import DataSet, Provenance
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
@@ -74,10 +74,10 @@ def fit_concurrency(
     )
     if not targets.networks and not targets.stages:
         return profile
-    space = concurrency_space(profile)
+    space = profile.device_kind.concurrency
     low, high = space.bounds()
     width = high - low
-    start = (low + high) / 2 if targets.networks else space.to_vector(profile)
+    start = (low + high) / 2 if targets.networks else space.to_vector(profile.parameter_values)
     # Entries from 1 to 2: the solver's steps are a part of an entry.
     origin = found = 1.0 + (start - low) / width
     result = None
@@ -114,7 +114,7 @@ def fit_concurrency(
 def lent_by(profile: DeviceProfile) -> Concurrency:
     """What a GPU whose concurrency was fitted says to those without."""
     names = (*GPU_CONCURRENCY.names, *(name for name, _, _ in GPU_CONCURRENCY.ties))
-    known = profile.parameters.model_dump() | profile.engine.model_dump()
+    known = profile.parameter_values
     return Concurrency.of(profile.name, known, profile.provenance, names)
 
 

@@ -20,8 +20,9 @@ from scipy.optimize import least_squares
 
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.samples import Samples
-from iossim.devices.parameter_space import CALL, ParameterSpace, space_of, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.parameter_space import ParameterSpace
+from iossim.devices.parameters import CALL
+from iossim.devices.profile import DeviceProfile, with_values
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, float], None]
@@ -74,8 +75,8 @@ def fit(
 
     The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then do.
     """
-    space = space_of(start)
-    origin = space.to_vector(start)
+    space = start.device_kind.kernels
+    origin = space.to_vector(start.parameter_values)
     begin = origin if near is None else near.vector
     low, high = space.bounds()
     width = space.scales()
@@ -145,7 +146,7 @@ def tell_calls(samples: Sequence[Samples]) -> bool:
 
 def profile_at(one: Samples, vector: Floats) -> DeviceProfile:
     """The profile of a set of samples with the parameters of a vector."""
-    return with_values(one.profile, space_of(one.profile).values(vector))
+    return with_values(one.profile, one.profile.device_kind.kernels.values(vector))
 
 
 def relative_errors(one: Samples, profile: DeviceProfile, overhead_us: Floats) -> list[Floats]:

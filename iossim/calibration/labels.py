@@ -17,7 +17,8 @@ import numpy as np
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import OperatorSamples
-from iossim.devices.compute_capability import GPUS, Architecture
+from iossim.devices.compute_capability import Architecture
+from iossim.devices.kind import GPU
 from iossim.devices.load import device, shipped_names
 from iossim.devices.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
@@ -39,7 +40,7 @@ _ROWS = 120
 #: Fewer rows than this tell no device from another.
 _FEWEST = 20
 
-_AGES = {architecture: age for age, architecture in enumerate(Architecture) if architecture in GPUS}
+_AGES = {architecture: age for age, architecture in enumerate(Architecture)}
 
 
 def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool = False) -> MeasurementSet:
@@ -49,8 +50,8 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     only where the label is itself a device that ships, and labels are not to be trusted.
     """
     _check_architecture(measured, profile)
-    # A processor's set is of no GPU; which processor it is of, rows do not tell.
-    if profile.is_processor or trusts_labels or len(measured.measurements) < _FEWEST:
+    # A CPU's set is of no GPU; which CPU it is of, rows do not tell.
+    if profile.kind != GPU or trusts_labels or len(measured.measurements) < _FEWEST:
         return measured
     chosen = np.unique(np.linspace(0, len(measured.measurements) - 1, _ROWS).astype(int)).tolist()
     part = replace(measured, measurements=tuple(measured.measurements[index] for index in chosen))
@@ -82,14 +83,14 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
 def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> None:
     """Refuse kernels compiled for an architecture after the device's."""
     counts = _architectures(measured)
-    if profile.is_processor:
+    if profile.kind != GPU:
         if counts:
             raise MeasurementError(
-                f"measurements {measured.name}: {sum(counts.values()):,} rows ran kernels of GPUs, {profile.name} is a "
-                "processor; give the device that was measured with --device"
+                f"measurements {measured.name}: {sum(counts.values()):,} rows ran kernels of GPUs, {profile.name} is "
+                f"{profile.device_kind.noun}; give the device that was measured with --device"
             )
         return
-    newer = [name for name in _AGES if _AGES[name] > _AGES[profile.architecture] and counts[name]]
+    newer = [name for name in _AGES if _AGES[name] > _AGES[Architecture(profile.architecture)] and counts[name]]
     if newer:
         raise MeasurementError(
             f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do not run on "
@@ -100,7 +101,7 @@ def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> Non
 def _has_only_old_kernels(measured: MeasurementSet, profile: DeviceProfile) -> bool:
     """Whether names of architectures are all those of two generations before the device's, or more."""
     ages = [_AGES[name] for name in _architectures(measured)]
-    return bool(ages) and max(ages) <= _AGES[profile.architecture] - 2
+    return bool(ages) and max(ages) <= _AGES[Architecture(profile.architecture)] - 2
 
 
 def _architectures(measured: MeasurementSet) -> Counter[Architecture]:

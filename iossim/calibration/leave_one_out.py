@@ -1,10 +1,10 @@
 """How wrong predictions of unseen devices are: each calibrated chip in turn is left out, and predicted from the others.
 
-A chip's donors are fitted here, from a starting point that knows no device, so that nothing of the chip left out is in
+A chip's sources are fitted here, from a starting point that knows no device, so that nothing of the chip left out is in
 them; profiles that ship are not looked at, but for their datasheet facts. Boards with the same chip (by compute
-capability and SMs) are one donor, and left out together.
+capability and SMs) are one source, and left out together.
 
-``python -m iossim.calibration.leave_one_out`` makes ``iossim/devices/transfer.yaml`` anew, with the donors, errors and
+``python -m iossim.calibration.leave_one_out`` makes ``iossim/devices/transfer.yaml`` anew, with the sources, errors and
 bands found here, and what the profile of the one device with published schedules says of concurrency.
 """
 
@@ -24,12 +24,14 @@ from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.recording import default_weight
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.samples import OperatorSamples
-from iossim.calibration.transfer import donor, neutral, refined_values, transferred
+from iossim.calibration.transfer import neutral, refined_values, source_device, transferred
 from iossim.devices.borrowed import Concurrency
+from iossim.devices.kind import GPU
+from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.load import device
-from iossim.devices.parameter_space import CALL, PARAMETERS, with_values
-from iossim.devices.profile import DeviceProfile
-from iossim.devices.transfer import Donor, TransferTable
+from iossim.devices.parameters import CALL
+from iossim.devices.profile import DeviceProfile, with_values
+from iossim.devices.transfer import SourceDevice, TransferTable
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.prediction.bands import band_key
 from iossim.user_files import write_atomically
@@ -43,12 +45,12 @@ Progress = Callable[[str, int, int], None]
 SAMPLED_KIND = "conv"
 #: Samples of the errors that ship.
 SHIPPED_SAMPLES = 20
-#: Chips with fewer rows than this are no donors, and not judged.
+#: Chips with fewer rows than this are no sources, and not judged.
 FEWEST_ROWS = 100
 #: The one device with published schedules: all other GPUs take its parameters of concurrency.
 CONCURRENCY_FROM = "v100-sxm2"
 _ROUNDS = 25
-#: Donors are fitted to every third row: more changes nothing that another device would notice.
+#: Sources are fitted to every third row: more changes nothing that another device would notice.
 _ROW_STEP = 3
 
 
@@ -75,8 +77,8 @@ class LeaveOneOut:
     """All devices left out in turn; ``samples`` are those that refined each, drawn by ``seed``."""
 
     rows: tuple[LeftOut, ...]
-    #: Every chip, as a donor of the others.
-    donors: tuple[Donor, ...]
+    #: Every chip, as a source of the others.
+    sources: tuple[SourceDevice, ...]
     samples: int
     seed: int
 
@@ -117,16 +119,16 @@ def leave_one_out(
         raise ValueError(
             f"{len(chips)} chips with {FEWEST_ROWS} rows and more: at least 2 are needed to leave one out"
         )
-    donors: dict[str, Donor] = {}
+    sources: dict[str, SourceDevice] = {}
     for index, chip in enumerate(chips):
-        progress("fit of donors", index, len(chips))
-        donors[chip.name] = _fitted_donor(chip)
-    progress("fit of donors", len(chips), len(chips))
+        progress("fit of sources", index, len(chips))
+        sources[chip.name] = _fitted_source(chip)
+    progress("fit of sources", len(chips), len(chips))
     rows: list[LeftOut] = []
     for chip in chips:
-        others = [donors[other.name] for other in chips if other is not chip]
+        others = [sources[other.name] for other in chips if other is not chip]
         rows += _left_out(chip, others, samples, seed)
-    return LeaveOneOut(tuple(rows), tuple(donors.values()), samples, seed)
+    return LeaveOneOut(tuple(rows), tuple(sources.values()), samples, seed)
 
 
 def draw(measurements: Sequence[Measurement], count: int, seed: int) -> NDArray[np.bool_]:
@@ -146,10 +148,10 @@ def _chips(sets: Sequence[DeviceSet]) -> list[_Chip]:
     """Sets by chip, the board with most rows first; in the order of names."""
     by_chip: dict[tuple[str, int, int], list[DeviceSet]] = {}
     for measured, profile in sets:
-        if profile.is_processor:
+        if profile.kind != GPU:
             continue  # nothing of it tells of a GPU
         sheet = profile.datasheet
-        key = (sheet.compute_capability.value, profile.sm_count, sheet.fp32_lanes_per_sm.value)
+        key = (profile.compute_capability, profile.sm_count, sheet.fp32_lanes_per_sm.value)
         by_chip.setdefault(key, []).append((_warm(measured), profile))
     chips = []
     for own in by_chip.values():
@@ -168,10 +170,10 @@ def _warm(measured: MeasurementSet) -> MeasurementSet:
     return replace(measured, measurements=tuple(row for row in measured.measurements if not row.is_cold))
 
 
-def _fitted_donor(chip: _Chip) -> Donor:
+def _fitted_source(chip: _Chip) -> SourceDevice:
     samples = []
     for measured, profile in chip.sets:
-        # No fit anywhere sees the held-out shapes: devices with these donors' values are judged on them.
+        # No fit anywhere sees the held-out shapes: devices with these sources' values are judged on them.
         seen = [row for row in measured.measurements if not row.operator.is_held_out()]
         # Of short recordings every row.
         chosen = seen[:: _ROW_STEP if len(seen) > 300 else 1]
@@ -184,23 +186,23 @@ def _fitted_donor(chip: _Chip) -> Donor:
         # Beside the host's overhead nobody can tell what a call costs on the device.
         told -= CALL
     given = {name: value for name, value in found.values.items() if name in told}
-    return donor(chip.profiles[0], [profile.name for profile in chip.profiles], given)
+    return source_device(chip.profiles[0], [profile.name for profile in chip.profiles], given)
 
 
 def _told_by_data(found: Fit) -> set[str]:
     """The parameters of which the data says more than the fit's prior does."""
-    data = found.jacobian[: found.data_residuals, : len(PARAMETERS)]
-    prior = np.diagonal(found.jacobian[found.data_residuals :, : len(PARAMETERS)])
+    data = found.jacobian[: found.data_residuals, : len(GPU_SPACE.parameters)]
+    prior = np.diagonal(found.jacobian[found.data_residuals :, : len(GPU_SPACE.parameters)])
     told = np.linalg.norm(data, axis=0) > np.abs(prior)
-    return {parameter.name for parameter, is_told in zip(PARAMETERS, told.tolist(), strict=True) if is_told}
+    return {parameter.name for parameter, is_told in zip(GPU_SPACE.parameters, told.tolist(), strict=True) if is_told}
 
 
-def _left_out(chip: _Chip, donors: Sequence[Donor], count: int, seed: int) -> list[LeftOut]:
+def _left_out(chip: _Chip, sources: Sequence[SourceDevice], count: int, seed: int) -> list[LeftOut]:
     rows: list[LeftOut] = []
     for measured, profile in chip.sets:
         if not measured.measurements:
             continue
-        guess = transferred(neutral(profile), donors)
+        guess = transferred(neutral(profile), sources)
         samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
         keys = np.array([band_key(row.operator) for row in measured.measurements])
         zero_shot = _residuals(measured, samples, keys, guess)
@@ -212,7 +214,7 @@ def _left_out(chip: _Chip, donors: Sequence[Donor], count: int, seed: int) -> li
             drawn = np.zeros(len(keys), dtype=np.bool_)
             drawn[places] = draw([measured.measurements[place] for place in places.tolist()], count, seed)
             few = replace(samples.where(drawn), weight=float(drawn.sum()))
-            better = with_values(guess, refined_values(guess, few, donors))
+            better = with_values(guess, refined_values(guess, few, sources))
             rest = is_sampled & ~drawn
             refined = {one.key: one for one in _residuals(measured, samples.where(rest), keys[rest], better)}
         rows += [LeftOut(chip.name, profile.name, one, refined.get(one.key)) for one in zero_shot]
@@ -232,20 +234,20 @@ def _residuals(
 def transfer_table(
     result: LeaveOneOut, date: str | None = None, concurrency: Concurrency | None = None
 ) -> TransferTable:
-    """What ships: the donors, with the errors and bands of devices left out, and the parameters of concurrency."""
+    """What ships: the sources, with the errors and bands of devices left out, and the parameters of concurrency."""
     zero_shot = [row.zero_shot for row in result.rows]
     refined = [row.refined for row in result.rows if row.refined is not None]
-    donors = [
+    sources = [
         one.model_copy(
             update={
                 "peak_gflops_per_watt": float(f"{one.peak_gflops_per_watt:.4g}"),
                 "values": {name: float(f"{value:.4g}") for name, value in one.values.items()},
             }
         )
-        for one in result.donors
+        for one in result.sources
     ]
     return TransferTable(
-        donors=donors,
+        sources=sources,
         date=date,
         zero_shot=[one.summary() for one in zero_shot],
         refined=[one.summary() for one in refined],

@@ -14,8 +14,9 @@ from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_
 from iossim.calibration.published_networks import published_models, sequences
 from iossim.calibration.samples import SequenceSamples
 from iossim.calibration.transfer import facts_of, neutral
-from iossim.devices.parameter_space import CALL, GPU_SPACE, concurrency_space, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.kinds.gpu import GPU_SPACE
+from iossim.devices.parameters import CALL
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.transfer import CAPS, transfer_table, transferred_values
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
@@ -53,7 +54,7 @@ def fit_profiles(
     if models:
         data = [replace(one, profile=uninformed(one.profile)) for one in data]
 
-    elif not data[0].profile.is_processor:
+    elif data[0].profile.device_kind.borrows:
         data = [replace(one, profile=_with_calls_of_others(one.profile, data)) for one in data]
 
     def networks(without: str = "") -> list[SequenceSamples]:
@@ -73,19 +74,22 @@ def fit_profiles(
     stages = [measured for one in data for measured in one.sets if measured.stages]
     profile = fit_concurrency(kernels.profile, stages, published, seed=seed, progress=progress)
     is_fitted = profile is not kernels.profile
-    names = [*GPU_SPACE.names, *concurrency_space(profile).values(concurrency_space(profile).to_vector(profile))]
+    names = [
+        *GPU_SPACE.names,
+        *profile.device_kind.concurrency.values(profile.device_kind.concurrency.to_vector(profile.parameter_values)),
+    ]
     left_out: dict[str, dict[str, float]] = {}
     for model in models:
         start = with_values(kernels.profile, kernels.left_out[model])
         found = fit_concurrency(start, stages, published, without=model, seed=seed)
-        own = found.parameters.model_dump() | found.engine.model_dump()
+        own = found.parameter_values
         left_out[model] = {name: own[name] for name in names}
     if left_out:
         provenance = profile.provenance.model_copy(update={"left_out": left_out})
         profile = profile.model_copy(update={"provenance": provenance})
     sisters = kernels.profiles[1:]
     lent = lent_by(profile) if is_fitted else transfer_table().concurrency
-    if lent is not None and not profile.is_processor:
+    if lent is not None and profile.device_kind.borrows:
         sisters = tuple(borrowing(one, lent) for one in sisters)
         profile = profile if is_fitted else borrowing(profile, lent)
     return FittedProfiles(kernels, profile, sisters, is_fitted)
@@ -94,15 +98,15 @@ def fit_profiles(
 def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) -> DeviceProfile:
     """The profile with what calls cost on devices where that was measured, if no set of the data tells it."""
     table = transfer_table()
-    if not table.donors or any(not one.header.includes_host_overhead for each in data for one in each.sets):
+    if not table.sources or any(not one.header.includes_host_overhead for each in data for one in each.sets):
         return profile
-    values = transferred_values(facts_of(profile), table.donors)
+    values = transferred_values(facts_of(profile), table.sources)
     return with_values(profile, {name: value for name, value in values.items() if name in CALL})
 
 
 def uninformed(profile: DeviceProfile) -> DeviceProfile:
     """The profile with parameters that no published figure has moved: of no device, without a limit of power."""
-    space = concurrency_space(profile)
+    space = profile.device_kind.concurrency
     low, high = space.bounds()
     limits = {parameter.name: parameter.upper for parameter in GPU_SPACE.parameters if parameter.name in CAPS}
     return with_values(neutral(profile), {**limits, **space.values((low + high) / 2)})

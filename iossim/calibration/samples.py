@@ -120,7 +120,7 @@ class SequenceSamples:
         latencies: list[float] = []
         for network, chosen, latency_us in sequences:
             for unit in chosen:
-                lowered = lower_unit(network, network.units[unit])
+                lowered = lower_unit(network, network.units[unit], profile)
                 steps += lowered
                 unit_steps.append(len(lowered))
             units.append(len(chosen))

@@ -16,14 +16,15 @@ from scipy.optimize import least_squares
 
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.samples import OperatorSamples
-from iossim.devices.parameter_space import CALL, GPU_SPACE, PARAMETERS, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.kinds.gpu import GPU_SPACE
+from iossim.devices.parameters import CALL
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.transfer import (
     ARITHMETIC,
     CAPS,
     MEMORY,
     BoardFacts,
-    Donor,
+    SourceDevice,
     TransferTable,
     transfer_table,
     transferred_provenance,
@@ -72,7 +73,7 @@ NEUTRAL = {
 
 #: Prior widths of the logarithms of the common factors.
 _FACTOR_WIDTHS = {"arithmetic": 0.12, "memory": 0.12, "call": 0.3}
-#: A parameter's own prior width, as a part of the width of its bounds: at least this, whatever the donors say.
+#: A parameter's own prior width, as a part of the width of its bounds: at least this, whatever the sources say.
 _LEAST_WIDTH = 0.02
 #: What a prediction of the right parameters is still off by.
 _MODEL_ERROR = 0.12
@@ -98,48 +99,52 @@ def facts_of(profile: DeviceProfile) -> BoardFacts:
     """The facts that a transfer looks at."""
     sheet = profile.datasheet
     return BoardFacts(
-        sheet.compute_capability.value,
+        profile.compute_capability,
         1e3 * profile.fp32_tflops / profile.board_power_w,
         sheet.fp32_lanes_per_sm.value,
     )
 
 
-def donor(profile: DeviceProfile, boards: Sequence[str] = (), fitted: Mapping[str, float] | None = None) -> Donor:
-    """A calibrated profile as a donor; ``fitted`` are other values than its own."""
-    own = fitted if fitted is not None else GPU_SPACE.values(GPU_SPACE.to_vector(profile))
-    return Donor(
+def source_device(
+    profile: DeviceProfile, boards: Sequence[str] = (), fitted: Mapping[str, float] | None = None
+) -> SourceDevice:
+    """A calibrated profile as a source; ``fitted`` are other values than its own."""
+    own = fitted if fitted is not None else GPU_SPACE.values(GPU_SPACE.to_vector(profile.parameter_values))
+    return SourceDevice(
         boards=list(boards) or [profile.name],
-        compute_capability=profile.datasheet.compute_capability.value,
+        compute_capability=profile.compute_capability,
         peak_gflops_per_watt=facts_of(profile).peak_gflops_per_watt,
         values=dict(own),
     )
 
 
-def transferred(profile: DeviceProfile, donors: Sequence[Donor]) -> DeviceProfile:
-    """The profile with the parameters that donors suggest; its provenance stays."""
-    return with_values(profile, transferred_values(facts_of(profile), donors))
+def transferred(profile: DeviceProfile, sources: Sequence[SourceDevice]) -> DeviceProfile:
+    """The profile with the parameters that sources suggest; its provenance stays."""
+    return with_values(profile, transferred_values(facts_of(profile), sources))
 
 
-def donor_spread(donors: Sequence[Donor]) -> Floats:
-    """Prior width of each parameter of a vector: how far donors lie apart, bounded to what is worth considering."""
+def source_spread(sources: Sequence[SourceDevice]) -> Floats:
+    """Prior width of each parameter of a vector: how far sources lie apart, bounded to what is worth considering."""
     width = GPU_SPACE.scales()
     least = _LEAST_WIDTH * width
-    if len(donors) < 2:
+    if len(sources) < 2:
         return 0.1 * width
     result = []
-    for parameter, whole in zip(PARAMETERS, width.tolist(), strict=True):
-        own = [parameter.to_vector(one.values[parameter.name]) for one in donors if parameter.name in one.values]
+    for parameter, whole in zip(GPU_SPACE.parameters, width.tolist(), strict=True):
+        own = [parameter.to_vector(one.values[parameter.name]) for one in sources if parameter.name in one.values]
         result.append(float(np.std(own, ddof=1)) if len(own) > 1 else 0.1 * whole)
     return np.asarray(np.clip(np.array(result), least, 0.25 * width))
 
 
-def refine(profile: DeviceProfile, samples: MeasurementSet, donors: Sequence[Donor] | None = None) -> DeviceProfile:
+def refine(
+    profile: DeviceProfile, samples: MeasurementSet, sources: Sequence[SourceDevice] | None = None
+) -> DeviceProfile:
     """The profile, moved from its transferred parameters as far as a few measurements of the device justify.
 
-    ``donors`` are those of the transfer, by default those that ship. Raises MeasurementError if the measurements are too
+    ``sources`` are those of the transfer, by default those that ship. Raises MeasurementError if the measurements are too
     few, or cannot be of the device.
     """
-    table = transfer_table() if donors is None else TransferTable(donors=list(donors))
+    table = transfer_table() if sources is None else TransferTable(sources=list(sources))
     usable = check_plausible(samples, profile)
     rows = [row for row in usable.measurements if not row.is_cold]
     if len(rows) < FEWEST_SAMPLES:
@@ -147,24 +152,26 @@ def refine(profile: DeviceProfile, samples: MeasurementSet, donors: Sequence[Don
             f"measurements {samples.name}: {len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to refine "
             "a profile; measure about 20 of different sizes"
         )
-    found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.donors)
+    found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.sources)
     return with_values(profile, {name: float(f"{value:.4g}") for name, value in found.items()}).model_copy(
-        update={"provenance": transferred_provenance(table if donors is None else transfer_table(), len(rows))}
+        update={"provenance": transferred_provenance(table if sources is None else transfer_table(), len(rows))}
     )
 
 
-def refined_values(profile: DeviceProfile, samples: OperatorSamples, donors: Sequence[Donor]) -> dict[str, float]:
+def refined_values(
+    profile: DeviceProfile, samples: OperatorSamples, sources: Sequence[SourceDevice]
+) -> dict[str, float]:
     """The fitted parameters most probable after ``samples``; see the module."""
-    origin = GPU_SPACE.to_vector(profile)
+    origin = GPU_SPACE.to_vector(profile.parameter_values)
     low, high = GPU_SPACE.bounds()
-    width = donor_spread(donors)
+    width = source_spread(sources)
     names = GPU_SPACE.names
     factor_of = {
         "arithmetic": np.array([name in ARITHMETIC or name in CAPS for name in names]),
         "memory": np.array([name in MEMORY for name in names]),
         "call": np.array([name in CALL for name in names]),
     }
-    logarithmic = np.array([parameter.is_logarithmic for parameter in PARAMETERS])
+    logarithmic = np.array([parameter.is_logarithmic for parameter in GPU_SPACE.parameters])
     factor_widths = np.array(list(_FACTOR_WIDTHS.values()))
     count, factors, terms = len(origin), len(factor_widths), samples.basis.shape[1]
 

@@ -93,7 +93,7 @@ def backends() -> list[dict[str, Any]]:
 
 
 def devices() -> dict[str, Any]:
-    """How many devices have a profile, and whether this machine's own processor is one of them."""
+    """How many devices have a profile, and whether this machine's own CPU is one of them."""
     from iossim.devices.load import device_names
 
     names = device_names()
@@ -162,7 +162,7 @@ def _print(found: dict[str, Any]) -> None:
     own_profile = (
         "too" if seen["cpu_profile"] else "not yet: 'iossim profile MODEL --backend onnxruntime_cpu' describes it"
     )
-    typer.echo(f"{known}, this machine's processor ('cpu') {own_profile}")
+    typer.echo(f"{known}, this machine's CPU ('cpu') {own_profile}")
     typer.echo("\nBackends")
     for row in found["backends"]:
         typer.echo(f"  {row['name']:<16} {'usable' if row['usable'] else row['missing']}")

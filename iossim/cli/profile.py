@@ -70,7 +70,7 @@ def profile(
     timing = options.timing(rounds, warm_up, seed, cold)
     network = reading.network(model)
     runner = backend_from(backend, network.precision, Engine.named(engine))
-    _describe_processor(runner.context.device)
+    _describe_host_cpu(runner.context.device)
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(runner, kept, timing, again=again)
         parts = profile_parts(network, prices, sampled)
@@ -104,13 +104,12 @@ def profile(
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 
-def _describe_processor(device: str) -> None:
-    """Make the profile of this machine's own processor, if that is the device and has none yet: calibrate needs it."""
-    from iossim.devices.compute_capability import PROCESSOR
-    from iossim.devices.host_processor import host_processor_path, measure_host_processor, save_host_processor
+def _describe_host_cpu(device: str) -> None:
+    """Make the profile of this machine's own CPU, if that is the device and has none yet: calibrate needs it."""
+    from iossim.devices.host_cpu import HOST_CPU, host_cpu_path, measure_host_cpu, save_host_cpu
 
-    if device == PROCESSOR and not host_processor_path().exists():
-        typer.echo(f"described this machine's processor in {save_host_processor(measure_host_processor())}", err=True)
+    if device == HOST_CPU and not host_cpu_path().exists():
+        typer.echo(f"described this machine's CPU in {save_host_cpu(measure_host_cpu())}", err=True)
 
 
 def duration(seconds: float) -> str:

@@ -3,9 +3,6 @@
 Source: NVIDIA, CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per
 Compute Capability"; allocation granularities and warp schedulers from the CUDA Occupancy Calculator's table of
 physical limits and the guide's section on each architecture.
-
-A processor's core counts as a multiprocessor that holds one block of one warp: an op runs on one thread, which hides its
-own latency.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ WARP_THREADS = 32
 
 
 class Architecture(StrEnum):
-    """GPU generation, or a processor: the key of the model parameters' defaults."""
+    """GPU generation: the key of the model parameters' defaults."""
 
     KEPLER = "kepler"
     MAXWELL = "maxwell"
@@ -28,17 +25,16 @@ class Architecture(StrEnum):
     ADA = "ada"
     HOPPER = "hopper"
     BLACKWELL = "blackwell"
-    CPU = "cpu"
-
-
-GPUS = frozenset(Architecture) - {Architecture.CPU}
 
 
 @dataclass(frozen=True, slots=True)
 class MultiprocessorLimits:
-    """Limits of one streaming multiprocessor (SM)."""
+    """Limits of one streaming multiprocessor (SM), or of what stands for one on devices of another kind.
 
-    architecture: Architecture
+    ``architecture`` is an :class:`Architecture`, or what devices of another kind have for it.
+    """
+
+    architecture: str
     max_threads: int
     max_blocks: int
     max_warps: int
@@ -93,12 +89,3 @@ LIMITS: dict[str, MultiprocessorLimits] = {
         Architecture.BLACKWELL, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024
     ),
 }
-
-#: What stands for a processor where a GPU has its compute capability.
-PROCESSOR = "cpu"
-CORE_LIMITS = MultiprocessorLimits(Architecture.CPU, WARP_THREADS, 1, 1, 0, 0, 0, 1)
-
-
-def limits_of(capability: str) -> MultiprocessorLimits | None:
-    """The limits of a compute capability, or of a core for :data:`PROCESSOR`; None where it is unknown."""
-    return CORE_LIMITS if capability == PROCESSOR else LIMITS.get(capability)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from iossim.devices.compute_capability import LIMITS
-from iossim.devices.load import device_names
+from iossim.devices.kind import GPU
+from iossim.devices.load import check_name, device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import DeviceError
 from iossim.values import first_problem
@@ -18,7 +18,6 @@ from iossim.values import first_problem
 GIVEN = "command-line"
 _MIB = 1 << 20
 _GIB = 1 << 30
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,11 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
     ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``; None where it is not given. Raises DeviceError where one
     cannot be right.
     """
-    if like.is_processor:
-        raise DeviceError(f"{like.name} is a processor; give a GPU with --like, from: {', '.join(device_names())}")
-    if not _NAME.fullmatch(name):
-        raise DeviceError(f"device name {name!r}: use letters, digits, dots, dashes and underscores")
+    if like.kind != GPU:
+        raise DeviceError(
+            f"{like.name} is {like.device_kind.noun}; give a GPU with --like, from: {', '.join(device_names())}"
+        )
+    check_name(name)
     if name in device_names():
         raise DeviceError(f"device name {name!r} is that of a device that ships; choose another name")
     given = {key: value for key, value in facts.items() if value is not None}
@@ -110,7 +110,7 @@ def _datasheet(like: DeviceProfile, given: Mapping[str, Any]) -> dict[str, dict[
     tflops = lanes * 2 * sheet["boost_clock_ghz"]["value"] / 1e3
     sheet["fp32_tflops"] = {"value": round(tflops, 2), "source": "computed"}
     reduced = own.reduced_precision_tflops
-    if reduced is not None and sheet["compute_capability"]["value"] == own.compute_capability.value:
+    if reduced is not None and sheet["compute_capability"]["value"] == like.compute_capability:
         # The same SMs: their faster units scale with their number and clock.
         units = sheet["sm_count"]["value"] * sheet["boost_clock_ghz"]["value"]
         ratio = units / (like.sm_count * like.boost_clock_ghz)

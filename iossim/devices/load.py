@@ -1,14 +1,15 @@
-"""Find and read device profiles: a name of ``hw_profiles``, of the user's folder or of a plugin, this processor, or a file."""
+"""Find and read device profiles: a name of ``hw_profiles``, of the user's folder or of a plugin, this machine's CPU, or a file."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iossim.devices.compute_capability import PROCESSOR
+from iossim.devices.host_cpu import HOST_CPU, host_cpu_path, load_host_cpu
 from iossim.errors import DeviceError, did_you_mean
 from iossim.plugins import DEVICES, Plugin, PluginError, note_once, plugin, plugins, warn_once
 from iossim.shipped_yaml import read_shipped
@@ -22,16 +23,20 @@ _FOLDER = "iossim.hw_profiles"
 
 
 def device_names() -> list[str]:
-    """The devices that can be asked for by name: those that ship, the user's, those of plugins, and last this processor."""
-    from iossim.devices.host_processor import host_processor_path
-
+    """The devices that can be asked for by name: those that ship, the user's, those of plugins, and last this machine's CPU."""
     added = {*user_names(), *plugins(DEVICES)} - set(own_names())
-    return [*shipped_names(), *sorted(added), *[PROCESSOR] * host_processor_path().exists()]
+    return [*shipped_names(), *sorted(added), *[HOST_CPU] * host_cpu_path().exists()]
 
 
 def own_names() -> list[str]:
-    """Names that neither a user nor a plugin can give: the shipped ones, and that of this machine's processor."""
-    return [*shipped_names(), PROCESSOR]
+    """Names that neither a user nor a plugin can give: the shipped ones, and that of this machine's CPU."""
+    return [*shipped_names(), HOST_CPU]
+
+
+def check_name(name: str) -> None:
+    """Raise DeviceError for a name that cannot be that of a file."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise DeviceError(f"device name {name!r}: use letters, digits, dots, dashes and underscores")
 
 
 def shipped_names() -> list[str]:
@@ -61,7 +66,7 @@ def user_names() -> list[str]:
 
 def origin(name: str) -> str:
     """Where the device of that name comes from: ``shipped``, the file of a user, or the package of a plugin."""
-    if name == PROCESSOR or name in user_names():
+    if name == HOST_CPU or name in user_names():
         return str(user_folder() / f"{name}.yaml")
     if name not in shipped_names() and (added := plugin(DEVICES, name)) is not None:
         return added.package
@@ -69,8 +74,8 @@ def origin(name: str) -> str:
 
 
 def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
-    """The profile of a device that ships, of the user's folder, of a plugin, of this machine's processor (``cpu``), or of
-    a YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it the same device with that replaced (:mod:`iossim.devices.altered`).
+    """The profile of a device that ships, of the user's folder, of a plugin, of this machine's CPU (``cpu``), or of
+    a YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it the same device with that replaced (:mod:`iossim.devices.override`).
 
     The name of a family (``v100``) takes the board that has it among its ``aliases``, and says so on standard error.
 
@@ -81,24 +86,19 @@ def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
         raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, device_names())}")
     path = Path(name_or_path)
     if "=" in str(path).partition("+")[2] and not path.exists():
-        from iossim.devices.altered import altered, changes_of
+        from iossim.devices.override import changes_of, overridden
 
         base, changes = changes_of(str(path))
-        return (
-            _possible(altered(device(base), changes), f"device {str(path)!r}")
-            if checked
-            else altered(device(base), changes)
-        )
+        made = overridden(device(base), changes)
+        return _possible(made, f"device {str(path)!r}") if checked else made
     is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
     if is_path:
         return _read(path, checked)
-    if name_or_path == PROCESSOR:
-        from iossim.devices.host_processor import load_host_processor
-
-        return load_host_processor()
+    if name_or_path == HOST_CPU:
+        return load_host_cpu()
     if name_or_path in shipped_names():
         entry = resources.files(_FOLDER) / f"{name_or_path}.yaml"
-        return parse(entry.read_text(encoding="utf-8"), entry.name, read_shipped)
+        return _parse(entry.read_text(encoding="utf-8"), entry.name, read_shipped)
     if name_or_path in user_names():
         own = user_folder() / f"{name_or_path}.yaml"
         return _named(_read(own, checked), name_or_path, str(own))
@@ -120,7 +120,7 @@ def plugin_device(added: Plugin) -> DeviceProfile:
     text = added.call()
     if not isinstance(text, str):
         raise PluginError(f"{added} returns {type(text).__name__}, not YAML; update or uninstall {added.package}")
-    return _named(parse(text, f"of {added}"), added.name, f"of {added}")
+    return _named(_parse(text, f"of {added}"), added.name, f"of {added}")
 
 
 @cache
@@ -133,8 +133,14 @@ def aliases() -> dict[str, list[str]]:
     return found
 
 
+def _parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
+    from iossim.devices.read import parse  # pydantic with it, which lists of names do without
+
+    return parse(text, where, read)
+
+
 def _read(path: Path, checked: bool) -> DeviceProfile:
-    profile = parse(
+    profile = _parse(
         read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), str(path)
     )
     return _possible(profile, f"device profile {path}") if checked else profile
@@ -156,27 +162,3 @@ def _named(profile: DeviceProfile, name: str, where: str) -> DeviceProfile:
             f"device profile {where} is found as {name!r} and has the name {profile.name!r}; make them one"
         )
     return profile
-
-
-def parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
-    """A profile from YAML text, which ``read`` reads where it is a file that ships; ``where`` names it in errors.
-
-    Raises DeviceError with the line of what is no YAML, and the field of a value that a profile cannot have.
-    """
-    from pydantic import ValidationError
-
-    from iossim.devices.profile import DeviceProfile
-    from iossim.located_yaml import LocatedYamlError, read_located
-    from iossim.values import first_problem
-
-    try:
-        data = read(text) if read is not None else read_located(text).values
-    except LocatedYamlError as error:
-        field = f"field {'.'.join(map(str, error.location))!r} " if error.location else ""
-        raise DeviceError(f"device profile {where}, line {error.line}: {field}{error.reason}") from None
-    if not isinstance(data, dict):
-        raise DeviceError(f"device profile {where} is not a mapping of fields; start from one of hw_profiles/")
-    try:
-        return DeviceProfile.model_validate(data)
-    except ValidationError as error:
-        raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None

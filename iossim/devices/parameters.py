@@ -1,15 +1,49 @@
-"""Parameters of the simulator's kernel model and of the engine.
+"""The parameters of the simulator's kernel model and of the engine: one table with bounds, defaults and what each means.
 
-A device file may set any of them; what it leaves out comes from its architecture's defaults, so that a file with
-datasheet facts alone is enough. Datasheet facts are what the vendor prints; parameters are what had to be chosen.
+A device file may set any of them; what it leaves out comes from its kind and architecture, so that a file with datasheet
+facts alone is enough. Datasheet facts are what the vendor prints; parameters are what had to be chosen.
+
+A line holds the values that a parameter may have, the bounds within which measured kernels of a GPU determine it
+(:class:`Fit`; none where they cannot), and the default: that of Volta, which is set against measured kernels and networks.
 """
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 from pydantic import Field
 
-from iossim.devices.compute_capability import Architecture
 from iossim.values import Value
+
+
+class Fit(NamedTuple):
+    """The bounds of a fitted parameter, and whether it is fitted by its logarithm: lengths are (bytes, clocks, elements)."""
+
+    lower: float
+    upper: float
+    is_logarithmic: bool = False
+
+
+Part = Annotated[float, Field(gt=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Norm = Annotated[float, Field(ge=1)]
+
+# Bounds say what could be, not where fits end: what ends at one is reported as not identified. Efficiencies and factors end at
+# 1. Others have a reason beside them; those without are wider than any GPU.
+
+#: From one read of DRAM (about 400 clocks, which nothing that fills shared memory goes without) to half of that, were it
+#: overlapped; up to some fifty reads one after another, more than any prologue and epilogue of a tile.
+_PROLOGUE_CLOCKS = (200.0, 20_000.0)
+#: A kernel that waits in its stream starts 1 to 1.5 us after the one before (Nsight Systems, several GPUs); with the ramps
+#: at both ends never more than what launching it anew takes, about 10 us.
+_GAP_US = (0.5, 10.0)
+#: Launching an empty kernel takes the host 2 to 3 us, 6.5 under the slowest driver known to us; no kernel of a library call
+#: holds the device up for longer than its launch.
+_LAUNCH_US = (0.0, 7.0)
+#: A library call was seen to cost an engine 9 us beside its kernels; twice that, rounded.
+_CALL_US = (0.0, 20.0)
 
 
 class ModelParameters(Value):
@@ -18,7 +52,7 @@ class ModelParameters(Value):
     Efficiencies are fractions of a peak, at most 1: unbounded fits find a second, wrong optimum. What each parameter does
     stands in ``backends/simulator/kernel_times.py``; those of the sharing of the device in ``stage_model.py``.
 
-    Of a processor fewer have a meaning (``calibration.parameter_space`` has the list): ``gemm_efficiency`` is that of
+    Of a CPU fewer have a meaning (:mod:`iossim.devices.kinds.cpu` has the list): ``gemm_efficiency`` is that of
     products of tensors as they lie, ``implicit_gemm_efficiency`` and ``depthwise_efficiency`` those of convolutions and
     windows in blocks of channels, ``vector_efficiency`` that of pooling; ``l2_bytes_per_clock_per_sm`` is what a core moves
     from and to its caches, ``transform_efficiency`` the part of it at which tensors are reordered; ``kernel_gap_us`` is what
@@ -26,220 +60,107 @@ class ModelParameters(Value):
     """
 
     #: Arithmetic of library matrix products with large tiles, over the fp32 peak.
-    gemm_efficiency: float = Field(gt=0, le=1)
-    #: Arithmetic of implicit-GEMM convolution with large tiles.
-    implicit_gemm_efficiency: float = Field(gt=0, le=1)
-    #: Arithmetic of implicit-GEMM convolution without a table of offsets, whose small tiles reuse each value less.
-    direct_efficiency: float = Field(gt=0, le=1)
+    gemm_efficiency: Annotated[Part, Fit(0.2, 1.0)] = 0.89
+    #: Arithmetic of convolution by cuDNN's IMPLICIT_PRECOMP_GEMM, with large tiles.
+    implicit_gemm_efficiency: Annotated[Part, Fit(0.2, 1.0)] = 0.96
+    #: The same by its IMPLICIT_GEMM: without a table of offsets, and with small tiles that reuse each value less.
+    direct_efficiency: Annotated[Part, Fit(0.05, 1.0)] = 0.4
     #: The products of the transformed tiles in one-kernel Winograd convolution.
-    winograd_fused_efficiency: float = Field(gt=0, le=1)
+    winograd_fused_efficiency: Annotated[Part, Fit(0.2, 1.0)] = 0.85
     #: The batched matrix product of Winograd and FFT convolution with separate transforms.
-    winograd_gemm_efficiency: float = Field(gt=0, le=1)
+    winograd_gemm_efficiency: Annotated[Part, Fit(0.2, 1.0)] = 0.88
     #: Factors on these for products with other tiles than 128x128 and 128x64.
-    tile_128x32_factor: float = Field(gt=0, le=1)
-    tile_32x128_factor: float = Field(gt=0, le=1)
-    tile_64x64_factor: float = Field(gt=0, le=1)
-    tile_64x32_factor: float = Field(gt=0, le=1)
-    tile_32x32_factor: float = Field(gt=0, le=1)
+    tile_128x32_factor: Annotated[Part, Fit(0.3, 1.0)] = 0.77
+    tile_32x128_factor: Annotated[Part, Fit(0.3, 1.0)] = 0.95
+    tile_64x64_factor: Annotated[Part, Fit(0.3, 1.0)] = 0.97
+    tile_64x32_factor: Annotated[Part, Fit(0.3, 1.0)] = 0.94
+    tile_32x32_factor: Annotated[Part, Fit(0.2, 1.0)] = 0.70
     #: Arithmetic of depthwise convolution.
-    depthwise_efficiency: float = Field(gt=0, le=1)
+    depthwise_efficiency: Part = 0.1
     #: Arithmetic of element-wise kernels, pooling and transforms.
-    vector_efficiency: float = Field(gt=0, le=1)
+    vector_efficiency: Part = 0.5
     #: Matrix products at reduced precision, over that precision's peak.
-    reduced_precision_efficiency: float = Field(gt=0, le=1)
+    reduced_precision_efficiency: Part = 0.6
     #: Resident warps per SM that hide the latency of arithmetic.
-    latency_hiding_warps: float = Field(gt=0)
+    latency_hiding_warps: Annotated[Positive, Fit(0.5, 20.0)] = 5.1
     #: Filling and draining the pipelines of a wave of blocks, in kernels that work on tiles in shared memory.
-    block_prologue_clocks: float = Field(ge=0)
+    block_prologue_clocks: Annotated[NotNegative, Fit(*_PROLOGUE_CLOCKS, is_logarithmic=True)] = 5_800.0
     #: The same of library matrix products.
-    gemm_prologue_clocks: float = Field(ge=0)
+    gemm_prologue_clocks: Annotated[NotNegative, Fit(*_PROLOGUE_CLOCKS, is_logarithmic=True)] = 3_000.0
     #: How much of the rounding up to whole blocks an SM is seen: 1 if blocks ran in lockstep.
-    wave_quantisation: float = Field(ge=0, le=1)
+    wave_quantisation: Annotated[Fraction, Fit(0.0, 1.0)] = 0.87
     #: How well arithmetic, L2 and DRAM overlap: the exponent of a p-norm, 1 not at all.
-    overlap_norm: float = Field(ge=1)
+    overlap_norm: Annotated[Norm, Fit(1.0, 10.0)] = 2.5
     #: The same of library matrix products.
-    gemm_overlap_norm: float = Field(ge=1)
+    gemm_overlap_norm: Annotated[Norm, Fit(1.0, 10.0)] = 3.8
     #: DRAM bandwidth reached by kernels that work on tiles.
-    dram_efficiency: float = Field(gt=0, le=1)
+    dram_efficiency: Annotated[Part, Fit(0.3, 1.0)] = 1.0
     #: DRAM bandwidth reached by element-wise kernels and copies.
-    stream_efficiency: float = Field(gt=0, le=1)
+    stream_efficiency: Annotated[Part, Fit(0.3, 1.0)] = 0.95
     #: DRAM bandwidth reached by transforms of data to and from the Winograd and frequency domains.
-    transform_efficiency: float = Field(gt=0, le=1)
+    transform_efficiency: Annotated[Part, Fit(0.2, 1.0)] = 0.64
     #: DRAM bandwidth reached by transforms of weights.
-    filter_transform_efficiency: float = Field(gt=0, le=1)
+    filter_transform_efficiency: Annotated[Part, Fit(0.05, 1.0)] = 0.19
     #: DRAM bandwidth reached by the generation of tiles for one-kernel Winograd.
-    tile_generation_efficiency: float = Field(gt=0, le=1)
+    tile_generation_efficiency: Annotated[Part, Fit(0.1, 1.0)] = 0.72
     #: DRAM and L2 bandwidth reached by pooling and depthwise windows, relative to streaming.
-    window_memory_factor: float = Field(gt=0, le=1)
+    window_memory_factor: Annotated[Part, Fit(0.2, 1.0)] = 0.5
     #: Bytes that one SM moves from or to L2 in a clock.
-    l2_bytes_per_clock_per_sm: float = Field(gt=0)
+    l2_bytes_per_clock_per_sm: Annotated[Positive, Fit(8.0, 128.0, is_logarithmic=True)] = 64.0
     #: The part of L2 in which an activation is still found when the next kernel reads it.
-    l2_resident_fraction: float = Field(ge=0, le=1)
+    l2_resident_fraction: Annotated[Fraction, Fit(0.0, 1.0)] = 0.9
     #: Operands of a matrix product as large as this many L2 caches are half lost between two waves of blocks.
-    reuse_l2_fraction: float = Field(gt=0)
+    reuse_l2_fraction: Annotated[Positive, Fit(0.01, 30.0, is_logarithmic=True)] = 1.0
     #: Inner elements over which half of the blocks of a wave have drifted apart, and no longer share loads.
-    drift_inner: float = Field(gt=0)
+    drift_inner: Annotated[Positive, Fit(100.0, 100_000.0, is_logarithmic=True)] = 2_000.0
     #: How much slower operands beyond the reach of address translation are read: per e-fold beyond it.
-    translation_penalty: float = Field(ge=0)
+    translation_penalty: Annotated[NotNegative, Fit(0.0, 3.0)] = 0.0
     #: Bytes that address translation reaches at full speed.
-    translation_reach_bytes: float = Field(gt=0)
+    translation_reach_bytes: Annotated[Positive, Fit(5e6, 5e8, is_logarithmic=True)] = 3e7
     #: From the end of one kernel to the start of the next in its stream, and the ramp at both ends.
-    kernel_gap_us: float = Field(ge=0)
+    kernel_gap_us: Annotated[NotNegative, Fit(*_GAP_US)] = 2.0
     #: Filling and draining of a transform, however little it moves.
-    transform_ramp_us: float = Field(ge=0)
+    transform_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0)] = 2.0
     #: The same of kernels that stream or pool.
-    stream_ramp_us: float = Field(ge=0)
+    stream_ramp_us: Annotated[NotNegative, Fit(0.0, 5.0)] = 1.0
     #: Sustained arithmetic per watt of board power, in GFLOP/s: low-power boards lower their clocks under load.
-    sustained_gflops_per_watt: float = Field(gt=0)
+    sustained_gflops_per_watt: Annotated[Positive, Fit(20.0, 1000.0, is_logarithmic=True)] = 1000.0
     #: The same of library matrix products, which draw more power.
-    gemm_sustained_gflops_per_watt: float = Field(gt=0)
-    #: Between a processor's core and what lies beyond its own cache: bandwidth over that within. 1 on GPUs.
-    beyond_core_cache_factor: float = Field(gt=0, le=1)
+    gemm_sustained_gflops_per_watt: Annotated[Positive, Fit(15.0, 1000.0, is_logarithmic=True)] = 1000.0
+    #: Between a CPU's core and what lies beyond its own cache: bandwidth over that within. 1 on GPUs.
+    beyond_core_cache_factor: Part = 1.0
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
-    crowding: float = Field(ge=0)
+    crowding: NotNegative = 0.208
 
 
 class EngineOverheads(Value):
-    """Costs of the host and of what separates kernels, in microseconds."""
+    """Costs of the host and of what separates kernels, in microseconds.
+
+    The defaults belong to the host and the driver of a GPU: launches and synchronisations as on the V100-SXM2, the one device
+    whose schedules tell them, rounded; with ``crowding`` they are what ``devices.borrowed`` lends, with the spread.
+    """
 
     #: Device time of a library call beyond its kernels and gaps, where one follows the other: the dispatch floor.
-    dispatch_us: float = Field(ge=0)
+    dispatch_us: Annotated[NotNegative, Fit(*_CALL_US)] = 6.0
     #: The same of each further kernel of a call.
-    dispatch_kernel_us: float = Field(ge=0)
+    dispatch_kernel_us: Annotated[NotNegative, Fit(*_LAUNCH_US)] = 2.0
     #: Host time to issue a library call (descriptor checks, heuristics and first launch).
-    library_call_us: float = Field(ge=0)
+    library_call_us: NotNegative = 5.5
     #: Host time of each further kernel that a library call launches.
-    library_kernel_us: float = Field(ge=0)
+    library_kernel_us: NotNegative = 5.5
     #: Host time to launch a kernel of the engine's own.
-    bare_launch_us: float = Field(ge=0)
+    bare_launch_us: NotNegative = 5.5
     #: Recording an event, or making a stream wait for one.
-    event_us: float = Field(ge=0)
+    event_us: NotNegative = 1.5
     #: Device-wide synchronisation, with the bubble until the next kernel runs.
-    synchronise_us: float = Field(ge=0)
+    synchronise_us: NotNegative = 10.7
     #: The gap between kernels of a CUDA graph, over that between kernels of a stream.
-    graph_gap_factor: float = Field(ge=0, le=1)
+    graph_gap_factor: Fraction = 0.9
     #: One node followed by several in a CUDA graph.
-    fork_us: float = Field(ge=0)
+    fork_us: NotNegative = 1.5
     #: Several nodes followed by one in a CUDA graph.
-    join_us: float = Field(ge=0)
+    join_us: NotNegative = 1.5
 
 
-_VOLTA = ModelParameters(
-    gemm_efficiency=0.89,
-    implicit_gemm_efficiency=0.96,
-    direct_efficiency=0.4,
-    winograd_fused_efficiency=0.85,
-    winograd_gemm_efficiency=0.88,
-    tile_128x32_factor=0.77,
-    tile_32x128_factor=0.95,
-    tile_64x64_factor=0.97,
-    tile_64x32_factor=0.94,
-    tile_32x32_factor=0.70,
-    depthwise_efficiency=0.1,
-    vector_efficiency=0.5,
-    reduced_precision_efficiency=0.6,
-    latency_hiding_warps=5.1,
-    block_prologue_clocks=5_800.0,
-    gemm_prologue_clocks=3_000.0,
-    wave_quantisation=0.87,
-    overlap_norm=2.5,
-    gemm_overlap_norm=3.8,
-    dram_efficiency=1.0,
-    stream_efficiency=0.95,
-    transform_efficiency=0.64,
-    filter_transform_efficiency=0.19,
-    tile_generation_efficiency=0.72,
-    window_memory_factor=0.5,
-    l2_bytes_per_clock_per_sm=64.0,
-    l2_resident_fraction=0.9,
-    reuse_l2_fraction=1.0,
-    drift_inner=2_000.0,
-    translation_penalty=0.0,
-    translation_reach_bytes=3e7,
-    kernel_gap_us=2.0,
-    transform_ramp_us=2.0,
-    stream_ramp_us=1.0,
-    sustained_gflops_per_watt=1000.0,
-    gemm_sustained_gflops_per_watt=1000.0,
-    beyond_core_cache_factor=1.0,
-    crowding=0.208,
-)
-
-_PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})
-_TURING = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 75.0, "gemm_sustained_gflops_per_watt": 60.0})
-# An SM of 192 lanes and 4 schedulers keeps its lanes busy only with two instructions of a warp at a time.
-_KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
-_AMPERE = _VOLTA
-
-# A core hides its own latency and starts without a ramp; what a unit costs besides its work is the gap.
-_CPU = _VOLTA.model_copy(
-    update={
-        "gemm_efficiency": 0.8,
-        "implicit_gemm_efficiency": 0.88,
-        "depthwise_efficiency": 0.39,
-        "vector_efficiency": 0.044,
-        "latency_hiding_warps": 1.0,
-        "block_prologue_clocks": 0.0,
-        "gemm_prologue_clocks": 0.0,
-        "wave_quantisation": 1.0,
-        "overlap_norm": 1.95,
-        "dram_efficiency": 0.9,
-        "transform_efficiency": 0.215,
-        "l2_bytes_per_clock_per_sm": 29.0,
-        "beyond_core_cache_factor": 0.34,
-        "kernel_gap_us": 2.9,
-        "transform_ramp_us": 0.0,
-        "stream_ramp_us": 0.0,
-        "crowding": 0.02,
-    }
-)
-
-#: Defaults by architecture. Volta, Turing and Pascal are set against measured kernels (Volta against networks too);
-#: the others take the nearest of these.
-ARCHITECTURE_PARAMETERS: dict[Architecture, ModelParameters] = {
-    Architecture.KEPLER: _KEPLER,
-    Architecture.MAXWELL: _PASCAL,
-    Architecture.PASCAL: _PASCAL,
-    Architecture.VOLTA: _VOLTA,
-    Architecture.TURING: _TURING,
-    Architecture.AMPERE: _AMPERE,
-    Architecture.ADA: _AMPERE,
-    Architecture.HOPPER: _AMPERE,
-    Architecture.BLACKWELL: _AMPERE,
-    Architecture.CPU: _CPU,
-}
-
-#: Defaults of every GPU, for they belong to the host and the driver: launches and synchronisations as on the V100-SXM2, the
-#: one device whose schedules tell them, rounded; with ``crowding`` they are what ``devices.borrowed`` lends, with the spread.
-ENGINE_OVERHEADS = EngineOverheads(
-    dispatch_us=6.0,
-    dispatch_kernel_us=2.0,
-    library_call_us=5.5,
-    library_kernel_us=5.5,
-    bare_launch_us=5.5,
-    event_us=1.5,
-    synchronise_us=10.7,
-    graph_gap_factor=0.9,
-    fork_us=1.5,
-    join_us=1.5,
-)
-
-#: Defaults of every processor. The thread of a stream calls the library itself: a call is part of the work (the gap), and
-#: nothing is issued ahead. What a synchronisation costs is handing work to the threads and waiting for them.
-PROCESSOR_OVERHEADS = EngineOverheads(
-    dispatch_us=0.0,
-    dispatch_kernel_us=0.0,
-    library_call_us=0.0,
-    library_kernel_us=0.0,
-    bare_launch_us=0.0,
-    event_us=0.0,
-    synchronise_us=10.0,
-    graph_gap_factor=1.0,
-    fork_us=10.0,
-    join_us=10.0,
-)
-
-
-def engine_overheads(architecture: Architecture) -> EngineOverheads:
-    """The default overheads of an architecture."""
-    return PROCESSOR_OVERHEADS if architecture is Architecture.CPU else ENGINE_OVERHEADS
+#: What a call costs beside its kernels' work.
+CALL = frozenset({"dispatch_us", "dispatch_kernel_us", "kernel_gap_us"})

@@ -11,9 +11,7 @@ of a generation, embedded ones included, with a fifth to spare on both sides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
-from iossim.devices.compute_capability import Architecture
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
 
@@ -30,31 +28,6 @@ _BANDWIDTH_TOLERANCE = 0.03
 #: Tensor rates are printed at a clock of their own, which may be lower.
 _RATE_TOLERANCE = 0.06
 
-
-@dataclass(frozen=True, slots=True)
-class _Generation:
-    """From least to most: SMs, clock in GHz, L2 in MiB, bandwidth in GB/s, memory in GiB, power in W."""
-
-    sm_count: tuple[float, float]
-    clock_ghz: tuple[float, float]
-    l2_mib: tuple[float, float]
-    bandwidth_gbps: tuple[float, float]
-    dram_gib: tuple[float, float]
-    power_w: tuple[float, float]
-
-
-_GENERATIONS: dict[Architecture, _Generation] = {
-    Architecture.KEPLER: _Generation((1, 15), (0.7, 1.1), (0.125, 1.5), (14, 337), (1, 12), (10, 375)),
-    Architecture.MAXWELL: _Generation((1, 24), (0.9, 1.4), (0.25, 3), (14, 337), (1, 24), (5, 300)),
-    Architecture.PASCAL: _Generation((2, 60), (1.0, 1.75), (0.25, 4), (40, 732), (2, 24), (7, 300)),
-    Architecture.VOLTA: _Generation((6, 84), (0.8, 1.63), (0.5, 6), (51, 1134), (8, 64), (10, 350)),
-    Architecture.TURING: _Generation((14, 72), (1.2, 1.86), (0.5, 6), (112, 672), (3, 48), (25, 280)),
-    Architecture.AMPERE: _Generation((4, 128), (0.625, 1.86), (0.5, 48), (34, 2039), (4, 96), (7, 500)),
-    Architecture.ADA: _Generation((20, 144), (1.4, 2.65), (12, 96), (192, 1152), (6, 48), (35, 450)),
-    Architecture.HOPPER: _Generation((78, 144), (1.6, 1.98), (40, 60), (1935, 4900), (64, 144), (300, 1000)),
-    Architecture.CPU: _Generation((1, 256), (0.5, 6.2), (0.25, 1152), (2, 1200), (0.25, 6144), (1, 1000)),
-    Architecture.BLACKWELL: _Generation((16, 192), (1.5, 2.7), (16, 128), (256, 8000), (8, 288), (40, 1400)),
-}
 
 #: The fp32 lanes of an SM.
 _LANES: dict[str, int] = {
@@ -81,7 +54,7 @@ def implausible(profile: DeviceProfile) -> list[str]:
         *_unfilled(profile),
         *_peak(profile),
         *_bandwidth(profile),
-        *([] if profile.is_processor else _of_generation(profile)),
+        *(_of_generation(profile) if profile.compute_capability in _LANES else []),
     ]
 
 
@@ -111,7 +84,7 @@ def _peak(profile: DeviceProfile) -> Iterator[str]:
         1e3: "is it in GFLOP/s?",
         1e-3: "is the clock in MHz?",
     }
-    otherwise = f"check {'cores' if profile.is_processor else 'SMs'}, lanes and clock"
+    otherwise = f"check {profile.device_kind.multiprocessors}, lanes and clock"
     hint = _hint(printed / computed, _PEAK_TOLERANCE, slips, otherwise)
     yield (
         f"fp32_tflops is {printed:g}, but {profile.sm_count} SMs x {lanes} lanes x {clock:g} GHz x 2 make "
@@ -147,7 +120,7 @@ def _hint(ratio: float, tolerance: float, slips: Mapping[float, str], otherwise:
 
 
 def _of_generation(profile: DeviceProfile) -> Iterator[str]:
-    sheet, capability = profile.datasheet, profile.datasheet.compute_capability.value
+    sheet, capability = profile.datasheet, profile.compute_capability
     lanes = sheet.fp32_lanes_per_sm.value
     if lanes != _LANES[capability]:
         yield f"fp32_lanes_per_sm is {lanes}, an SM of compute capability {capability} has {_LANES[capability]}"
@@ -158,8 +131,10 @@ def _of_generation(profile: DeviceProfile) -> Iterator[str]:
 def _out_of_range(profile: DeviceProfile, room: float) -> Iterator[str]:
     """Facts that are outside the ranges of their generation, widened by a factor on both sides."""
     sheet = profile.datasheet
-    boards = "processors" if profile.is_processor else f"{profile.architecture.capitalize()} boards"
-    generation, has = _GENERATIONS[profile.architecture], f"{boards} have"
+    generation, has = (
+        profile.device_kind.ranges[profile.architecture],
+        f"{profile.architecture.capitalize()} boards have",
+    )
     for name, value, (low, high), unit in (
         ("sm_count", float(profile.sm_count), generation.sm_count, "SMs"),
         ("boost_clock_ghz", profile.boost_clock_ghz, generation.clock_ghz, "GHz"),

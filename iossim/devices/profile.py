@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Generic, Self, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from iossim.devices.compute_capability import (
-    LIMITS,
-    PROCESSOR,
-    Architecture,
-    MultiprocessorLimits,
-    limits_of,
-)
-from iossim.devices.parameters import (
-    ARCHITECTURE_PARAMETERS,
-    ENGINE_OVERHEADS,
-    EngineOverheads,
-    ModelParameters,
-    engine_overheads,
-)
+from iossim.devices.compute_capability import LIMITS, Architecture, MultiprocessorLimits
+from iossim.devices.kind import GPU, DeviceKind, device_kind, device_kinds
+from iossim.devices.parameters import EngineOverheads, ModelParameters
 from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.devices.transfer import BoardFacts, transferred_defaults
 from iossim.errors import DeviceError
@@ -48,12 +38,14 @@ class Fact(Value, Generic[T]):
 
 
 class Datasheet(Value):
-    """What the vendor prints about the device; of a processor, what it says of itself and what was measured.
+    """What the vendor prints about the device; of a CPU, what it says of itself and what was measured.
 
-    A processor's cores are its SMs, the lanes of its vector units those of an SM, its last-level cache its L2.
+    A CPU's cores are its SMs, the lanes of its vector units those of an SM, its last-level cache its L2. Facts that kinds
+    differ in are optional here; :class:`~iossim.devices.kind.DeviceKind` says which a kind needs.
     """
 
-    compute_capability: Fact[str]
+    #: Of GPUs.
+    compute_capability: Fact[str] | None = None
     sm_count: Fact[int]
     fp32_lanes_per_sm: Fact[int]
     boost_clock_ghz: Fact[float]
@@ -64,9 +56,9 @@ class Datasheet(Value):
     dram_bus_bits: Fact[int] | None = None
     dram_pin_gbps: Fact[float] | None = None
     l2_bytes: Fact[int]
-    #: The largest cache that a core has to itself; of processors only.
+    #: The largest cache that a core has to itself; of CPUs only.
     core_cache_bytes: Fact[int] | None = None
-    #: Of GPUs; a processor's limits nothing here.
+    #: Of GPUs; a CPU's limits nothing here.
     board_power_w: Fact[float] | None = None
     #: The printed fp32 peak, to check the other facts by; the model derives its own.
     fp32_tflops: Fact[float]
@@ -84,22 +76,6 @@ class Datasheet(Value):
             raise ValueError(f"a fact must be a positive number, from {_SMALLEST:g} to {_LARGEST:g}")
         return fact
 
-    @field_validator("compute_capability")
-    @classmethod
-    def _known_capability(cls, fact: Fact[str]) -> Fact[str]:
-        if limits_of(fact.value) is None:
-            raise ValueError(f"unknown compute capability {fact.value!r}; known: {', '.join((*LIMITS, PROCESSOR))}")
-        return fact
-
-    @model_validator(mode="after")
-    def _of_one_kind(self) -> Self:
-        is_processor = self.compute_capability.value == PROCESSOR
-        if self.board_power_w is None and not is_processor:
-            raise ValueError("board_power_w is missing: a GPU needs it")
-        if (self.core_cache_bytes is None) is is_processor:
-            raise ValueError("core_cache_bytes is a fact of processors, which need it")
-        return self
-
     @field_validator("reduced_precision_tflops")
     @classmethod
     def _known_precisions(cls, fact: Fact[dict[str, float]] | None) -> Fact[dict[str, float]] | None:
@@ -108,6 +84,14 @@ class Datasheet(Value):
         if unknown:
             raise ValueError(f"unknown precision {unknown[0]!r}; known: {', '.join(known)}")
         return fact
+
+
+def _capability(data: dict[str, Any]) -> str:
+    """The compute capability of a file's data; "" where it is missing or wrong."""
+    try:
+        return str(data["datasheet"]["compute_capability"]["value"])
+    except (KeyError, TypeError):
+        return ""
 
 
 def _transferred(data: dict[str, Any]) -> dict[str, Any]:
@@ -133,6 +117,8 @@ class DeviceProfile(Value):
     """A device as the lowering and the simulator see it."""
 
     name: str = Field(min_length=1)
+    #: One of :func:`~iossim.devices.kind.device_kinds`; a file that says none is a GPU's.
+    kind: str = GPU
     title: str
     #: Short names that a user may give for it: those of the family whose most common board it is.
     aliases: list[str] = Field(default_factory=list)
@@ -140,7 +126,7 @@ class DeviceProfile(Value):
     datasheet: Datasheet
     parameters: ModelParameters
     provenance: Provenance = DEFAULT_PROVENANCE
-    engine: EngineOverheads = ENGINE_OVERHEADS
+    engine: EngineOverheads = Field(default_factory=EngineOverheads)
 
     @model_validator(mode="before")
     @classmethod
@@ -148,24 +134,42 @@ class DeviceProfile(Value):
         """Give the parameters and engine costs that the file leaves out their defaults."""
         if not isinstance(data, dict):
             return data
-        filled = dict(data)
-        try:
-            limits = limits_of(data["datasheet"]["compute_capability"]["value"])
-        except (KeyError, TypeError):
-            limits = None
-        # The fact is missing or wrong: its own validation says so. Any architecture's defaults do meanwhile.
-        architecture = limits.architecture if limits else Architecture.VOLTA
-        transferred = _transferred(data)
-        for name, default in (
-            ("parameters", ARCHITECTURE_PARAMETERS[architecture]),
-            ("engine", engine_overheads(architecture)),
-        ):
+        capability = _capability(data)
+        # "cpu" as a compute capability: in files of before the kind was a field of its own.
+        filled: dict[str, Any] = {"kind": "cpu" if capability == "cpu" else GPU, **data}
+        # Of what is missing or wrong its own validation says so; the defaults of any kind and architecture do meanwhile.
+        kind = device_kind(filled["kind"] if filled["kind"] in device_kinds() else GPU)
+        limits = kind.limits.get(capability, next(iter(kind.limits.values())))
+        transferred = _transferred(data) if kind.borrows else {}
+        for name, default in (("parameters", kind.parameters[limits.architecture]), ("engine", kind.engine)):
             given = data.get(name, {})
             if isinstance(given, dict):
                 filled[name] = {**default.model_dump(), **transferred.get(name, {}), **given}
         if "provenance" in transferred:
             filled["provenance"] = transferred["provenance"]
         return filled
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_has(self) -> Self:
+        if self.kind not in device_kinds():
+            raise ValueError(f"unknown kind {self.kind!r}; known: {', '.join(device_kinds())}")
+        kind = self.device_kind
+        if self.compute_capability and self.compute_capability not in kind.limits:
+            raise ValueError(
+                f"unknown compute capability {self.compute_capability!r} of {kind.noun}; known: {', '.join(kind.limits)}"
+            )
+        has = {name for name in Datasheet.model_fields if getattr(self.datasheet, name) is not None}
+        if missing := sorted(kind.needs - has):
+            raise ValueError(f"datasheet.{missing[0]} is missing: {kind.noun} needs it")
+        if surplus := sorted(kind.lacks & has):
+            raise ValueError(f"datasheet.{surplus[0]} is no fact of {kind.noun}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_kind_of_gpus(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A profile that does not say its kind is a GPU's: what was written before kinds were told reads and compares alike."""
+        data: dict[str, Any] = handler(self)
+        return {name: value for name, value in data.items() if (name, value) != ("kind", GPU)}
 
     @model_validator(mode="after")
     def _sources_exist(self) -> Self:
@@ -209,25 +213,34 @@ class DeviceProfile(Value):
             return
         has = ", ".join(each for each in Precision if each not in (Precision.BF16, Precision.TF32))
         raise DeviceError(
-            f"device {self.name!r} (compute capability {self.datasheet.compute_capability.value}) has no {precision}; it "
-            f"has {has}"
+            f"device {self.name!r} (compute capability {self.compute_capability}) has no {precision}; it has {has}"
         )
 
     @property
     def limits(self) -> MultiprocessorLimits:
         """What one SM can hold."""
-        limits = limits_of(self.datasheet.compute_capability.value)
-        assert limits is not None, "the datasheet is validated"
-        return limits
+        return self.device_kind.limits[self.compute_capability]
 
     @property
-    def architecture(self) -> Architecture:
+    def device_kind(self) -> DeviceKind:
+        """What devices of its kind share."""
+        return device_kind(self.kind)
+
+    @property
+    def compute_capability(self) -> str:
+        """That of a GPU; "" for devices that have none."""
+        fact = self.datasheet.compute_capability
+        return fact.value if fact else ""
+
+    @property
+    def architecture(self) -> str:
+        """An :class:`~iossim.devices.compute_capability.Architecture` of GPUs, or what another kind has for it."""
         return self.limits.architecture
 
     @property
-    def is_processor(self) -> bool:
-        """Whether this is a processor, not a GPU."""
-        return self.architecture is Architecture.CPU
+    def parameter_values(self) -> dict[str, float]:
+        """Every parameter, of the model and of the engine, by its name."""
+        return self.parameters.model_dump() | self.engine.model_dump()
 
     @property
     def board_power_w(self) -> float:
@@ -256,3 +269,14 @@ class DeviceProfile(Value):
         """Peak of matrix products at ``precision``, or None where the device computes them as fp32."""
         fact = self.datasheet.reduced_precision_tflops
         return fact.value.get(str(precision)) if fact else None
+
+
+def with_values(profile: DeviceProfile, given: Mapping[str, float]) -> DeviceProfile:
+    """The profile with parameters replaced, in its model or its engine, wherever their name is."""
+    tables = {"parameters": profile.parameters, "engine": profile.engine}
+    return profile.model_copy(
+        update={
+            name: table.model_copy(update={key: given[key] for key in given if key in type(table).model_fields})
+            for name, table in tables.items()
+        }
+    )

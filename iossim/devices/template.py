@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from iossim.devices.compute_capability import LIMITS
-from iossim.devices.load import own_names
+from iossim.devices.load import check_name, own_names
 from iossim.devices.write import check_writable
 from iossim.errors import DeviceError
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 _TEMPLATE = """\
 # A GPU for iossim. Write the facts where it says FILL_IN, then ask whether they can be right:
@@ -21,6 +18,7 @@ _TEMPLATE = """\
 # Facts are enough. What a simulator needs besides (how near kernels come to the peak, what a launch costs) is taken from
 # devices that were measured; 'iossim calibrate' replaces it by what your own measurements say.
 name: {name}
+kind: gpu
 title: FILL_IN  # as the vendor calls it
 # The documents that the facts are from, each under a key of your choice.
 sources:
@@ -58,8 +56,7 @@ def write_template(name: str, path: Path, folder: Path) -> None:
 
     Raises DeviceError for a name that cannot be, or that ships, and where the file cannot be written.
     """
-    if not _NAME.fullmatch(name):
-        raise DeviceError(f"device name {name!r}: use letters, digits, dots, dashes and underscores")
+    check_name(name)
     if name in own_names():
         raise DeviceError(f"device name {name!r} is that of a device that iossim has; choose another name")
     text = _TEMPLATE.format(name=name, file=path, folder=folder, capabilities=", ".join(LIMITS))

@@ -1,16 +1,16 @@
 """Parameters of a device that nobody measured, from those of devices that were.
 
-Each *donor* is a calibrated chip. What scales with the datasheet is taken out before donors are averaged, and put back for
-the device asked for:
+Each *source device* is a calibrated chip. What scales with the datasheet is taken out before sources are averaged, and put
+back for the device asked for:
 
 - **The clock under load.** Boards whose peak is large for their power do not sustain their boost clock: dynamic power
   grows about with the square of the clock, so beyond an onset of ``x0`` GFLOP/s of peak a watt the clock falls to
   ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt. Efficiencies of arithmetic are divided by this
-  fraction. ``x0`` is what makes the donors' efficiencies agree best.
+  fraction. ``x0`` is what makes the sources' efficiencies agree best.
 - **The kind of memory.** The part of DRAM's peak that kernels reach is of the kind of memory (stacked HBM, or GDDR), so
-  donors with the other kind count little there.
+  sources with the other kind count little there.
 
-Otherwise donors of near generations count more. Averages are geometric where values are positive, since they are of
+Otherwise sources of near generations count more. Averages are geometric where values are positive, since they are of
 ratios. Only fitted parameters are transferred; all others stay those of the architecture.
 """
 
@@ -52,20 +52,20 @@ MEMORY = frozenset(
 )
 #: Chips with stacked memory; all others have GDDR.
 STACKED_MEMORY = frozenset({"6.0", "7.0", "8.0", "9.0", "10.0"})
-#: Weight of a donor with the other kind of memory, for memory's parameters and for the others.
+#: Weight of a source with the other kind of memory, for memory's parameters and for the others.
 OTHER_MEMORY_WEIGHT = 0.1
 OTHER_BOARD_WEIGHT = 0.25
-#: Of a donor with the same kind of SM, over one of the same generation only.
+#: Of a source with the same kind of SM, over one of the same generation only.
 SAME_CHIP_WEIGHT = 3.0
-#: Where the clock begins to fall, GFLOP/s of peak a watt, before any donor has said so, and how sure that is (of its
+#: Where the clock begins to fall, GFLOP/s of peak a watt, before any source has said so, and how sure that is (of its
 #: logarithm): boards of 250 to 300 W reach their peak at about this.
 ONSET_GFLOPS_PER_WATT = 50.0
 _ONSET_SPREAD = 0.3
 _EFFICIENCY_SPREAD = 0.1
 
-#: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the donors: foundries' claims about the steps
+#: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the sources: foundries' claims about the steps
 #: from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
-PROCESS_GAIN = {
+PROCESS_GAIN: dict[str, float] = {
     Architecture.KEPLER: 0.4,
     Architecture.MAXWELL: 0.4,
     Architecture.AMPERE: 2.0,
@@ -74,7 +74,7 @@ PROCESS_GAIN = {
     Architecture.BLACKWELL: 3.0,
 }
 
-_GENERATION = {
+_GENERATION: dict[str, int] = {
     Architecture.KEPLER: 0,
     Architecture.MAXWELL: 1,
     Architecture.PASCAL: 2,
@@ -101,7 +101,7 @@ class BoardFacts(NamedTuple):
 
     @property
     def demand(self) -> float:
-        """GFLOP/s of peak a watt, were the chip made in the donors' process."""
+        """GFLOP/s of peak a watt, were the chip made in the sources' process."""
         return self.peak_gflops_per_watt / PROCESS_GAIN.get(LIMITS[self.compute_capability].architecture, 1.0)
 
     @property
@@ -113,7 +113,7 @@ class BoardFacts(NamedTuple):
         return _GENERATION[LIMITS[self.compute_capability].architecture]
 
 
-class Donor(Value):
+class SourceDevice(Value):
     """A calibrated chip: ``boards`` are the devices that its fit covers, the first the one that facts are of."""
 
     boards: list[str] = Field(min_length=1)
@@ -128,9 +128,9 @@ class Donor(Value):
 
 
 class TransferTable(Value):
-    """Donors that ship, and how wrong a transfer to each was when its own measurements took no part."""
+    """Sources that ship, and how wrong a transfer to each was when its own measurements took no part."""
 
-    donors: list[Donor] = Field(default_factory=list)
+    sources: list[SourceDevice] = Field(default_factory=list)
     date: str | None = None
     #: Errors of devices left out: from datasheet facts alone, and refined with a few of their measurements.
     zero_shot: list[KindError] = Field(default_factory=list)
@@ -142,31 +142,33 @@ class TransferTable(Value):
     concurrency: Concurrency | None = None
 
     def covers(self, device: str) -> bool:
-        """Whether a device is one of the donors' boards."""
-        return any(device in donor.boards for donor in self.donors)
+        """Whether a device is one of the sources' boards."""
+        return any(device in source.boards for source in self.sources)
 
 
-def transferred_values(facts: BoardFacts, donors: Sequence[Donor], onset: float | None = None) -> dict[str, float]:
-    """Values of the parameters that donors have, for a device with these facts; raises ValueError without donors.
+def transferred_values(
+    facts: BoardFacts, sources: Sequence[SourceDevice], onset: float | None = None
+) -> dict[str, float]:
+    """Values of the parameters that sources have, for a device with these facts; raises ValueError without sources.
 
-    ``onset`` is :func:`clock_onset` of the donors, where it is known already.
+    ``onset`` is :func:`clock_onset` of the sources, where it is known already.
     """
-    if not donors:
-        raise ValueError("no donor to transfer parameters from")
-    onset = clock_onset(donors) if onset is None else onset
+    if not sources:
+        raise ValueError("no source to transfer parameters from")
+    onset = clock_onset(sources) if onset is None else onset
     own_part = sustained_clock(facts, onset) * facts.fed_lanes
-    names = sorted({name for donor in donors for name in donor.values})
+    names = sorted({name for source in sources for name in source.values})
     result: dict[str, float] = {}
     for name in names:
-        own = [donor for donor in donors if name in donor.values]
+        own = [source for source in sources if name in source.values]
         if name in CAPS:
             continue
-        weights = [_weight(facts, donor.facts, name in MEMORY) for donor in own]
+        weights = [_weight(facts, source.facts, name in MEMORY) for source in own]
         if name in ARITHMETIC:
-            reached = [_reached(donor, name) / _clock(donor, onset) for donor in own]
+            reached = [_reached(source, name) / _clock(source, onset) for source in own]
             result[name] = min(1.0, own_part * _mean(reached, weights))
         else:
-            result[name] = _mean([donor.values[name] for donor in own], weights)
+            result[name] = _mean([source.values[name] for source in own], weights)
     best = max([own_part, *(result[name] for name in ARITHMETIC if name in result)])
     # The efficiencies hold the clock under load already: no cap of a board's own comes on top.
     result |= dict.fromkeys(sorted(CAPS), facts.peak_gflops_per_watt * best)
@@ -178,8 +180,8 @@ def sustained_clock(facts: BoardFacts, onset_gflops_per_watt: float) -> float:
     return min(1.0, sqrt(onset_gflops_per_watt / facts.demand))
 
 
-def clock_onset(donors: Sequence[Donor]) -> float:
-    """GFLOP/s of peak a watt beyond which clocks fall: what makes the donors' efficiencies agree best.
+def clock_onset(sources: Sequence[SourceDevice]) -> float:
+    """GFLOP/s of peak a watt beyond which clocks fall: what makes the sources' efficiencies agree best.
 
     Least squares of the logarithms around each parameter's mean, with a prior, over a grid of steps of one per cent.
     """
@@ -187,7 +189,9 @@ def clock_onset(donors: Sequence[Donor]) -> float:
     def disagreement(onset: float) -> float:
         total = (log(onset / ONSET_GFLOPS_PER_WATT) / _ONSET_SPREAD) ** 2
         for name in ARITHMETIC:
-            entries = [log(_reached(donor, name) / _clock(donor, onset)) for donor in donors if name in donor.values]
+            entries = [
+                log(_reached(source, name) / _clock(source, onset)) for source in sources if name in source.values
+            ]
             if entries:
                 mean = sum(entries) / len(entries)
                 total += sum(((entry - mean) / _EFFICIENCY_SPREAD) ** 2 for entry in entries) / len(ARITHMETIC)
@@ -196,22 +200,22 @@ def clock_onset(donors: Sequence[Donor]) -> float:
     return min((ONSET_GFLOPS_PER_WATT * exp(step / 100) for step in range(-80, 81)), key=disagreement)
 
 
-def _reached(donor: Donor, name: str) -> float:
-    """The part of the peak at boost clock that a donor's kernels reach, throttling included."""
-    cap = donor.values.get(ARITHMETIC[name])
-    efficiency = donor.values[name]
-    return efficiency if cap is None else min(efficiency, cap / donor.peak_gflops_per_watt)
+def _reached(source: SourceDevice, name: str) -> float:
+    """The part of the peak at boost clock that a source's kernels reach, throttling included."""
+    cap = source.values.get(ARITHMETIC[name])
+    efficiency = source.values[name]
+    return efficiency if cap is None else min(efficiency, cap / source.peak_gflops_per_watt)
 
 
-def _clock(donor: Donor, onset: float) -> float:
-    return sustained_clock(donor.facts, onset)
+def _clock(source: SourceDevice, onset: float) -> float:
+    return sustained_clock(source.facts, onset)
 
 
-def _weight(facts: BoardFacts, donor: BoardFacts, is_memory: bool) -> float:
-    near = 1.0 / (1 + abs(facts.generation - donor.generation))
-    if facts.compute_capability == donor.compute_capability:
+def _weight(facts: BoardFacts, source: BoardFacts, is_memory: bool) -> float:
+    near = 1.0 / (1 + abs(facts.generation - source.generation))
+    if facts.compute_capability == source.compute_capability:
         near *= SAME_CHIP_WEIGHT
-    if facts.has_stacked_memory == donor.has_stacked_memory:
+    if facts.has_stacked_memory == source.has_stacked_memory:
         return near
     return near * (OTHER_MEMORY_WEIGHT if is_memory else OTHER_BOARD_WEIGHT)
 
@@ -235,19 +239,19 @@ def transfer_table() -> TransferTable:
 
 @cache
 def _onset_of_table() -> float:
-    return clock_onset(transfer_table().donors)
+    return clock_onset(transfer_table().sources)
 
 
 def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
     """``parameters``, ``engine`` and ``provenance`` of a device of which no parameter is known.
 
-    None where the table has no donors, and for the donors' own boards: what is left out of a calibrated device's file is
+    None where the table has no sources, and for the sources' own boards: what is left out of a calibrated device's file is
     its architecture's default.
     """
     table = transfer_table()
-    if not table.donors or table.covers(name):
+    if not table.sources or table.covers(name):
         return None
-    values = transferred_values(facts, table.donors, _onset_of_table())
+    values = transferred_values(facts, table.sources, _onset_of_table())
     if table.concurrency is not None:
         values |= table.concurrency.values
     return {
@@ -259,11 +263,11 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
 
 def transferred_provenance(table: TransferTable, samples: int = 0) -> Provenance:
     """The provenance of transferred parameters; ``samples`` measurements of the device itself refined them."""
-    donors = ", ".join(donor.boards[0] for donor in table.donors)
+    sources = ", ".join(source.boards[0] for source in table.sources)
     errors = table.refined if samples and table.refined else table.zero_shot
     bands = table.bands | (table.refined_bands if samples else {})
     convolutions = [error for error in errors if error.kind == "conv"]
-    note = f"transferred from {donors}"
+    note = f"transferred from {sources}"
     if samples:
         note += f", refined with {samples} measurements of the device"
     if convolutions:

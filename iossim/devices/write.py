@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iossim.devices.parameters import ARCHITECTURE_PARAMETERS, engine_overheads
+from iossim.devices.kind import GPU
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import Provenance
 from iossim.errors import DeviceError
@@ -88,6 +88,7 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
     }
     document: dict[str, Any] = {
         "name": profile.name,
+        **({"kind": profile.kind} if profile.kind != GPU else {}),
         "title": profile.title,
         **({"aliases": _Line(profile.aliases)} if profile.aliases else {}),
         "sources": dict(profile.sources),
@@ -95,10 +96,10 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
     }
     fitted = profile.provenance.spread
     for name, values, defaults in (
-        ("parameters", profile.parameters.model_dump(), ARCHITECTURE_PARAMETERS[profile.architecture].model_dump()),
-        ("engine", profile.engine.model_dump(), engine_overheads(profile.architecture).model_dump()),
+        ("parameters", profile.parameters, profile.device_kind.parameters[profile.architecture]),
+        ("engine", profile.engine, profile.device_kind.engine),
     ):
-        own = {key: value for key, value in values.items() if key in fitted or value != defaults[key]}
+        own = {key: value for key, value in values if key in fitted or value != getattr(defaults, key)}
         if own:
             document[name] = own
     # Always: parameters of a file that does not say where they come from may be filled in from other devices.

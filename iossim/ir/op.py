@@ -2,9 +2,7 @@
 
 An op class is a frozen dataclass whose fields are its attributes. It states the types of its outputs, the
 work it does, how NumPy computes it and how ONNX spells it. Defining a subclass with a ``kind`` registers it;
-the modules of ``iossim.ir.ops`` are all imported together, so that adding an op is adding one file. Only one that mixes
-places of its leading dimension and keeps its size is named elsewhere too: :mod:`iossim.models.onnx.rebatching` refuses to
-give files with such ops another batch.
+the modules of ``iossim.ir.ops`` are all imported together, so that adding an op is adding one file.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from enum import Enum
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,6 +24,16 @@ Array = NDArray[Any]
 
 class NotCoveredError(ModelError):
     """An ONNX node that an op kind does not cover, although it may be valid: it is then carried as a foreign op."""
+
+
+class Role(Enum):
+    """How an op takes part in the fusion inside a unit."""
+
+    ANCHOR = "anchor"  #: a call or kernel of its own
+    ELEMENTWISE = "elementwise"  #: joins its element-wise neighbours in one kernel
+    ACTIVATION = "activation"  #: element-wise on one input
+    CONCAT = "concat"  #: a kernel per term
+    VIEW = "view"  #: no kernel: the same bytes under another shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,11 @@ class Op(ABC):
     onnx_types: ClassVar[tuple[str, ...]] = ()
     #: Whether ONNX lets the last outputs be left out.
     may_leave_out_outputs: ClassVar[bool] = False
+    role: ClassVar[Role] = Role.ANCHOR
+    #: Whether inference libraries compute what is element-wise behind it as it writes its result.
+    has_epilogue: ClassVar[bool] = False
+    #: Whether they compute what is element-wise before its first operand as it loads that.
+    has_prologue: ClassVar[bool] = False
     registry: ClassVar[dict[str, type[Op]]] = {}
     onnx_registry: ClassVar[dict[str, type[Op]]] = {}
 
@@ -103,6 +117,23 @@ class Op(ABC):
     @abstractmethod
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         """Types of the outputs; raises GraphError (without the op's name) if the inputs do not fit."""
+
+    def making(self, shape: tuple[int, ...]) -> Op | None:
+        """The op that makes ``shape`` where this one has the shape of its output among its attributes; None where it has not."""
+        return None
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        """Whether it may combine different places of its leading dimension, or put them in another order.
+
+        ``first_varies`` tells whether its first input depends on what the network is given. What changes that dimension's
+        size need not say so: the type of its output does.
+        """
+        return False
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether it joins its element-wise neighbours in one kernel."""
+        return self.role in (Role.ELEMENTWISE, Role.ACTIVATION)
 
     @abstractmethod
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:

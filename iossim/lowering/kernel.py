@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from iossim.devices.compute_capability import GPUS, Architecture
+from iossim.devices.compute_capability import Architecture
 from iossim.ir.types import Precision
 
 
@@ -18,10 +18,9 @@ class WorkClass(StrEnum):
     """What a kernel mostly does: the key of its efficiency."""
 
     GEMM = "gemm"  #: matrix product
-    IMPLICIT_GEMM = (
-        "implicit_gemm"  #: convolution as a matrix product that gathers its operand by precomputed offsets
-    )
-    DIRECT = "direct"  #: the same, with each offset computed where it is needed
+    #: cuDNN's: convolution as a matrix product that gathers its operand by precomputed offsets
+    IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
+    IMPLICIT_GEMM = "implicit_gemm"  #: cuDNN's: the same, with each offset computed where it is needed
     WINOGRAD_FUSED = "winograd_fused"  #: Winograd convolution in one kernel
     WINOGRAD_GEMM = "winograd_gemm"  #: batched product between separate transforms (Winograd, FFT)
     DEPTHWISE = "depthwise"  #: a window over each channel, with weights
@@ -86,7 +85,7 @@ class Candidate:
     """One way to run an op: kernels one after another in one stream.
 
     ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures`` are
-    those whose libraries have these kernels, None for all GPUs.
+    those whose libraries have these kernels, None for all of the kind.
     """
 
     algorithm: str
@@ -95,9 +94,9 @@ class Candidate:
     is_library_call: bool = True
     architectures: frozenset[Architecture] | None = None
 
-    def runs_on(self, architecture: Architecture) -> bool:
+    def runs_on(self, architecture: str) -> bool:
         """Whether the libraries for an architecture have the kernels."""
-        return architecture in (GPUS if self.architectures is None else self.architectures)
+        return self.architectures is None or architecture in self.architectures
 
 
 def ceil_div(count: int, size: int) -> int:

@@ -15,29 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from iossim.devices.profile import DeviceProfile
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network, Unit
-from iossim.ir.op import Op
+from iossim.ir.op import Op, Role
 from iossim.ir.types import TensorType
-from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate
-from iossim.lowering.step import Family, Operand, Role, Step, family
-
-_ELEMENTWISE = (Role.ELEMENTWISE, Role.ACTIVATION)
+from iossim.lowering.step import Operand, Step
+from iossim.lowering.target import step_candidates
 
 StepCandidates = tuple[tuple[Candidate, ...], ...]
 
 
-def lower_unit(network: Network, unit: Unit) -> StepCandidates:
+def lower_unit(network: Network, unit: Unit, profile: DeviceProfile) -> StepCandidates:
     """For each step of a unit, in execution order, the candidates that it may run as; none for a unit of views."""
-    return tuple(tuple(step_candidates(step)) for step in unit_steps(network, unit))
+    return tuple(step_candidates(step, profile) for step in unit_steps(network, unit))
 
 
-def lower_merged(network: Network, units: Sequence[int]) -> StepCandidates:
+def lower_merged(network: Network, units: Sequence[int], profile: DeviceProfile) -> StepCandidates:
     """The candidates of several units as one stacked convolution; raises ScheduleError where they do not merge."""
-    step = merged_step(network, units)
-    return (tuple(step_candidates(step)),)
+    return (step_candidates(merged_step(network, units), profile),)
 
 
 def merged_step(network: Network, units: Sequence[int]) -> Step:
@@ -84,7 +82,7 @@ class _Fusion:
                 self.behind_product.add(node.name)
         self.chain_of: dict[str, _Chain] = {}
         for node in reversed(nodes):
-            if _is_elementwise(node):
+            if node.op.is_elementwise:
                 chains = {self._chain_through(node, reader) for reader in self._readers(node)}
                 self.chain_of[node.name] = chains.pop() or (node.name, "") if len(chains) == 1 else (node.name, "")
         taken = {chain: node for node in nodes if (chain := self._epilogue(node)) is not None}  # the last product's
@@ -95,15 +93,14 @@ class _Fusion:
         graph = self.graph
         in_epilogues = set(self.epilogue_of.values())
         for node in self.nodes:
-            role = _role(node)
-            if role is Role.ANCHOR:
+            if node.op.role is Role.ANCHOR:
                 yield self._anchor(node)
-            elif role in _ELEMENTWISE:
+            elif node.op.is_elementwise:
                 chain = (node.name, "")
                 if self.chain_of[node.name] == chain and chain not in in_epilogues:
                     flops, read = self._computed(chain, node.outputs)
                     yield node.op, self._operands(read), graph.output_types(node), flops, ()
-            elif role is Role.CONCAT:
+            elif node.op.role is Role.CONCAT:
                 for value in node.inputs:
                     flops, read = self._computed((node.name, value), (value,))
                     yield node.op, self._operands(read), [graph.types[value]], flops, ()
@@ -122,7 +119,7 @@ class _Fusion:
             more, read = self._computed(chain, outputs)
             flops += more
             fused_reads = [value for value in read if value not in node.outputs]
-        if _family(node).has_prologue:
+        if node.op.has_prologue:
             more, read = self._computed((node.name, node.inputs[0]), node.inputs[:1])
             flops += more
             operands[0] = max(read, key=lambda value: graph.types[value].elements)
@@ -151,10 +148,10 @@ class _Fusion:
     def _flows_from_product(self, node: Node, value: str) -> bool:
         """Whether an element-wise op reads, in its own shape, what a product with an epilogue makes, or a chain behind it."""
         producer = self.graph.producer.get(value)
-        if not _is_elementwise(node) or producer is None or producer.name not in self.position:
+        if not node.op.is_elementwise or producer is None or producer.name not in self.position:
             return False
         (made,) = self.graph.output_types(node)
-        from_product = _family(producer).has_epilogue or producer.name in self.behind_product
+        from_product = producer.op.has_epilogue or producer.name in self.behind_product
         return from_product and self.graph.types[value].shape == made.shape
 
     def _readers(self, node: Node) -> list[Node]:
@@ -166,16 +163,16 @@ class _Fusion:
 
     def _chain_through(self, node: Node, reader: Node) -> _Chain | None:
         """The chain that an element-wise op is part of if ``reader`` alone reads it: the reader's, or None."""
-        if _is_elementwise(reader):
+        if reader.op.is_elementwise:
             return self.chain_of[reader.name]
         (value,) = node.outputs
-        takes = _role(reader) is Role.CONCAT or (_family(reader).has_prologue and reader.inputs[0] == value)
+        takes = reader.op.role is Role.CONCAT or (reader.op.has_prologue and reader.inputs[0] == value)
         takes = takes and reader.inputs.count(value) == 1 and node.name not in self.behind_product
         return (reader.name, value) if takes else None
 
     def _epilogue(self, node: Node) -> _Chain | None:
         """The chain that a product can compute in its epilogue: all that reads it, in its shape, from what is there before it."""
-        readers = self._readers(node) if _family(node).has_epilogue else []
+        readers = self._readers(node) if node.op.has_epilogue else []
         chains = {self.chain_of.get(reader.name) for reader in readers}
         chain = chains.pop() if len(chains) == 1 else None
         if chain is None or chain[1]:
@@ -191,22 +188,10 @@ class _Fusion:
     def _viewed(self, value: str) -> str:
         """What a value is a view of in the unit: it is there as soon as that is."""
         producer = self.graph.producer.get(value)
-        while producer is not None and producer.name in self.position and _role(producer) is Role.VIEW:
+        while producer is not None and producer.name in self.position and producer.op.role is Role.VIEW:
             value = producer.inputs[0]
             producer = self.graph.producer.get(value)
         return value
 
     def _operands(self, values: Iterable[str]) -> list[Operand]:
         return [Operand(self.graph.types[value], value in self.graph.constants) for value in values]
-
-
-def _family(node: Node) -> Family:
-    return family(node.op.kind)
-
-
-def _role(node: Node) -> Role:
-    return _family(node).role
-
-
-def _is_elementwise(node: Node) -> bool:
-    return _role(node) in _ELEMENTWISE

@@ -53,7 +53,7 @@ class Operator:
         return self.work.bytes
 
     def step(self) -> Step:
-        """What ``family(operator.op.kind).lower`` takes: a unit of this op alone."""
+        """What is lowered: a unit of this op alone."""
         operands = tuple(Operand(value, index in self.weights) for index, value in enumerate(self.inputs))
         return Step(self.op, operands, self.outputs, self.flops, self.precision)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
-from iossim.lowering.convolution.shape import ConvolutionShape
+from iossim.lowering.convolution_shape import ConvolutionShape
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
 
@@ -96,9 +96,7 @@ def _moved_bytes(operator: Operator) -> int:
     """Bytes that must be moved: of a convolution's input, what lies under its windows."""
     if not isinstance(operator.op, Conv):
         return operator.bytes
-    x, weight = operator.inputs[:2]
-    (y,) = operator.outputs
-    shape = ConvolutionShape.of(operator.op, x, weight, y, operator.flops, operator.precision)
+    shape = ConvolutionShape.of(operator.step())
     return shape.input_bytes + shape.weight_bytes + shape.output_bytes
 
 

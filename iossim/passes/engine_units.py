@@ -18,11 +18,11 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Unit, make_unit
+from iossim.ir.op import Role
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
-from iossim.lowering.step import Role, family
-from iossim.passes.unit_kinds import is_elementwise, op_kind, unit_kind
+from iossim.passes.unit_kinds import op_kind, unit_kind
 from iossim.passes.unit_patterns import private_sums, relu_separable_convolution, separable_convolution
 
 
@@ -57,7 +57,7 @@ class _Growth:
             self._add(members, private_sums(self.graph, last))
         else:
             end = self._views_at_end(members, last)
-            if is_elementwise(end.op):
+            if end.op.is_elementwise:
                 end = self._chain(members, end)
             self._before_anchor(members, end)
             if not isinstance(end.op, Slice | Split):  # alone they only move data, and may launch nothing
@@ -96,9 +96,9 @@ class _Growth:
             if match is not None and self.taken.isdisjoint(node.name for node in match[1]):
                 self._add(members, match[1])
                 return
-        if family(anchor.op.kind).has_prologue:
+        if anchor.op.has_prologue:
             for before in self._private(members, anchor.inputs[:1]):
-                if is_elementwise(before.op):
+                if before.op.is_elementwise:
                     chain = self._elementwise_before(members, before)
                     behind = self._behind(chain, self._products(chain, before), None)
                     if before.name not in behind:
@@ -116,7 +116,7 @@ class _Growth:
             {**members, end.name: end},
             [end],
             lambda node: (
-                is_elementwise(node.op) and self._shape(node) == self._shape(end) and node.name not in without
+                node.op.is_elementwise and self._shape(node) == self._shape(end) and node.name not in without
             ),
         )
         return {end.name: end, **{node.name: node for node in found}}
@@ -137,9 +137,7 @@ class _Growth:
     def _products(self, chain: Mapping[str, Node], end: Node) -> list[Node]:
         """The products that a chain may be the epilogue of: of its shape, and read in it alone."""
         makers = self._private(chain, [value for one in chain.values() for value in one.inputs])
-        return [
-            node for node in makers if family(node.op.kind).has_epilogue and self._shape(node) == self._shape(end)
-        ]
+        return [node for node in makers if node.op.has_epilogue and self._shape(node) == self._shape(end)]
 
     def _behind(self, chain: Mapping[str, Node], products: Iterable[Node], kept: Node | None) -> set[str]:
         """The ops of a chain that depend on one of the products, but not on the one that is kept."""
@@ -177,4 +175,4 @@ class _Growth:
 
 
 def _is_view(node: Node) -> bool:
-    return family(node.op.kind).role is Role.VIEW
+    return node.op.role is Role.VIEW

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from iossim.ir.graph import Graph, Node
-from iossim.ir.op import Array, Op
+from iossim.ir.op import Array, Op, Role
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.foreign import Foreign
@@ -17,7 +17,6 @@ from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.unary import FUNCTIONS, Unary
 from iossim.ir.types import DType
-from iossim.lowering.step import Role, family
 
 #: A unit of more parts than this says that it has element-wise ops, not which.
 _MOST_PARTS = 5
@@ -42,7 +41,7 @@ def op_kind(op: Op) -> str:
 def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
     """The kind of a unit of several ops, in order: views left out, ``SepConv`` for depthwise and pointwise, ``Bias`` for a sum
     with a constant, and one name for the ops that compute a known function, as ``Matmul-Bias-Gelu``."""
-    working = [node for node in nodes if family(node.op.kind).role is not Role.VIEW]
+    working = [node for node in nodes if node.op.role is not Role.VIEW]
     if len(working) < 2:
         return op_kind((working or nodes)[-1].op)
     parts: list[str] = []
@@ -51,7 +50,7 @@ def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
     while begin < len(working):
         node = working[begin]
         end, name = _spelt_out(graph, working, begin)
-        is_anchor = not is_elementwise(node.op)
+        is_anchor = not node.op.is_elementwise
         if parts and is_anchor and isinstance(node.op, Conv) and anchors[-1] and parts[-1] == "Conv":
             parts[-1], name = "SepConv", ""
         elif not name:
@@ -63,11 +62,6 @@ def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
     if len(parts) > _MOST_PARTS:
         parts = _without_details(parts, anchors)
     return "-".join(parts)
-
-
-def is_elementwise(op: Op) -> bool:
-    """Whether an op joins its element-wise neighbours in one kernel."""
-    return family(op.kind).role in (Role.ELEMENTWISE, Role.ACTIVATION)
 
 
 def _is_bias(graph: Graph, node: Node) -> bool:
@@ -118,7 +112,7 @@ def _evaluate(graph: Graph, nodes: Sequence[Node]) -> Array | None:
     if (
         len(free) != 1
         or any(graph.types[value].elements != 1 or not graph.constants[value].is_at_hand for value in scalars)
-        or not all(is_elementwise(node.op) for node in nodes)
+        or not all(node.op.is_elementwise for node in nodes)
         or any(graph.types[value].dtype is not DType.FLOAT32 for value in (*free, *made, *scalars))
         or any(value in graph.returned for value in passed_on)
         or any(reader.name not in names for value in passed_on for reader in graph.consumers[value])

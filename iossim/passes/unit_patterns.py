@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Unit, make_unit
+from iossim.ir.op import Role
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.relu import Relu
-from iossim.lowering.step import Role, family
 from iossim.passes.unit_kinds import op_kind
 
 #: The unit's kind and its nodes besides the last, or None where a pattern does not fit.
@@ -84,7 +84,7 @@ def separable_convolution(graph: Graph, node: Node) -> Match:
 
 
 def _conv_activation(graph: Graph, node: Node) -> Match:
-    is_activation = family(node.op.kind).role is Role.ACTIVATION
+    is_activation = node.op.role is Role.ACTIVATION
     producer = private_producer(graph, node.inputs[0]) if is_activation else None
     if producer is None or not isinstance(producer.op, Conv | ConvTranspose):
         return None

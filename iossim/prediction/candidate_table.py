@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_times import ALONE, DeviceRates, kernel_table, time_kernels
 from iossim.devices.profile import DeviceProfile
-from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate, Kernel
+from iossim.lowering.target import step_candidates
 from iossim.measurements.measurement import Measurement
 
 Floats = NDArray[np.float64]
@@ -41,20 +41,19 @@ class CandidateTable:
     def of(
         profile: DeviceProfile, alternatives: Iterable[Sequence[Candidate]], recorded: Sequence[Recorded] = ()
     ) -> CandidateTable:
-        """The candidates of each operator that ``profile``'s libraries have, with what was recorded of each."""
+        """The candidates of each operator on ``profile``, with what was recorded of each."""
         kernels: list[Kernel] = []
         counts: list[int] = []
         library: list[bool] = []
         matches: list[bool] = []
         per_operator: list[int] = []
         for index, candidates in enumerate(alternatives):
-            known = [one for one in candidates if one.runs_on(profile.architecture)]
-            for candidate in known:
+            for candidate in candidates:
                 kernels += candidate.kernels
                 counts.append(len(candidate.kernels))
                 library.append(candidate.is_library_call)
                 matches.append(bool(recorded) and recorded[index].matches(candidate.algorithm))
-            per_operator.append(len(known))
+            per_operator.append(len(candidates))
         return CandidateTable(
             kernel_table(profile.limits, kernels),
             _begins(counts),
@@ -67,7 +66,7 @@ class CandidateTable:
     @staticmethod
     def of_measurements(profile: DeviceProfile, measurements: Sequence[Measurement]) -> CandidateTable:
         """The candidates of operators that were measured alone."""
-        lowered = (step_candidates(m.operator.step()) for m in measurements)
+        lowered = (step_candidates(m.operator.step(), profile) for m in measurements)
         return CandidateTable.of(profile, lowered, [Recorded.of(measurement) for measurement in measurements])
 
     def where(self, chosen: NDArray[np.bool_]) -> CandidateTable:
@@ -119,7 +118,7 @@ class Recorded:
 
     @staticmethod
     def of(measurement: Measurement) -> Recorded:
-        """From the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a processor."""
+        """From the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU."""
         if measurement.kernels:
             return Recorded(_from_kernels(measurement.kernels, measurement.operator.op.kind))
         pattern = _ALGORITHMS.get(measurement.algorithm)

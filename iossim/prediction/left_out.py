@@ -6,8 +6,7 @@ holds, for each such network, the parameters of a fit without it; what they pred
 
 from __future__ import annotations
 
-from iossim.devices.parameter_space import concurrency_space, space_of, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 
 
 def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
@@ -18,10 +17,10 @@ def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
     values = profile.provenance.left_out.get(model)
     if values is None:
         return None
-    own = profile.parameters.model_dump() | profile.engine.model_dump()
+    own = profile.parameter_values
     bounds = {
         parameter.name: (parameter.lower, parameter.upper)
-        for space in (space_of(profile), concurrency_space(profile))
+        for space in (profile.device_kind.kernels, profile.device_kind.concurrency)
         for parameter in space.parameters
     }
     resamples = {}

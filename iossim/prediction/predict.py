@@ -9,8 +9,8 @@ from math import fsum
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.devices.parameters import EngineOverheads
 from iossim.devices.profile import DeviceProfile
-from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate
+from iossim.lowering.target import step_candidates
 from iossim.measurements.operator import Operator
 from iossim.prediction.operator_interval import interval
 
@@ -19,7 +19,7 @@ from iossim.prediction.operator_interval import interval
 class Prediction:
     """The steady device time of one call among many.
 
-    Kernels, gaps between them and the dispatch floor are in ``gpu_time_us`` (on a processor: what its thread takes), the
+    Kernels, gaps between them and the dispatch floor are in ``gpu_time_us`` (on a CPU: what its thread takes), the
     host's overhead is not; ``low_us`` to ``high_us`` is where nine of ten measurements are expected.
     """
 
@@ -42,7 +42,7 @@ def predict(operators: Sequence[Operator], profile: DeviceProfile) -> list[Predi
 
 
 def _predict_one(operator: Operator, model: KernelModel, profile: DeviceProfile) -> Prediction:
-    chosen, prices = model.fastest(step_candidates(operator.step()))
+    chosen, prices = model.fastest(step_candidates(operator.step(), profile))
     gpu_time_us = fsum(price.alone_us for price in prices) + dispatch_us(chosen, profile.engine)
     low_us, high_us = interval(operator, gpu_time_us, profile)
     return Prediction(gpu_time_us, low_us, high_us, chosen.algorithm, tuple(kernel.name for kernel in chosen.kernels))

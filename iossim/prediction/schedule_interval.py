@@ -31,11 +31,10 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.kernel_times import device_rates
 from iossim.cost.model import CostModel
-from iossim.devices.parameter_space import concurrency_space, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
-from iossim.lowering.candidates import step_candidates
 from iossim.lowering.step import Step
+from iossim.lowering.target import step_candidates
 from iossim.lowering.unit import merged_step, unit_steps
 from iossim.prediction.candidate_table import CandidateTable
 from iossim.prediction.concurrency_slopes import ConcurrencySlopes
@@ -108,8 +107,8 @@ class ScheduleErrors:
             for index in range(count)
         ]
         self._units: dict[Part, _UnitError] = {}
-        own = profile.parameters.model_dump() | profile.engine.model_dump()
-        names = [name for name in concurrency_space(profile).names if name in resamples]
+        own = profile.parameter_values
+        names = [name for name in profile.device_kind.concurrency.names if name in resamples]
         #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``.
         self._drift: dict[Part, Floats] = {
             ("parameter", name): np.array(resamples[name]) - own[name] for name in names
@@ -197,7 +196,7 @@ class ScheduleErrors:
         if not steps:
             return
         flat = [step for several in steps.values() for step in several]
-        lowered = [step_candidates(step) for step in flat]
+        lowered = [step_candidates(step, self._profile) for step in flat]
         table = CandidateTable.of(self._profile, lowered)
         own_us = _fastest_us(table, self._profile)
         moved = np.array([_fastest_us(table, one) for one in self._resampled]).reshape(

@@ -11,6 +11,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.builder import GraphBuilder
+from iossim.lowering.target import target_of
 from iossim.measurements.measurement import StageMeasurement
 from iossim.measurements.operator import Operator
 from iossim.schedule.batch import StageBatch
@@ -45,8 +46,8 @@ def stage_us(groups: Sequence[Sequence[Operator]], model: SimulatorCostModel) ->
 
 
 def recorded_engine(profile: DeviceProfile) -> Engine:
-    """How recorded stages were run: GPUs replay graphs, a processor hands work to threads and waits for them."""
-    return Engine.PAPER if profile.is_processor else Engine.GRAPH
+    """How recorded stages were run: GPUs replay graphs, a CPU hands work to threads and waits for them."""
+    return Engine.GRAPH if target_of(profile).records_graphs else Engine.PAPER
 
 
 def can_be_priced(stage: StageMeasurement) -> bool:

@@ -9,6 +9,7 @@ from iossim.backends.simulator.parallel_pricing import set_pricing_threads
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
+from iossim.lowering.target import target_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
@@ -163,10 +164,10 @@ def _peak_memory_mib(setting: Setting, one: Schedule) -> float:
 
 
 def _active_warps(setting: Setting, one: Schedule) -> float | None:
-    """Warps that are resident on all SMs together, on average over the run; a processor has none."""
+    """Warps that are resident on all SMs together, on average over the run; a CPU has none."""
     from iossim.backends.simulator.events import run_schedule
 
-    if setting.profile.is_processor:
+    if not target_of(setting.profile).has_warps:
         return None
     execution = run_schedule(setting.network, one, setting.profile, engine=setting.point.engine)
     return execution.mean_active_warps

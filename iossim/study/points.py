@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from iossim._version import __version__
-from iossim.devices.altered import altered
 from iossim.devices.load import device as load_device
+from iossim.devices.override import overridden
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import ModelError, ScenarioError
 from iossim.ir.network import Network
@@ -71,7 +71,7 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
 
 def device_of(device: Device) -> DeviceProfile:
     """The profile of a scenario's device, changed as it says; raises DeviceError."""
-    return altered(load_device(device.device), device.set)
+    return overridden(load_device(device.device), device.set)
 
 
 def network_of(point: Point) -> Network:

@@ -50,7 +50,7 @@ class Setting:
 
     @property
     def board_power_w(self) -> float | None:
-        """The device's; None where its profile knows none, as that of a processor."""
+        """The device's; None where its profile knows none, as that of a CPU."""
         fact = self.profile.datasheet.board_power_w
         return fact.value if fact else None
 

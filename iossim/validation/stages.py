@@ -1,6 +1,6 @@
 """Measured stages, groups of operators that ran at the same time, against their prices.
 
-Recordings on GPUs replay CUDA graphs: stages are priced by the graph engine, their fork and join included. On processors
+Recordings on GPUs replay CUDA graphs: stages are priced by the graph engine, their fork and join included. On CPUs
 they are by the paper engine, with a synchronisation before and behind those of several groups.
 """
 

@@ -126,8 +126,8 @@ def test_which_kernels_have_a_prologue_and_which_a_ramp(work_class: WorkClass) -
     }
     expected = {
         WorkClass.GEMM: (1, 0, 0, 0),
+        WorkClass.IMPLICIT_PRECOMP_GEMM: (0, 2, 0, 0),
         WorkClass.IMPLICIT_GEMM: (0, 2, 0, 0),
-        WorkClass.DIRECT: (0, 2, 0, 0),
         WorkClass.WINOGRAD_FUSED: (0, 2, 0, 0),
         WorkClass.WINOGRAD_GEMM: (0, 2, 0, 0),
         WorkClass.TRANSFORM: (0, 0, 3, 0),
@@ -150,7 +150,7 @@ def test_the_gap_comes_before_all_else() -> None:
 def test_arithmetic_l2_and_dram_overlap_by_a_norm() -> None:
     # 2 us of arithmetic, 3 us on the port of each SM, 6 us of DRAM.
     asks = {"l2_bytes": 160 * 150 * CLOCKS_PER_US, "weight_bytes": 6 * DRAM_BYTES}
-    gemm, gather = kernel(160, **asks), kernel(160, WorkClass.IMPLICIT_GEMM, **asks)
+    gemm, gather = kernel(160, **asks), kernel(160, WorkClass.IMPLICIT_PRECOMP_GEMM, **asks)
     assert alone_us(gemm, l2_bytes_per_clock_per_sm=100.0) == pytest.approx(6.0, rel=1e-5)
     assert alone_us(gemm, l2_bytes_per_clock_per_sm=100.0, gemm_overlap_norm=2.0) == pytest.approx(7.0)
     assert alone_us(gemm, l2_bytes_per_clock_per_sm=100.0, gemm_overlap_norm=1.0) == pytest.approx(11.0)
@@ -209,8 +209,8 @@ def test_dram_efficiencies(work_class: WorkClass, parameter: str) -> None:
     ("work_class", "parameter"),
     [
         (WorkClass.GEMM, "gemm_efficiency"),
-        (WorkClass.IMPLICIT_GEMM, "implicit_gemm_efficiency"),
-        (WorkClass.DIRECT, "direct_efficiency"),
+        (WorkClass.IMPLICIT_PRECOMP_GEMM, "implicit_gemm_efficiency"),
+        (WorkClass.IMPLICIT_GEMM, "direct_efficiency"),
         (WorkClass.WINOGRAD_FUSED, "winograd_fused_efficiency"),
         (WorkClass.WINOGRAD_GEMM, "winograd_gemm_efficiency"),
         (WorkClass.DEPTHWISE, "depthwise_efficiency"),
@@ -266,7 +266,7 @@ def test_the_board_sustains_so_much_arithmetic() -> None:
     assert capped.alone_us == pytest.approx(80 * FLOPS / 3e6)
     assert capped.device_demand == pytest.approx(1.0)
     assert alone_us(kernel(), sustained_gflops_per_watt=10.0) == pytest.approx(1.0)
-    gather = kernel(80, WorkClass.IMPLICIT_GEMM)
+    gather = kernel(80, WorkClass.IMPLICIT_PRECOMP_GEMM)
     assert alone_us(gather, sustained_gflops_per_watt=10.0) == pytest.approx(80 * FLOPS / 3e6)
     # A single block is far below it: slow by itself, and no burden to the board.
     single = price(kernel(1), gemm_sustained_gflops_per_watt=10.0)

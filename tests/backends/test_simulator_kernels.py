@@ -13,8 +13,8 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.devices.load import device, shipped_names
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
+from iossim.lowering.gpu.matrix_product import TILES
 from iossim.lowering.kernel import Kernel, Panels, WorkClass
-from iossim.lowering.matrix_product import TILES
 
 V100 = device("v100-sxm2")
 

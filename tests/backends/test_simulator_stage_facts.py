@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.stage_facts import Limit, StageFacts, stage_facts
-from iossim.devices.altered import altered
 from iossim.devices.load import device, device_names
+from iossim.devices.override import overridden
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
@@ -20,7 +20,7 @@ from iossim.scheduling.scheduler import schedule
 
 def facts_of(network: Network, name: str, scheduler: str = "ios-both", **changes: float) -> list[StageFacts]:
     """The facts of all stages of a network's schedule; their parts add up to the stages' prices."""
-    model = SimulatorCostModel(altered(device(name), changes), network.precision)
+    model = SimulatorCostModel(overridden(device(name), changes), network.precision)
     found = []
     for stage in schedule(network, model, scheduler).stages:
         units = [network.unit_index[unit] for unit in stage.units]

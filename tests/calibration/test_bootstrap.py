@@ -11,8 +11,8 @@ from synthetic import TRUTH, measured, true_profile
 from iossim.calibration.bootstrap import Bootstrap, bootstrap
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.samples import OperatorSamples
+from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.load import device
-from iossim.devices.parameter_space import GPU_SPACE
 
 ROWS = 120
 

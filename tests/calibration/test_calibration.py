@@ -17,7 +17,7 @@ from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import SequenceSamples
 from iossim.devices.load import device
-from iossim.devices.parameter_space import CALL
+from iossim.devices.parameters import CALL
 from iossim.measurements.measurement import MeasurementError
 from iossim.measurements.measurement_set import read_measurements
 from iossim.prediction.operator_interval import interval

@@ -14,9 +14,9 @@ from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.profile_fit import uninformed
 from iossim.calibration.published_networks import published_models, sequences
+from iossim.devices.kinds.gpu import GPU_CONCURRENCY, GPU_SPACE
 from iossim.devices.load import device, shipped_names
-from iossim.devices.parameter_space import GPU_CONCURRENCY, GPU_SPACE, with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.transfer import transfer_table
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iossim.calibration.leave_one_out import _chips, _fitted_donor, draw, leave_one_out, transfer_table
-from iossim.calibration.transfer import donor, donor_spread, neutral, refine, transferred
+from iossim.calibration.leave_one_out import _chips, _fitted_source, draw, leave_one_out, transfer_table
+from iossim.calibration.transfer import neutral, refine, source_device, source_spread, transferred
+from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.load import device
-from iossim.devices.parameter_space import GPU_SPACE, PARAMETERS, with_values
-from iossim.devices.profile import DeviceProfile
-from iossim.devices.transfer import ARITHMETIC, Donor
+from iossim.devices.profile import DeviceProfile, with_values
+from iossim.devices.transfer import ARITHMETIC, SourceDevice
 from iossim.ir.types import Precision
 from iossim.measurements.data_sets import read_data_sets
 from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
@@ -21,7 +21,7 @@ from iossim.measurements.operator_kinds import read_record
 from iossim.prediction.predict import predict
 
 CALIBRATED = [device(name) for name in ("v100-pcie-32gb", "p100-pcie-16gb", "p4")]
-DONORS = [donor(profile) for profile in CALIBRATED]
+DONORS = [source_device(profile) for profile in CALIBRATED]
 
 
 def convolutions(count: int, seed: int) -> list[dict[str, object]]:
@@ -73,7 +73,7 @@ def test_transferred_parameters_lie_among_those_of_the_calibrated() -> None:
 def test_a_neutral_profile_knows_only_the_datasheet() -> None:
     one = neutral(device("t4"))
     other = neutral(with_values(device("t4"), {"gemm_efficiency": 0.3, "sustained_gflops_per_watt": 33.0}))
-    assert np.array_equal(GPU_SPACE.to_vector(one), GPU_SPACE.to_vector(other))
+    assert np.array_equal(GPU_SPACE.to_vector(one.parameter_values), GPU_SPACE.to_vector(other.parameter_values))
 
 
 @pytest.mark.parametrize("overhead_us", [0.0, 150.0])
@@ -114,13 +114,13 @@ def test_samples_of_a_far_faster_device_are_refused() -> None:
         refine(guess, measured_on(device("h100-sxm"), 20), DONORS)
 
 
-def test_prior_widths_are_positive_for_any_number_of_donors() -> None:
-    partial = Donor(
+def test_prior_widths_are_positive_for_any_number_of_sources() -> None:
+    partial = SourceDevice(
         boards=["x"], compute_capability="7.0", peak_gflops_per_watt=50.0, values={"gemm_efficiency": 0.9}
     )
     for several in ([], DONORS[:1], DONORS, [*DONORS, partial]):
-        widths = donor_spread(several)
-        assert widths.shape == (len(PARAMETERS),)
+        widths = source_spread(several)
+        assert widths.shape == (len(GPU_SPACE.parameters),)
         assert (widths > 0).all()
 
 
@@ -148,12 +148,12 @@ def test_a_device_left_out_is_predicted_without_its_measurements() -> None:
     assert not np.array_equal(before["v100-pcie-32gb"], after["v100-pcie-32gb"])
     assert set(result.errors("conv")) == set(result.errors("conv", refined=True)) == set(names)
     table = transfer_table(result, "2026-11-21")
-    assert [one.boards for one in table.donors] == [["p100-pcie-16gb"], ["t4"], ["v100-pcie-32gb"]]
+    assert [one.boards for one in table.sources] == [["p100-pcie-16gb"], ["t4"], ["v100-pcie-32gb"]]
     assert table.bands["conv"]
     assert table.refined_bands["conv"]
 
 
-def test_donors_see_no_held_out_shape() -> None:
+def test_sources_see_no_held_out_shape() -> None:
     """Their values ship: whatever the held-out shapes take, they are the same."""
     measured, profile = measured_on(device("t4"), 120), device("t4")
     changed = tuple(
@@ -161,12 +161,12 @@ def test_donors_see_no_held_out_shape() -> None:
         for row in measured.measurements
     )
     assert changed != measured.measurements
-    donors = [
-        _fitted_donor(chip)
+    sources = [
+        _fitted_source(chip)
         for rows in (measured.measurements, changed)
         for chip in _chips([(replace(measured, measurements=rows), profile)])
     ]
-    assert donors[0] == donors[1]
+    assert sources[0] == sources[1]
 
 
 def test_one_device_cannot_be_left_out() -> None:

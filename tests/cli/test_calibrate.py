@@ -14,7 +14,7 @@ from command_line import printed, printed_json, refused
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.devices.load import device
-from iossim.devices.parameter_space import with_values
+from iossim.devices.profile import with_values
 from iossim.devices.write import write_profile
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision

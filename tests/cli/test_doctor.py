@@ -104,7 +104,7 @@ def test_it_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unexpected" in refused(capsys, "doctor now")
 
 
-def test_the_profile_of_this_processor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profile_of_this_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "device_names", lambda: ["t4"])
     assert printed_json(capsys, "doctor --json")["devices"] == {"profiles": 1, "cpu_profile": False}
     assert "('cpu') not yet: 'iossim profile" in printed(capsys, "doctor")

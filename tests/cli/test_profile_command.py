@@ -124,10 +124,10 @@ def test_an_interrupt_keeps_what_was_measured(
     assert f"{kept} stages are in s.sqlite already" in capsys.readouterr().err
 
 
-def test_this_machines_processor_is_described_once(
+def test_this_machines_cpu_is_described_once(
     capsys: pytest.CaptureFixture[str], fake: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the device is the processor itself, calibrate finds its profile afterwards."""
+    """Where the device is the CPU itself, calibrate finds its profile afterwards."""
     command = ["profile", "ios_sample", "--backend", fake, "--pairs", "0", "--stages", "0"]
     path = folder / "data" / "devices" / "cpu.yaml"
     assert main(command) == 0
@@ -136,19 +136,19 @@ def test_this_machines_processor_is_described_once(
 
     def measure() -> DeviceProfile:
         described.append(1)
-        return iossim.device("t4").model_copy(update={"name": "cpu"})  # a processor takes seconds to measure
+        return iossim.device("t4").model_copy(update={"name": "cpu"})  # a CPU takes seconds to measure
 
-    monkeypatch.setattr("iossim.devices.host_processor.measure_host_processor", measure)
+    monkeypatch.setattr("iossim.devices.host_cpu.measure_host_cpu", measure)
     made = FakeBackend.__init__
 
-    def on_processor(self: FakeBackend, *arguments: object, **fields: object) -> None:
+    def on_cpu(self: FakeBackend, *arguments: object, **fields: object) -> None:
         made(self, *arguments, **fields)  # type: ignore[arg-type]
         self.context = replace(self.context, device="cpu")
 
-    monkeypatch.setattr(FakeBackend, "__init__", on_processor)
+    monkeypatch.setattr(FakeBackend, "__init__", on_cpu)
     capsys.readouterr()
     assert main(command) == 0
-    assert f"described this machine's processor in {path}" in capsys.readouterr().err
+    assert f"described this machine's CPU in {path}" in capsys.readouterr().err
     assert iossim.device("cpu").name == "cpu"
     assert main(command) == 0
     assert described == [1]

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim.devices.derive import derive
-from iossim.devices.load import device, parse
+from iossim.devices.load import device
+from iossim.devices.read import parse
 from iossim.devices.write import profile_yaml
 from iossim.errors import DeviceError
 

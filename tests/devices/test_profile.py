@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from iossim.devices.compute_capability import Architecture
+from iossim.devices.kinds.gpu import PARAMETERS
 from iossim.devices.load import device, shipped_names
-from iossim.devices.parameters import ARCHITECTURE_PARAMETERS
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
 
@@ -83,14 +83,12 @@ def test_datasheet_facts_alone_are_a_device(tmp_path: Path) -> None:
     assert profile.provenance.bands
     # What no kernel can tell is as the one device has it whose schedules were measured, or as the architecture has it.
     assert profile.parameters.crowding == device("v100-sxm2").parameters.crowding
-    assert (
-        profile.parameters.depthwise_efficiency == ARCHITECTURE_PARAMETERS[Architecture.TURING].depthwise_efficiency
-    )
+    assert profile.parameters.depthwise_efficiency == PARAMETERS[Architecture.TURING].depthwise_efficiency
 
 
 def test_a_file_that_says_where_its_parameters_come_from_gets_no_others(tmp_path: Path) -> None:
     profile = device(write(tmp_path, FACTS + "provenance: {kind: hand-set, note: mine}\n"))
-    assert profile.parameters == ARCHITECTURE_PARAMETERS[Architecture.TURING]
+    assert profile.parameters == PARAMETERS[Architecture.TURING]
 
 
 def test_a_parameter_of_its_own_leaves_the_other_defaults(tmp_path: Path) -> None:
@@ -159,3 +157,13 @@ def test_what_is_no_profile_is_one_line(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="cannot read device profile"):
         device(str(tmp_path / "absent.yaml"))
+
+
+def test_a_file_says_its_kind_or_is_of_a_gpu(tmp_path: Path) -> None:
+    told = device(write(tmp_path, "kind: gpu\n" + FACTS))
+    assert told == device(write(tmp_path, FACTS))
+    assert "kind" not in told.model_dump()  # so that what is keyed by a profile is as it was before kinds were told
+    with pytest.raises(DeviceError, match="unknown kind 'abacus'; known: cpu, gpu"):
+        device(write(tmp_path, "kind: abacus\n" + FACTS))
+    with pytest.raises(DeviceError, match=r"unknown compute capability '7\.5' of a CPU"):
+        device(write(tmp_path, "kind: cpu\n" + FACTS))

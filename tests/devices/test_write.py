@@ -9,9 +9,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.devices.load import device, parse, shipped_names
-from iossim.devices.parameters import ARCHITECTURE_PARAMETERS, ENGINE_OVERHEADS, EngineOverheads, ModelParameters
+from iossim.devices.load import device, shipped_names
+from iossim.devices.parameters import EngineOverheads, ModelParameters
 from iossim.devices.provenance import Band, DataSet, KindError, Provenance
+from iossim.devices.read import parse
 from iossim.devices.write import check_writable, profile_yaml, write_profile
 from iossim.errors import DeviceError
 
@@ -88,8 +89,8 @@ def test_only_what_was_fitted_or_differs_is_written() -> None:
     profile = device("k80")
     changed = profile.model_copy(
         update={
-            "parameters": ARCHITECTURE_PARAMETERS[profile.architecture].model_copy(update={"crowding": 0.5}),
-            "engine": ENGINE_OVERHEADS,
+            "parameters": profile.device_kind.parameters[profile.architecture].model_copy(update={"crowding": 0.5}),
+            "engine": EngineOverheads(),
             "provenance": Provenance(kind="fitted", note="", spread={"kernel_gap_us": 0.1, "dispatch_us": 0.2}),
         }
     )

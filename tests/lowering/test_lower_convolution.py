@@ -9,8 +9,9 @@ import pytest
 from iossim.devices.compute_capability import Architecture
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType, Precision, TensorType
+from iossim.lowering.gpu import TARGET
 from iossim.lowering.kernel import Candidate, WorkClass
-from iossim.lowering.step import Operand, Step, family
+from iossim.lowering.step import Operand, Step
 
 
 def candidates(
@@ -29,7 +30,7 @@ def candidates(
     weight = TensorType((filters, channels // groups, kernel, kernel), precision.storage)
     (y,) = op.infer([x, weight])
     step = Step(op, (Operand(x), Operand(weight, True)), (y,), op.flops([x, weight], [y]), precision)
-    return {candidate.algorithm: candidate for candidate in family("conv").lower(step)}
+    return {candidate.algorithm: candidate for candidate in TARGET.families["conv"](step)}
 
 
 @pytest.mark.parametrize(
@@ -90,11 +91,11 @@ def test_a_table_of_offsets_or_none(kernel: int) -> None:
         for name, candidate in found.items()
         if name.startswith("implicit")
     } == {
-        "implicit_gemm_128x128": [WorkClass.INDEX, WorkClass.IMPLICIT_GEMM],
-        "implicit_gemm_128x64": [WorkClass.INDEX, WorkClass.IMPLICIT_GEMM],
-        "implicit_gemm_128x32": [WorkClass.INDEX, WorkClass.IMPLICIT_GEMM],
-        "implicit_convolve_32x32": [WorkClass.DIRECT],
-        "implicit_convolve_64x256": [WorkClass.DIRECT],
+        "implicit_gemm_128x128": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
+        "implicit_gemm_128x64": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
+        "implicit_gemm_128x32": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
+        "implicit_convolve_32x32": [WorkClass.IMPLICIT_GEMM],
+        "implicit_convolve_64x256": [WorkClass.IMPLICIT_GEMM],
     }
     assert found["implicit_convolve_32x32"].kernels[0].blocks == 10 * 2  # 289 pixels by 64 filters
     assert found["implicit_convolve_64x256"].kernels[0].blocks == 5 * 1

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iossim.api import cost_model, optimize
+from iossim.devices.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.op import Op
 from iossim.ir.ops.gemm import Gemm
@@ -17,19 +18,21 @@ from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.stacked_product import stacked_product
 from iossim.ir.ops.transpose import Transpose
 from iossim.ir.types import Precision, TensorType
-from iossim.lowering.candidates import step_candidates
 from iossim.lowering.kernel import Candidate
 from iossim.lowering.step import Operand, Step
+from iossim.lowering.target import step_candidates
 from iossim.passes.pipeline import canonicalise
+
+V100 = device("v100-sxm2")
 
 Shape = tuple[int, ...]
 
 
-def candidates(op: Op, a: Sequence[int], b: Sequence[int]) -> list[Candidate]:
+def candidates(op: Op, a: Sequence[int], b: Sequence[int]) -> tuple[Candidate, ...]:
     types = [TensorType(tuple(a)), TensorType(tuple(b))]
     outputs = op.infer(types)
     operands = (Operand(types[0]), Operand(types[1], is_weight=True))
-    return step_candidates(Step(op, operands, outputs, op.flops(types, outputs), Precision.FP32))
+    return step_candidates(Step(op, operands, outputs, op.flops(types, outputs), Precision.FP32), V100)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iossim.api import cost_model, optimize
+from iossim.devices.load import device
 from iossim.ir.constants import SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
@@ -27,6 +28,8 @@ from iossim.ir.ops.unary import Unary
 from iossim.ir.types import DType, TensorType
 from iossim.lowering.unit import lower_unit
 from iossim.models.load import network_of
+
+V100 = device("v100-sxm2")
 
 IMAGE = TensorType((1, 8, 32, 32))
 BYTES = TensorType((1, 8, 32, 32), DType.UINT8)
@@ -76,7 +79,7 @@ def test_every_kind_has_a_price(device: str) -> None:
 
 def test_a_table_is_read_where_it_is_indexed() -> None:
     op, types, data = next(entry for entry in OPS if isinstance(entry[0], Gather))
-    (candidates,) = lower_unit(*_only_unit(network(op, types, 2)))
+    (candidates,) = lower_unit(*_only_unit(network(op, types, 2)), V100)
     gathered = 16 * 64 * 4
     assert candidates[0].kernels[0].activation_bytes == gathered + 16 * 8
     table = network(op, types[:1] + types[1:], data)
@@ -85,7 +88,7 @@ def test_a_table_is_read_where_it_is_indexed() -> None:
 
 def test_a_recurrent_layer_is_a_product_and_two_kernels_for_each_step() -> None:
     op, types, data = next(entry for entry in OPS if isinstance(entry[0], Lstm))
-    (candidates,) = lower_unit(*_only_unit(network(op, types, data)))
+    (candidates,) = lower_unit(*_only_unit(network(op, types, data)), V100)
     assert {len(candidate.kernels) for candidate in candidates if candidate.algorithm.startswith("recurrent")} == {21}
 
 

@@ -12,8 +12,7 @@ import iossim
 from iossim.api import Comparison
 from iossim.cost.random import RandomCostModel
 from iossim.devices.load import device
-from iossim.devices.parameter_space import with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.provenance import Band, Provenance
 from iossim.prediction.concurrency_slopes import ConcurrencySlopes
 from iossim.prediction.schedule_interval import (

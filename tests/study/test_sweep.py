@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processors import processor
+from cpus import cpu
 from small_studies import files_of, small_study
 
 import iossim
@@ -209,9 +209,9 @@ def test_what_is_published_stands_beside_searches_as_wide_as_its_own(tmp_path: P
     assert [found[label, "ios-both"] for label in ("exact", "r=3 s=8", "r=1 s=8")] == [0.333, 0.333, None]
 
 
-def test_a_processor_has_rows_without_power_or_warps(tmp_path: Path) -> None:
+def test_a_cpu_has_rows_without_power_or_warps(tmp_path: Path) -> None:
     profile = tmp_path / "cpu.yaml"
-    profile.write_text(processor().model_dump_json())
+    profile.write_text(cpu().model_dump_json())
     scenario = small_study(
         devices=[Device(device=str(profile))], batch_sizes=[1], measures=["active_warps", "peak_memory"]
     )

@@ -12,8 +12,8 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
+from iossim.ir.onnx_types import onnx_code
 from iossim.ir.op import Array, Op
-from iossim.models.onnx.constants import onnx_code
 from iossim.models.onnx.spelling import IR_VERSION, Names, spell
 from iossim.models.onnx.translate import import_onnx
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from iossim.devices.load import device
-from iossim.devices.parameter_space import with_values
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description

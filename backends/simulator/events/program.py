@@ -17,7 +17,7 @@ from iossim.execution.given_inputs import check_graph
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
-from iossim.lowering.candidates import copy_candidates
+from iossim.lowering.target import copy_candidates
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.strategy import Strategy
 
@@ -87,16 +87,16 @@ class KernelLibrary:
         """The kernels of a unit, in order; none for a unit of views."""
         key = network.signatures[unit]
         if key not in self._units:
-            self._units[key] = self._kernels(lower_unit(network, network.units[unit]))
+            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile))
         return self._units[key]
 
     def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
         """The kernels of several units as one stacked convolution; raises ScheduleError where they do not merge."""
-        return self._kernels(lower_merged(network, units))
+        return self._kernels(lower_merged(network, units, self.profile))
 
     def copy(self, moved: TensorType) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
-        return self._kernels((copy_candidates(moved),))
+        return self._kernels((copy_candidates(moved, self.profile),))
 
     def _kernels(self, steps: StepCandidates) -> tuple[IssuedKernel, ...]:
         kernels: list[IssuedKernel] = []

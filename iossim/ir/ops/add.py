@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import broadcast, widen
 from iossim.ir.types import TensorType
 
@@ -20,6 +20,7 @@ class Add(Op):
 
     kind: ClassVar[str] = "add"
     onnx_types: ClassVar[tuple[str, ...]] = ("Add", "Sum")
+    role: ClassVar[Role] = Role.ELEMENTWISE
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) > 0, "needs an input")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, as_float32, require
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
 from iossim.ir.types import TensorType
 
 
@@ -22,6 +22,7 @@ class BatchNorm(Op):
 
     kind: ClassVar[str] = "batch_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
 
     epsilon: float = 1e-5
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op
+from iossim.ir.op import Array, OnnxNode, Op, Role
 from iossim.ir.ops.broadcasting import one_input
 from iossim.ir.types import TensorType
 
@@ -19,6 +19,7 @@ class Clip(Op):
 
     kind: ClassVar[str] = "clip"
     onnx_types: ClassVar[tuple[str, ...]] = ("Clip",)
+    role: ClassVar[Role] = Role.ACTIVATION
 
     minimum: float | None = None
     maximum: float | None = None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.types import TensorType
 
@@ -19,6 +19,7 @@ class Concat(Op):
 
     kind: ClassVar[str] = "concat"
     onnx_types: ClassVar[tuple[str, ...]] = ("Concat",)
+    role: ClassVar[Role] = Role.CONCAT
 
     axis: int = 1
 
@@ -36,6 +37,9 @@ class Concat(Op):
             )
         joined = sum(value.shape[axis] for value in inputs)
         return (TensorType((*first.shape[:axis], joined, *first.shape[axis + 1 :]), first.dtype),)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (np.concatenate(list(inputs), axis=self.axis),)

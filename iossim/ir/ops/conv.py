@@ -24,6 +24,7 @@ class Conv(Op):
 
     kind: ClassVar[str] = "conv"
     onnx_types: ClassVar[tuple[str, ...]] = ("Conv",)
+    has_epilogue: ClassVar[bool] = True
 
     strides: tuple[int, ...] = (1, 1)
     pads: tuple[int, ...] = (0, 0, 0, 0)

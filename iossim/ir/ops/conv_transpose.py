@@ -27,6 +27,7 @@ class ConvTranspose(Op):
 
     kind: ClassVar[str] = "conv_transpose"
     onnx_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+    has_epilogue: ClassVar[bool] = True
 
     strides: tuple[int, ...] = (1, 1)
     pads: tuple[int, ...] = (0, 0, 0, 0)

@@ -19,6 +19,7 @@ class CumSum(Op):
 
     kind: ClassVar[str] = "cumsum"
     onnx_types: ClassVar[tuple[str, ...]] = ("CumSum",)
+    has_prologue: ClassVar[bool] = True
 
     axis: int = 0
     exclusive: bool = False
@@ -29,6 +30,9 @@ class CumSum(Op):
         require(x.dtype is not DType.BOOL, f"sums numbers, not {x}")
         normal_axis(self.axis, len(x.shape))
         return (x,)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements

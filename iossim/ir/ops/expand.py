@@ -54,6 +54,9 @@ class Tile(Op):
         )
         return (TensorType(tuple(s * r for s, r in zip(x.shape, self.repeats, strict=True)), x.dtype),)
 
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.repeats[:1] != (1,)
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (np.tile(inputs[0], self.repeats),)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from iossim.ir.op import Array, OnnxNode, Op
+from iossim.ir.op import Array, OnnxNode, Op, Role
 from iossim.ir.ops.broadcasting import normal_axis, one_input
 from iossim.ir.types import TensorType
 
@@ -18,6 +18,7 @@ class Flatten(Op):
 
     kind: ClassVar[str] = "flatten"
     onnx_types: ClassVar[tuple[str, ...]] = ("Flatten",)
+    role: ClassVar[Role] = Role.VIEW
 
     axis: int = 1
 

@@ -61,6 +61,9 @@ class Foreign(Op):
 
         return any(map(is_product, operators_inside(NodeProto.FromString(base64.b64decode(self.node)))))
 
+    def mixes_images(self, first_varies: bool) -> bool:
+        return True  # for all that is known
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         try:
             node = base64.b64decode(self.node, validate=True)

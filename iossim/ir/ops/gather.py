@@ -36,6 +36,9 @@ class Gather(Op):
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return _picking(inputs, outputs)
 
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0 and first_varies  # picked from a table of weights, each image has its own
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         try:
             return (np.take(inputs[0], inputs[1], axis=self.axis),)
@@ -74,6 +77,9 @@ class GatherElements(Op):
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return _picking(inputs, outputs)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0 and first_varies  # picked from a table of weights, each image has its own
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         data, indices = inputs
@@ -120,6 +126,9 @@ class GatherND(Op):
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         return _picking(inputs, outputs)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.batch_dims == 0 and first_varies  # picked from a table of weights, each image has its own
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         data, indices = inputs

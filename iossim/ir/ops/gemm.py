@@ -20,6 +20,7 @@ class Gemm(Op):
 
     kind: ClassVar[str] = "gemm"
     onnx_types: ClassVar[tuple[str, ...]] = ("Gemm",)
+    has_epilogue: ClassVar[bool] = True
 
     alpha: float = 1.0
     beta: float = 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from iossim.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op
+from iossim.ir.op import Array, OnnxNode, Op, Role
 from iossim.ir.ops.broadcasting import one_input
 from iossim.ir.types import TensorType
 
@@ -18,6 +18,7 @@ class Identity(Op):
 
     kind: ClassVar[str] = "identity"
     onnx_types: ClassVar[tuple[str, ...]] = ("Identity", "Dropout")
+    role: ClassVar[Role] = Role.VIEW
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (one_input(inputs),)

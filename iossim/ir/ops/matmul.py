@@ -22,6 +22,7 @@ class MatMul(Op):
 
     kind: ClassVar[str] = "matmul"
     onnx_types: ClassVar[tuple[str, ...]] = ("MatMul",)
+    has_epilogue: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 2, f"takes two inputs, not {len(inputs)}")

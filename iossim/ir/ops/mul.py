@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import broadcast, widen
 from iossim.ir.types import TensorType
 
@@ -17,6 +17,7 @@ class Mul(Op):
 
     kind: ClassVar[str] = "mul"
     onnx_types: ClassVar[tuple[str, ...]] = ("Mul",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 2, f"takes two inputs, not {len(inputs)}")

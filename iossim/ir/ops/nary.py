@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import broadcast, broadcast_shapes, widen
 from iossim.ir.types import DType, TensorType
 
@@ -83,6 +83,7 @@ class Nary(Op):
 
     kind: ClassVar[str] = "nary"
     onnx_types: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(each.onnx_type for each in FUNCTIONS.values()))
+    role: ClassVar[Role] = Role.ELEMENTWISE
 
     function: str
 

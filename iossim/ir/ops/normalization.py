@@ -15,8 +15,6 @@ from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import broadcast, normal_axis, widen
 from iossim.ir.types import TensorType
 
-_FLOPS = 8
-
 
 def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     centred = x - x.mean(axis=axes, keepdims=True)
@@ -25,8 +23,16 @@ def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     return result
 
 
+class _Normalisation(Op):
+    has_epilogue: ClassVar[bool] = True
+    has_prologue: ClassVar[bool] = True
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return 8 * outputs[0].elements
+
+
 @dataclass(frozen=True)
-class LayerNorm(Op):
+class LayerNorm(_Normalisation):
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias``, statistics over ``axis`` and all axes behind it.
 
     Inputs ``x``, ``scale`` and, if present, ``bias``, which broadcast to ``x``.
@@ -46,8 +52,8 @@ class LayerNorm(Op):
             require(broadcast([x, value]) == x, f"its parameter {value} does not broadcast to {x}")
         return (x,)
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return _FLOPS * outputs[0].elements
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, scale, *bias = (widen(array) for array in inputs)
@@ -65,7 +71,7 @@ class LayerNorm(Op):
 
 
 @dataclass(frozen=True)
-class RmsNorm(Op):
+class RmsNorm(_Normalisation):
     """``x / sqrt(mean(x * x) + epsilon) * scale``, the mean over ``axis`` and all axes behind it."""
 
     kind: ClassVar[str] = "rms_norm"
@@ -80,6 +86,9 @@ class RmsNorm(Op):
         normal_axis(self.axis, len(x.shape))
         require(broadcast([x, scale]) == x, f"its scale {scale} does not broadcast to {x}")
         return (x,)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return 5 * outputs[0].elements
@@ -101,7 +110,7 @@ class RmsNorm(Op):
 
 
 @dataclass(frozen=True)
-class InstanceNorm(Op):
+class InstanceNorm(_Normalisation):
     """Each channel of each image of ``x [N, C, ...]`` by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
 
     kind: ClassVar[str] = "instance_norm"
@@ -111,9 +120,6 @@ class InstanceNorm(Op):
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_per_channel(inputs),)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return _FLOPS * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = widen(inputs[0])
@@ -129,7 +135,7 @@ class InstanceNorm(Op):
 
 
 @dataclass(frozen=True)
-class GroupNorm(Op):
+class GroupNorm(_Normalisation):
     """Each group of channels of each image by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
 
     kind: ClassVar[str] = "group_norm"
@@ -145,9 +151,6 @@ class GroupNorm(Op):
             f"{x.shape[1]} channels do not divide into {self.groups} groups",
         )
         return (x,)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return _FLOPS * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = widen(inputs[0])

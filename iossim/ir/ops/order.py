@@ -19,6 +19,7 @@ class ArgExtreme(Op):
 
     kind: ClassVar[str] = "arg_extreme"
     onnx_types: ClassVar[tuple[str, ...]] = ("ArgMax", "ArgMin")
+    has_prologue: ClassVar[bool] = True
 
     axis: int = 0
     smallest: bool = False
@@ -30,6 +31,9 @@ class ArgExtreme(Op):
         axis = normal_axis(self.axis, len(x.shape))
         kept = (1,) if self.keepdims else ()
         return (TensorType((*x.shape[:axis], *kept, *x.shape[axis + 1 :]), DType.INT64),)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements
@@ -75,6 +79,9 @@ class TopK(Op):
         require(0 < self.count <= x.shape[axis], f"there are no {self.count} elements along axis {axis} of {x}")
         shape = (*x.shape[:axis], self.count, *x.shape[axis + 1 :])
         return TensorType(shape, x.dtype), TensorType(shape, DType.INT64)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """A comparison with a heap of the elements kept, for each element: ``log2`` of their number, at least one."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import broadcast, widen
 from iossim.ir.types import TensorType
 
@@ -22,6 +22,7 @@ class PRelu(Op):
 
     kind: ClassVar[str] = "prelu"
     onnx_types: ClassVar[tuple[str, ...]] = ("PRelu",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
 
     per_channel: bool = False
 

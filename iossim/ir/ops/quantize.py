@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, as_float32, require
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.types import DType, TensorType
 
@@ -25,6 +25,7 @@ class Quantize(Op):
 
     kind: ClassVar[str] = "quantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("QuantizeLinear",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
 
     axis: int = 1
 
@@ -62,6 +63,7 @@ class Dequantize(Op):
 
     kind: ClassVar[str] = "dequantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("DequantizeLinear",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
 
     axis: int = 1
 
@@ -99,6 +101,7 @@ class DynamicQuantize(Op):
 
     kind: ClassVar[str] = "dynamic_quantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
+    has_prologue: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 1, f"takes one input, not {len(inputs)}")

@@ -71,6 +71,9 @@ class Recurrent(Op):
         gates = _GATE_FLOPS * self.gates * outputs[0].elements
         return 2 * self.multiply_adds(inputs, outputs) + gates
 
+    def mixes_images(self, first_varies: bool) -> bool:
+        return not self.batch_first  # time is in front
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, weight, recurrence = (as_float32(array) for array in inputs[:3])
         given = {name: as_float32(array) for name, array in zip(self.operands, inputs[3:], strict=True)}

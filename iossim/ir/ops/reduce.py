@@ -44,6 +44,7 @@ class Reduce(Op):
 
     kind: ClassVar[str] = "reduce"
     onnx_types: ClassVar[tuple[str, ...]] = tuple(_BY_ONNX_TYPE)
+    has_prologue: ClassVar[bool] = True
 
     function: str
     axes: tuple[int, ...]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op
+from iossim.ir.op import Array, OnnxNode, Op, Role
 from iossim.ir.ops.broadcasting import one_input
 from iossim.ir.types import TensorType
 
@@ -19,6 +19,7 @@ class Relu(Op):
 
     kind: ClassVar[str] = "relu"
     onnx_types: ClassVar[tuple[str, ...]] = ("Relu",)
+    role: ClassVar[Role] = Role.ACTIVATION
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (one_input(inputs),)

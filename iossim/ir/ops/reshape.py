@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from iossim.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import normal_axis, one_input
 from iossim.ir.types import TensorType
 
@@ -23,12 +23,16 @@ class Reshape(Op):
 
     kind: ClassVar[str] = "reshape"
     onnx_types: ClassVar[tuple[str, ...]] = ("Reshape", "Squeeze", "Unsqueeze")
+    role: ClassVar[Role] = Role.VIEW
 
     shape: tuple[int, ...]
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)
         return (TensorType(resolve_shape(self.shape, x), x.dtype),)
+
+    def making(self, shape: tuple[int, ...]) -> Reshape:
+        return Reshape(shape)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -53,6 +53,9 @@ class Resize(Op):
         resized = sum(now != then for now, then in zip(outputs[0].shape, inputs[0].shape, strict=True))
         neighbours = {"linear": 2, "cubic": 4}.get(self.mode, 0) ** resized
         return 2 * neighbours * outputs[0].elements if self.mode != "nearest" else 0
+
+    def making(self, shape: tuple[int, ...]) -> Resize | None:
+        return replace(self, sizes=shape) if self.sizes else None
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import one_input, widen
 from iossim.ir.types import TensorType
 
@@ -19,6 +19,7 @@ class Sigmoid(Op):
 
     kind: ClassVar[str] = "sigmoid"
     onnx_types: ClassVar[tuple[str, ...]] = ("Sigmoid",)
+    role: ClassVar[Role] = Role.ACTIVATION
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)

@@ -23,6 +23,8 @@ class SoftmaxLike(Op):
     operations an element: maximum, subtraction, exponential, sum, division (or logarithm).
     """
 
+    has_prologue: ClassVar[bool] = True
+
     axis: int = -1
     flatten: bool = False
 
@@ -31,6 +33,9 @@ class SoftmaxLike(Op):
         require(x.dtype.is_floating or x.dtype.bytes == 1, f"takes floating-point numbers, not {x.dtype}")
         normal_axis(self.axis, len(x.shape))
         return (x,)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return 5 * outputs[0].elements

@@ -37,6 +37,9 @@ class Split(Op):
         )
         return tuple(TensorType((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype) for size in self.sizes)
 
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return tuple(np.split(inputs[0], list(accumulate(self.sizes))[:-1], axis=self.axis))
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import one_input, widen
 from iossim.ir.types import DType, TensorType
 
@@ -147,6 +147,7 @@ class Unary(Op):
 
     kind: ClassVar[str] = "unary"
     onnx_types: ClassVar[tuple[str, ...]] = tuple(_BY_ONNX_TYPE)
+    role: ClassVar[Role] = Role.ACTIVATION
 
     function: str
     parameters: tuple[float, ...] = ()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import broadcast_shapes
 from iossim.ir.types import DType, TensorType
 
@@ -19,6 +19,7 @@ class Where(Op):
 
     kind: ClassVar[str] = "where"
     onnx_types: ClassVar[tuple[str, ...]] = ("Where",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 3, f"takes a condition and two tensors, not {len(inputs)} inputs")

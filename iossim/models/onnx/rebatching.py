@@ -12,18 +12,6 @@ from dataclasses import dataclass, replace
 from iossim.errors import ModelError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.cumsum import CumSum
-from iossim.ir.ops.expand import Tile
-from iossim.ir.ops.foreign import Foreign
-from iossim.ir.ops.gather import Gather, GatherElements, GatherND
-from iossim.ir.ops.normalization import LayerNorm, RmsNorm
-from iossim.ir.ops.order import ArgExtreme, TopK
-from iossim.ir.ops.recurrent import Recurrent
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.softmax import SoftmaxLike
-from iossim.ir.ops.split import Split
 from iossim.ir.types import TensorType
 
 
@@ -36,25 +24,22 @@ class Rebatching:
     after: int
 
     def adapted(self, output: str) -> Node | None:
-        """The node that makes ``output``, if it is a reshape or resize to a multiple of ``before`` in front, made one of ``after``.
+        """The node that makes ``output``, if it fixes that it has a multiple of ``before`` in front, made one of ``after``.
 
         Like :meth:`keeps_batch` it is asked only for values that depend on the inputs.
         """
         node, expected = self.declared.producer.get(output), self._expected(output)
         if node is None or expected is None:
             return None
-        if isinstance(node.op, Reshape):
-            return replace(node, op=Reshape(expected.shape))
-        if isinstance(node.op, Resize) and node.op.sizes:
-            return replace(node, op=replace(node.op, sizes=expected.shape))
-        return None
+        op = node.op.making(expected.shape)
+        return None if op is None else replace(node, op=op)
 
     def keeps_batch(self, op: Op, output: str, made: TensorType, first_varies: bool) -> bool:
         """Whether an op that now makes ``made`` still treats each image as it did.
 
         ``first_varies`` tells whether its first input depends on what the network is given.
         """
-        return not _mixes_images(op, first_varies) and made == self._expected(output)
+        return not op.mixes_images(first_varies) and made == self._expected(output)
 
     def refusal(self, where: str) -> ModelError:
         """The error that a node, ``where`` it is, cannot be read for the other batch."""
@@ -69,25 +54,3 @@ class Rebatching:
         if old is None or not old.shape or old.shape[0] % self.before:
             return None
         return replace(old, shape=(old.shape[0] // self.before * self.after, *old.shape[1:]))
-
-
-def _mixes_images(op: Op, first_varies: bool) -> bool:
-    """Whether an op may combine different places of its leading dimension, or put them in another order.
-
-    What changes that dimension's size need not be named: its type is then not the one expected.
-    """
-    match op:
-        case Foreign():
-            return True
-        case Concat() | Split() | SoftmaxLike() | LayerNorm() | RmsNorm() | ArgExtreme() | TopK() | CumSum():
-            return op.axis == 0
-        case Gather() | GatherElements():
-            return op.axis == 0 and first_varies  # picked from a table of weights, each image has its own
-        case GatherND():
-            return op.batch_dims == 0 and first_varies
-        case Recurrent():
-            return not op.batch_first  # time is in front
-        case Tile():
-            return op.repeats[:1] != (1,)
-        case _:
-            return False

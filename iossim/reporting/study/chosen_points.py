@@ -8,6 +8,7 @@ from functools import lru_cache
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import IossimError
 from iossim.ir.network import Network
+from iossim.lowering.target import target_of
 from iossim.reporting.study.axes import best_of, point_label, points, values_of, varying
 from iossim.schedule.schedule import Schedule
 from iossim.study.points import device_of, network_of, points_of
@@ -52,7 +53,7 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
             continue
         try:
             profile = device_of(known[number].device)
-            if profile.is_processor:
+            if not target_of(profile).has_warps:
                 continue
             first, second = (Schedule.read(run.folder / file) for file in (sequential.schedule, best.schedule))
             network = network_of(known[number])

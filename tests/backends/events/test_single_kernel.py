@@ -31,11 +31,10 @@ def network_kernels() -> list[Kernel]:
     for name, batch in (("squeezenet", 1), ("inception_v3", 8)):
         network = load(name, batch=batch)
         for unit in network.units[::3]:
-            for candidates in lower_unit(network, unit):
+            for candidates in lower_unit(network, unit, V100):
                 for candidate in candidates:
                     assert isinstance(candidate, Candidate)
-                    if candidate.runs_on(V100.architecture):
-                        kernels.update(dict.fromkeys(candidate.kernels))
+                    kernels.update(dict.fromkeys(candidate.kernels))
     return list(kernels)
 
 

@@ -1,4 +1,4 @@
-"""Whatever the plan, the processor computes what NumPy does, in any arena and on any number of threads."""
+"""Whatever the plan, the CPU computes what NumPy does, in any arena and on any number of threads."""
 
 from __future__ import annotations
 

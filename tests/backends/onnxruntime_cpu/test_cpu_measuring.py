@@ -348,7 +348,7 @@ def test_what_linux_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LoadReading.take((0,)).busy_s == pytest.approx(1.30)
     assert LoadReading.take((0, 1)).busy_s == pytest.approx(1.40)
     assert LoadReading.take((5,)).busy_s is None
-    assert machine.processor() == "Fast One (family 6 model 7)"
+    assert machine.cpu_model() == "Fast One (family 6 model 7)"
     assert (machine.governor(1), machine.governor(0)) == ("powersave", "")
     assert (machine.frequency_mhz(1), machine.frequency_mhz(0)) == (3200.0, 2100.5)
 

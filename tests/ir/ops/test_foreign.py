@@ -12,6 +12,7 @@ from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.devices.load import device
 from iossim.errors import GraphError, ModelError
 from iossim.ir.graph import Graph
 from iossim.ir.onnx_node import canonical, compute
@@ -87,7 +88,7 @@ def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: P
         "These run matrix products or convolutions, and take far longer than priced: Einsum.",
     )
     assert [unit.kind for unit in network.units] == ["Einsum", "Det"]
-    ((first, *_),) = lower_unit(network, network.units[0])
+    ((first, *_),) = lower_unit(network, network.units[0], device("v100-sxm2"))
     assert (first.kernels[0].flops, first.kernels[0].bytes_written) == (16, 16)
     assert network.graph.work(network.graph.nodes[0]).flops == 0
     with pytest.raises(ModelError, match="does not know: Det, Einsum; leave out --strict"):
@@ -159,7 +160,7 @@ def _one_node_model(op_type: str, opset: int, inputs: list[np.ndarray]) -> Model
     return helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def test_it_runs_on_the_processor(tmp_path: Path) -> None:
+def test_it_runs_on_the_cpu(tmp_path: Path) -> None:
     from iossim.api import optimize
     from iossim.execution.backend import create_backend
     from iossim.execution.lower import lower_schedule

@@ -289,7 +289,7 @@ def one(value: float, dtype: type) -> Array:
     return np.array(value, dtype=dtype)
 
 
-#: Weights of 7 bits. Where a processor has no VNNI, ONNX Runtime adds two products of 8 bits in 16, which saturates with more
+#: Weights of 7 bits. Where a CPU has no VNNI, ONNX Runtime adds two products of 8 bits in 16, which saturates with more
 #: (its documentation of quantisation, ``reduce_range``).
 SEVEN_BITS = -64, 64
 

@@ -1,0 +1,71 @@
+"""A kind of device: what all devices of one sort share, and the schema, the fits and the plausibility of a profile ask for.
+
+Each kind is a module of :mod:`iossim.devices.kinds` that holds it as ``KIND``, found by its name: that of a profile's
+``kind``. How a kind runs ops is its target's affair (:mod:`iossim.lowering.target`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+import iossim.devices.kinds
+from iossim.devices.compute_capability import MultiprocessorLimits
+from iossim.devices.parameter_space import ParameterSpace
+from iossim.devices.parameters import EngineOverheads, ModelParameters
+
+#: The kind of a profile that does not say it.
+GPU = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """From least to most: SMs, clock in GHz, L2 in MiB, bandwidth in GB/s, memory in GiB, power in W."""
+
+    sm_count: tuple[float, float]
+    clock_ghz: tuple[float, float]
+    l2_mib: tuple[float, float]
+    bandwidth_gbps: tuple[float, float]
+    dram_gib: tuple[float, float]
+    power_w: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """``noun`` is what one device is called in messages, ``multiprocessors`` what its SMs are.
+
+    ``needs`` and ``lacks`` are facts that a datasheet of the kind must and must not have, of those that kinds differ in.
+    ``limits`` are keyed by the datasheet's compute capability ("" where it has none), ``parameters`` (the defaults) and
+    ``ranges`` (what such devices have had) by the architecture that the limits name.
+
+    ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent schedules do.
+    ``borrows``: what nobody measured on a device is taken from calibrated ones (``devices.transfer``, ``devices.borrowed``).
+    """
+
+    noun: str
+    multiprocessors: str
+    needs: frozenset[str]
+    lacks: frozenset[str]
+    limits: Mapping[str, MultiprocessorLimits]
+    parameters: Mapping[str, ModelParameters]
+    engine: EngineOverheads
+    ranges: Mapping[str, Ranges]
+    kernels: ParameterSpace
+    concurrency: ParameterSpace
+    borrows: bool
+
+
+def device_kinds() -> list[str]:
+    """The names of all kinds, sorted."""
+    return sorted(module.name for module in iter_modules(iossim.devices.kinds.__path__))
+
+
+@cache
+def device_kind(name: str) -> DeviceKind:
+    """The kind of that name, one of :func:`device_kinds`."""
+    kind = import_module(f"{iossim.devices.kinds.__name__}.{name}").KIND
+    assert isinstance(kind, DeviceKind)
+    return kind

@@ -1,0 +1,67 @@
+"""NVIDIA GPUs: limits by compute capability, default parameters and ranges by architecture, and what fits determine."""
+
+from __future__ import annotations
+
+from iossim.devices.compute_capability import LIMITS, Architecture
+from iossim.devices.kind import DeviceKind, Ranges
+from iossim.devices.parameter_space import FittedParameter, ParameterSpace, fitted
+from iossim.devices.parameters import EngineOverheads, ModelParameters
+
+_VOLTA = ModelParameters()
+_PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})
+_TURING = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 75.0, "gemm_sustained_gflops_per_watt": 60.0})
+# An SM of 192 lanes and 4 schedulers keeps its lanes busy only with two instructions of a warp at a time.
+_KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
+#: Volta, Turing and Pascal are set against measured kernels (Volta against networks too); the others take the nearest of these.
+PARAMETERS: dict[str, ModelParameters] = {
+    **dict.fromkeys(Architecture, _VOLTA),
+    Architecture.KEPLER: _KEPLER,
+    Architecture.MAXWELL: _PASCAL,
+    Architecture.PASCAL: _PASCAL,
+    Architecture.TURING: _TURING,
+}
+
+_RANGES: dict[str, Ranges] = {
+    Architecture.KEPLER: Ranges((1, 15), (0.7, 1.1), (0.125, 1.5), (14, 337), (1, 12), (10, 375)),
+    Architecture.MAXWELL: Ranges((1, 24), (0.9, 1.4), (0.25, 3), (14, 337), (1, 24), (5, 300)),
+    Architecture.PASCAL: Ranges((2, 60), (1.0, 1.75), (0.25, 4), (40, 732), (2, 24), (7, 300)),
+    Architecture.VOLTA: Ranges((6, 84), (0.8, 1.63), (0.5, 6), (51, 1134), (8, 64), (10, 350)),
+    Architecture.TURING: Ranges((14, 72), (1.2, 1.86), (0.5, 6), (112, 672), (3, 48), (25, 280)),
+    Architecture.AMPERE: Ranges((4, 128), (0.625, 1.86), (0.5, 48), (34, 2039), (4, 96), (7, 500)),
+    Architecture.ADA: Ranges((20, 144), (1.4, 2.65), (12, 96), (192, 1152), (6, 48), (35, 450)),
+    Architecture.HOPPER: Ranges((78, 144), (1.6, 1.98), (40, 60), (1935, 4900), (64, 144), (300, 1000)),
+    Architecture.BLACKWELL: Ranges((16, 192), (1.5, 2.7), (16, 128), (256, 8000), (8, 288), (40, 1400)),
+}
+
+#: What measured kernels determine: the fitted ones of the model's parameters, then the two dispatch costs of the engine.
+GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
+#: Crowding is 0 if kernels side by side take no longer for it; networks on SMs of their own beside another one were seen to
+#: take 1.1 times as long, and 1.22 at most, so that a half is ample. A synchronisation takes the host 2 us where the device is
+#: idle already, and a few launches at most. A launch takes 2 us at least (see ``devices.parameters``); 10 is what a call was
+#: seen to cost with everything around it.
+#:
+#: A library call launches its first kernel, and each further one, as the engine launches its own: what checks and
+#: heuristics cost on top is a part of that (the descriptors are made beforehand), and no published figure tells it from the
+#: launch. So there is one cost, of any kernel.
+GPU_CONCURRENCY = ParameterSpace(
+    (
+        FittedParameter("crowding", 0.0, 0.5),
+        FittedParameter("synchronise_us", 2.0, 20.0),
+        FittedParameter("bare_launch_us", 2.0, 10.0),
+    ),
+    ties=(("library_call_us", "bare_launch_us", 1.0), ("library_kernel_us", "bare_launch_us", 1.0)),
+)
+
+KIND = DeviceKind(
+    noun="a GPU",
+    multiprocessors="SMs",
+    needs=frozenset({"compute_capability", "board_power_w"}),
+    lacks=frozenset({"core_cache_bytes"}),
+    limits=LIMITS,
+    parameters=PARAMETERS,
+    engine=EngineOverheads(),
+    ranges=_RANGES,
+    kernels=GPU_SPACE,
+    concurrency=GPU_CONCURRENCY,
+    borrows=True,
+)

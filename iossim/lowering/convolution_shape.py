@@ -1,0 +1,85 @@
+"""The numbers of a convolution that its algorithms need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from iossim.ir.ops.conv import Conv
+from iossim.ir.types import Precision
+from iossim.lowering.step import Step
+
+#: Precisions whose tensors are fp32, so that an algorithm in fp32 arithmetic may serve them.
+FP32_STORED = (Precision.FP32, Precision.TF32)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionShape:
+    """A convolution of ``batch`` images of ``channels`` with ``filters``; spatial sizes of any rank."""
+
+    batch: int
+    channels: int
+    filters: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int
+    input_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    element_bytes: int
+    #: Arithmetic of the epilogue: bias and activation.
+    epilogue_flops: int
+    precision: Precision
+
+    @staticmethod
+    def of(step: Step) -> ConvolutionShape:
+        """The numbers of a step that is a convolution."""
+        op, (x, weight), y = step.op, (operand.type for operand in step.operands[:2]), step.outputs[0]
+        assert isinstance(op, Conv)
+        own = 2 * y.elements * math.prod(weight.shape[1:])
+        return ConvolutionShape(
+            x.shape[0],
+            x.shape[1],
+            weight.shape[0],
+            weight.shape[2:],
+            op.strides,
+            op.dilations,
+            op.groups,
+            x.shape[2:],
+            y.shape[2:],
+            x.dtype.bytes,
+            max(0, step.flops - own),
+            step.precision,
+        )
+
+    @property
+    def pixels(self) -> int:
+        """Output positions of the whole batch."""
+        return self.batch * math.prod(self.output_size)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the input that are read: a stride beyond the kernel skips some."""
+        read = 1
+        for size, out, kernel, stride in zip(
+            self.input_size, self.output_size, self.kernel, self.strides, strict=True
+        ):
+            read *= min(size, out * min(kernel, stride) + max(0, kernel - stride))
+        return self.batch * self.channels * read * self.element_bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.filters * self.channels // self.groups * math.prod(self.kernel) * self.element_bytes
+
+    @property
+    def output_bytes(self) -> int:
+        return self.filters * self.pixels * self.element_bytes
+
+    @property
+    def is_dense_unit_stride(self) -> bool:
+        """One group, stride 1, no dilation: what the fast algorithms take."""
+        return self.groups == 1 and all(s == 1 for s in self.strides) and all(d == 1 for d in self.dilations)
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.groups > 1 and self.groups == self.channels

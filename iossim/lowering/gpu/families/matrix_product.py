@@ -1,0 +1,75 @@
+"""Dense layers and matrix products: cuBLAS.
+
+cuBLAS stores matrices by columns, so the columns of a product here are the rows of its tiles: recorded grids of dense
+layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` blocks.
+"""
+
+from __future__ import annotations
+
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.stacked_product import stacked_product
+from iossim.lowering.gpu.matrix_product import (
+    SINCE_VOLTA,
+    TILE_32X32,
+    TILE_32X128,
+    TILE_64X32,
+    TILE_64X64,
+    TILE_64X128,
+    TILE_128X32,
+    TILE_128X64,
+    TILE_128X128,
+    Product,
+    split_products,
+)
+from iossim.lowering.gpu.registry import FAMILIES
+from iossim.lowering.kernel import Candidate, WorkClass
+from iossim.lowering.step import Step
+
+#: Tiles, and where kernels for them are.
+_TILES = {
+    TILE_128X128: SINCE_VOLTA,
+    TILE_128X64: SINCE_VOLTA,
+    TILE_64X128: SINCE_VOLTA,
+    TILE_64X64: None,
+    TILE_128X32: None,
+    TILE_32X128: None,
+    TILE_64X32: SINCE_VOLTA,
+    TILE_32X32: SINCE_VOLTA,
+}
+
+
+@FAMILIES.lowers("gemm", "matmul")
+def matrix_product(step: Step) -> list[Candidate]:
+    """Every tile and split; of a stack, what are not rows or columns of one product is one batched launch."""
+    y = step.outputs[0]
+    a, b = (operand.type.shape for operand in step.operands[:2])
+    trans_a, trans_b = (step.op.trans_a, step.op.trans_b) if isinstance(step.op, Gemm) else (False, False)
+    stack = stacked_product(a[::-1] if trans_a else a, b[::-1] if trans_b else b)
+    # How many there are of each side, and whether the inner dimension is the contiguous one there.
+    rows = stack.rows, not trans_a or stack.rows == 1
+    columns = stack.columns, trans_b or stack.columns_are_vectors
+    neighbours, others = (rows, columns) if stack.rows_are_neighbours else (columns, rows)
+    product = Product(
+        neighbours[0],
+        others[0],
+        stack.inner,
+        step.activation_bytes,
+        step.weight_bytes,
+        step.bytes_written,
+        y.dtype.bytes,
+        step.precision,
+        stack.count,
+        rows_are_strided=neighbours[1],
+        columns_are_strided=others[1],
+    )
+    extra = max(0, step.flops - 2 * y.elements * stack.inner)
+    return [
+        Candidate(
+            kernels[0].name,
+            kernels,
+            kernels[1].activation_bytes if len(kernels) > 1 else 0,
+            architectures=architectures,
+        )
+        for tile, architectures in _TILES.items()
+        for kernels in split_products(product, tile, WorkClass.GEMM, extra)
+    ]

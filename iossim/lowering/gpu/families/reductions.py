@@ -1,0 +1,51 @@
+"""Reductions and what is built on them: sums and extremes over axes, running sums, normalisations, the largest elements.
+
+One kernel each, whose blocks share out the input, not the (often small) output. The passes over the input are those of an
+implementation that keeps nothing in shared memory: statistics first, then the elements again.
+"""
+
+from __future__ import annotations
+
+from iossim.lowering.gpu.matrix_product import stream_kernel
+from iossim.lowering.gpu.registry import FAMILIES
+from iossim.lowering.kernel import Candidate
+from iossim.lowering.step import Step
+
+#: Elements of the input for each thread's share of work, as outputs are counted.
+_ELEMENTS_A_SHARE = 4
+#: Passes over the input: statistics and use; digits of a radix selection.
+_STATISTICS, _SELECTION = 2, 4
+
+
+@FAMILIES.lowers("reduce", "arg_extreme", "cumsum")
+def reduction(step: Step) -> list[Candidate]:
+    """One pass over the input: blocks of a scan, too, hand their sums on to those behind them."""
+    return [_passes(step, 1)]
+
+
+@FAMILIES.lowers("layer_norm", "rms_norm", "instance_norm", "group_norm")
+@FAMILIES.lowers("dynamic_quantize")
+def normalisation(step: Step) -> list[Candidate]:
+    """Statistics, then every element by them."""
+    return [_passes(step, _STATISTICS)]
+
+
+@FAMILIES.lowers("top_k")
+def selection(step: Step) -> list[Candidate]:
+    """A radix selection, a byte of the keys at a time."""
+    return [_passes(step, _SELECTION)]
+
+
+def _passes(step: Step, passes: int) -> Candidate:
+    elements = max(
+        sum(output.elements for output in step.outputs), step.operands[0].type.elements // _ELEMENTS_A_SHARE
+    )
+    kernel = stream_kernel(
+        step.op.kind,
+        elements,
+        step.flops,
+        activation_bytes=passes * step.activation_bytes,
+        weight_bytes=step.weight_bytes,
+        bytes_written=step.bytes_written,
+    )
+    return Candidate(step.op.kind, (kernel,))

@@ -1,0 +1,84 @@
+"""Ops that read and write in order: element-wise chains, copies, reductions. The engine's own kernels, not a library's."""
+
+from __future__ import annotations
+
+from iossim.ir.types import TensorType
+from iossim.lowering.gpu.matrix_product import stream_kernel
+from iossim.lowering.gpu.registry import FAMILIES
+from iossim.lowering.kernel import Candidate
+from iossim.lowering.step import Step
+
+
+def _stream(step: Step, name: str) -> list[Candidate]:
+    kernel = stream_kernel(
+        name,
+        sum(output.elements for output in step.outputs),
+        step.flops,
+        activation_bytes=step.activation_bytes,
+        weight_bytes=step.weight_bytes,
+        bytes_written=step.bytes_written,
+    )
+    return [Candidate(name, (kernel,), is_library_call=False)]
+
+
+@FAMILIES.lowers("add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "batch_norm")
+def elementwise(step: Step) -> list[Candidate]:
+    """A chain of element-wise ops, whatever their number, as one kernel."""
+    return _stream(step, "elementwise")
+
+
+@FAMILIES.lowers("relu", "clip", "sigmoid", "unary")
+def activation(step: Step) -> list[Candidate]:
+    """An activation that no product before it takes into its epilogue."""
+    return _stream(step, "elementwise")
+
+
+@FAMILIES.lowers("concat")
+def concat_term(step: Step) -> list[Candidate]:
+    """One term of a concat, written to its place: a copy, or the chain that makes the term."""
+    return _stream(step, "copy" if len(step.operands) == 1 and not step.flops else "elementwise")
+
+
+@FAMILIES.lowers("slice", "split", "transpose")
+def copy(step: Step) -> list[Candidate]:
+    """A copy; one launch for each output."""
+    return [copy_candidate(*step.outputs)]
+
+
+def copy_candidate(*moved: TensorType) -> Candidate:
+    """Copies of tensors, a kernel each."""
+    kernels = [
+        stream_kernel("copy", one.elements, 0, activation_bytes=one.bytes, bytes_written=one.bytes) for one in moved
+    ]
+    return Candidate("copy", tuple(kernels), is_library_call=False)
+
+
+@FAMILIES.lowers("identity", "reshape", "flatten")
+def view(step: Step) -> list[Candidate]:
+    """The same bytes. Only a unit that is nothing but an identity is lowered at all, to a copy."""
+    return _stream(step, "copy")
+
+
+@FAMILIES.lowers("softmax", "log_softmax", "hardmax")
+def softmax(step: Step) -> list[Candidate]:
+    """Maximum, sum and division in one library call that passes over its input three times."""
+    kernel = stream_kernel(
+        "softmax",
+        step.outputs[0].elements,
+        step.flops,
+        activation_bytes=3 * step.activation_bytes,
+        bytes_written=step.bytes_written,
+    )
+    return [Candidate("softmax", (kernel,))]
+
+
+@FAMILIES.lowers("resize")
+def resample(step: Step) -> list[Candidate]:
+    """One kernel that weighs the neighbours of each output."""
+    return _stream(step, "resample")
+
+
+@FAMILIES.lowers("foreign")
+def traffic(step: Step) -> list[Candidate]:
+    """An op that only ONNX knows: one kernel that reads its inputs and writes its outputs."""
+    return _stream(step, step.op.kind)
