@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -11,6 +12,7 @@ import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from iossim.errors import ModelError, last_line
+from iossim.ir.constants import Constant
 from iossim.models.onnx.branches import graphs_in
 from iossim.models.onnx.functions import inlined
 from iossim.models.onnx.wire import contents
@@ -27,7 +29,21 @@ LARGEST_FILE_BYTES = 2**31 - 1
 OLDEST_CONVERTED = 6
 
 
-def read_model(path: Path) -> onnx.ModelProto:
+@dataclass(frozen=True, eq=False)
+class OnnxModel:
+    """A model as ONNX has it, without functions, and what its network is called.
+
+    ``path`` begins every message, and external data lies beside it. ``weights`` are those that the model itself does not
+    hold, by name.
+    """
+
+    proto: onnx.ModelProto
+    path: Path
+    name: str
+    weights: Mapping[str, Constant] = field(default_factory=dict)
+
+
+def read_model(path: Path) -> OnnxModel:
     """The model in a file, its local functions inlined; external data is left where it is.
 
     Raises ModelError for a file that is missing, is no ONNX model, or has an operator set that iossim cannot read.
@@ -96,7 +112,9 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} uses operator set {opset}; the installed onnx knows up to {newest}: update onnx")
     if model.functions:
         model = inlined(model, path)
-    return _converted(model, path, opset) if opset < OLDEST_OPSET else model
+    if opset < OLDEST_OPSET:
+        model = _converted(model, path, opset)
+    return OnnxModel(model, path, path.stem)
 
 
 def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProto:

@@ -1,15 +1,14 @@
-"""ONNX files as graphs: static shapes, lazy weights, shape arithmetic folded away.
+"""ONNX models as graphs: static shapes, lazy weights, shape arithmetic folded away.
 
-Operators are read by the op classes of :mod:`iossim.ir.ops`; this module binds the inputs, walks the nodes, and says
-clearly what cannot be read. Value names are the file's.
+Operators are read by the op classes of :mod:`iossim.ir.ops`; this module walks the nodes, and says clearly what cannot be
+read. Value names are the model's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -25,83 +24,43 @@ from iossim.ir.types import TensorType
 from iossim.models.onnx.branches import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.constants import tensor_constant
 from iossim.models.onnx.empty import empty_constant, is_empty, may_make_empty, without_empty
-from iossim.models.onnx.file import is_standard, read_model, standard_opset
+from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, can_fold
 from iossim.models.onnx.foreign import ForeignReader, data_inputs, declared_types, listed
-from iossim.models.onnx.inputs import as_declared, bind_inputs, declared_inputs
+from iossim.models.onnx.inputs import BoundModel
 from iossim.models.onnx.loops import runs_to_write_out, written_out
 from iossim.models.onnx.rebatching import Rebatching
 from iossim.models.onnx.sequences import Sequences
 from iossim.models.onnx.view import NONSENSE, node_view, op_name
 
 
-def import_onnx(
-    path: Path,
-    *,
-    batch: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    dimensions: Mapping[str, int] | None = None,
-) -> Graph:
-    """The graph of an ONNX file.
-
-    ``batch`` binds the leading dimension of the inputs, also one that the file fixes: then every value must carry the
-    batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``shapes`` binds whole inputs by name,
-    ``dimensions`` the named dimensions that the file leaves open.
+def translate(bound: BoundModel) -> Graph:
+    """The graph of a model whose inputs are bound.
 
     An operator that no op kind covers is carried whole, as a foreign op, if the types of its outputs can be told.
 
-    Raises ModelError for a file that cannot be read, a dimension left open, or operators that iossim cannot take (all of
-    them at once); OptionError for a binding that fits nothing in the file.
+    Raises ModelError for operators that iossim cannot take (all of them at once), and for what a damaged file has.
     """
-    return import_model(read_model(path), path, batch=batch, shapes=shapes, dimensions=dimensions)
-
-
-def import_model(
-    model: onnx.ModelProto,
-    path: Path,
-    *,
-    batch: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    dimensions: Mapping[str, int] | None = None,
-    weights: Mapping[str, Constant] | None = None,
-) -> Graph:
-    """The graph of a model at hand, without functions; ``path`` begins every message, and external data lies beside it.
-
-    ``weights`` are those that the model itself does not hold, by name. The rest is as for :func:`import_onnx`.
-    """
-    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    inputs = declared_inputs(model.graph, path)
-    bound = bind_inputs(inputs, path, batch, given, dimensions or {})
     rebatching = None
-    if bound.declared is not None and bound.declared_batch is not None and batch is not None:
-        sizes = as_declared(inputs, bound.declared)
-        declared = _Importer(model, path, bound.declared, sizes, weights=weights).graph()
-        rebatching = Rebatching(declared, bound.declared_batch, batch)
-    return _Importer(model, path, bound.types, as_declared(inputs, bound.types), rebatching, weights).graph()
+    if bound.declared is not None:
+        rebatching = Rebatching(translate(bound.declared), bound.declared.batch, bound.batch)
+    return _Importer(bound, rebatching).graph()
 
 
 class _Importer:
     """One walk over the nodes of a model, with the types and constants known so far."""
 
-    def __init__(
-        self,
-        model: onnx.ModelProto,
-        path: Path,
-        inputs: Mapping[str, TensorType],
-        sizes: Mapping[str, int] | None,
-        rebatching: Rebatching | None = None,
-        weights: Mapping[str, Constant] | None = None,
-    ) -> None:
-        """``sizes`` are those of the named dimensions, None where the inputs are not as the file declares them."""
+    def __init__(self, bound: BoundModel, rebatching: Rebatching | None) -> None:
+        model, inputs = bound.model.proto, bound.types
         self._proto = model.graph
-        self._path = path
+        self._path = bound.model.path
         self._inputs = {name: value for name, value in inputs.items() if not is_empty(value)}
-        self._weights = weights or {}
+        self._weights = bound.model.weights
         self._rebatching = rebatching
         self._opset = standard_opset(model)
-        self._folder = Folder(path, self._opset)
+        self._folder = Folder(self._path, self._opset)
         versions = {entry.domain: entry.version for entry in model.opset_import if not is_standard(entry.domain)}
-        declared = {} if sizes is None else declared_types(model.graph, sizes)
+        declared = {} if bound.sizes is None else declared_types(model.graph, bound.sizes)
         self._foreign = ForeignReader({"": self._opset, **versions}, model.ir_version, declared)
         self._checker = onnx.checker.C.CheckerContext()
         self._checker.ir_version = model.ir_version
