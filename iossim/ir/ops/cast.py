@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from iossim.ir.onnx_types import dtype_of_onnx, onnx_code
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import one_input
 from iossim.ir.types import DType, TensorType
@@ -33,8 +34,6 @@ class Cast(Op):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        from iossim.models.onnx.constants import dtype_of_onnx
-
         x = node.input_type(0).dtype
         if node.op_type == "CastLike":
             to = node.input_type(1).dtype
@@ -45,6 +44,4 @@ class Cast(Op):
         return cls(str(to)), node.data_inputs(1)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        from iossim.models.onnx.constants import onnx_code
-
         return "Cast", {"to": onnx_code(DType(self.dtype))}

@@ -13,36 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import Constant
+from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
 
-_DTYPES: dict[int, DType] = {
-    TensorProto.DOUBLE: DType.FLOAT64,
-    TensorProto.FLOAT: DType.FLOAT32,
-    TensorProto.FLOAT16: DType.FLOAT16,
-    TensorProto.BFLOAT16: DType.BFLOAT16,
-    TensorProto.INT8: DType.INT8,
-    TensorProto.UINT8: DType.UINT8,
-    TensorProto.INT16: DType.INT16,
-    TensorProto.UINT16: DType.UINT16,
-    TensorProto.INT32: DType.INT32,
-    TensorProto.UINT32: DType.UINT32,
-    TensorProto.INT64: DType.INT64,
-    TensorProto.UINT64: DType.UINT64,
-    TensorProto.BOOL: DType.BOOL,
-    # Those that the oldest supported onnx does not have, by number.
-    17: DType.FLOAT8_E4M3FN,
-    18: DType.FLOAT8_E4M3FNUZ,
-    19: DType.FLOAT8_E5M2,
-    20: DType.FLOAT8_E5M2FNUZ,
-    21: DType.UINT4,
-    22: DType.INT4,
-    23: DType.FLOAT4_E2M1,
-    24: DType.FLOAT8_E8M0,
-    25: DType.UINT2,
-    26: DType.INT2,
-}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 #: Elements that share a byte in a file.
 _PACKED_BITS = {DType.INT4: 4, DType.UINT4: 4, DType.FLOAT4_E2M1: 4, DType.INT2: 2, DType.UINT2: 2}
 
@@ -100,21 +74,6 @@ def parameter(constant: Constant, name: str) -> Array:
     if constant.type.elements > LARGEST_PARAMETER:
         raise GraphError(f"{name!r} should say a shape, axes or counts, and is {constant.type}; the file is damaged")
     return constant.load()
-
-
-def dtype_of_onnx(code: int, what: str) -> DType:
-    """The element type of an ONNX code; raises ModelError that begins with ``what``."""
-    if code == TensorProto.STRING:
-        raise ModelError(f"{what} has element type STRING, and iossim schedules numbers; leave text out of the model")
-    if code not in _DTYPES:
-        name = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
-        raise ModelError(f"{what} has element type {name}, which iossim does not know; known: {', '.join(DType)}")
-    return _DTYPES[code]
-
-
-def onnx_code(dtype: DType) -> int:
-    """ONNX's code of an element type."""
-    return _CODES[dtype]
 
 
 def stored_bytes(value: TensorType) -> int:

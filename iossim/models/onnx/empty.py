@@ -11,9 +11,10 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from iossim.ir.constants import Constant
+from iossim.ir.onnx_types import onnx_code
 from iossim.ir.op import Op
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import FilledConstant, onnx_code, parameter
+from iossim.models.onnx.constants import FilledConstant, parameter
 from iossim.models.onnx.file import is_standard
 
 #: Ops that may make an empty tensor of one that is not; of any other kind, its input is too small for it.

@@ -17,8 +17,8 @@ from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network, Unit
+from iossim.ir.onnx_types import onnx_code
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import onnx_code
 from iossim.models.onnx.spelling import IR_VERSION, Names, fitting_opset, imported_domains, spell
 
 #: The tensor of a constant under a name.

@@ -17,11 +17,11 @@ from onnx import NodeProto, TypeProto
 from iossim.errors import ModelError, first_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import canonical, captured_values
+from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import NotCoveredError
 from iossim.ir.ops.foreign import Foreign, recorded_type
 from iossim.ir.types import TensorType
 from iossim.models.onnx.branches import inner_nodes, runs_graphs
-from iossim.models.onnx.constants import dtype_of_onnx
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.folding import RANDOM
 from iossim.models.onnx.loops import repeated_types

@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 
 from iossim.errors import ModelError, OptionError, did_you_mean
+from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.types import DType, TensorType
-from iossim.models.onnx.constants import dtype_of_onnx
 from iossim.models.onnx.dimensions import dimension_names, dimension_size
 from iossim.models.onnx.file import OnnxModel
 from iossim.models.options import LoadOptions

@@ -16,10 +16,11 @@ from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 from iossim.errors import ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import captured_values, operators_inside
+from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import is_product
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.branches import unrolled
-from iossim.models.onnx.constants import dtype_of_onnx, parameter
+from iossim.models.onnx.constants import parameter
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.shapes import inferred_types, static_shape
 

@@ -10,9 +10,9 @@ from onnx import NodeProto, TypeProto, helper, numpy_helper
 from iossim.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import captured_values
+from iossim.ir.onnx_types import onnx_code
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.branches import runs_graphs
-from iossim.models.onnx.constants import onnx_code
 from iossim.models.onnx.dimensions import dimension_size
 
 #: Elements of an input up to which inference is told its values.

@@ -17,6 +17,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.errors import ModelError
 from iossim.ir.onnx_node import captured_values, graphs_of, since_versions
+from iossim.ir.onnx_types import onnx_code
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.flatten import Flatten
@@ -26,7 +27,6 @@ from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import DType, TensorType
-from iossim.models.onnx.constants import onnx_code
 
 #: Written where nothing else is asked for: the newest that every supported ONNX Runtime reads.
 OPSET = 21

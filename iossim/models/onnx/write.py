@@ -14,7 +14,7 @@ from onnx import TensorProto
 from iossim.errors import OptionError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
-from iossim.models.onnx.constants import onnx_code
+from iossim.ir.onnx_types import onnx_code
 from iossim.models.onnx.export import export_graph
 from iossim.models.onnx.file import OLDEST_OPSET
 
