@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.devices.compute_capability import PROCESSOR
 from iossim.errors import DeviceError, did_you_mean
-from iossim.plugins import DEVICES, Plugin, PluginError, note_once, plugin, plugins, warn_once
+from iossim.notices import note_once, warn_once
+from iossim.registry import Extension, Group, Plugin
 from iossim.shipped_yaml import read_shipped
 from iossim.user_files import read_text
 from iossim.user_folders import user_data
@@ -25,7 +26,7 @@ def device_names() -> list[str]:
     """The devices that can be asked for by name: those that ship, the user's, those of plugins, and last this processor."""
     from iossim.devices.host_processor import host_processor_path
 
-    added = {*user_names(), *plugins(DEVICES)} - set(own_names())
+    added = {*user_names(), *DEVICES.plugins()} - set(own_names())
     return [*shipped_names(), *sorted(added), *[PROCESSOR] * host_processor_path().exists()]
 
 
@@ -63,9 +64,8 @@ def origin(name: str) -> str:
     """Where the device of that name comes from: ``shipped``, the file of a user, or the package of a plugin."""
     if name == PROCESSOR or name in user_names():
         return str(user_folder() / f"{name}.yaml")
-    if name not in shipped_names() and (added := plugin(DEVICES, name)) is not None:
-        return added.package
-    return "shipped"
+    added = DEVICES.plugins().get(name)
+    return "shipped" if added is None or name in shipped_names() else added.package
 
 
 def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
@@ -92,35 +92,47 @@ def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
     is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
     if is_path:
         return _read(path, checked)
-    if name_or_path == PROCESSOR:
-        from iossim.devices.host_processor import load_host_processor
-
-        return load_host_processor()
-    if name_or_path in shipped_names():
-        entry = resources.files(_FOLDER) / f"{name_or_path}.yaml"
-        return parse(entry.read_text(encoding="utf-8"), entry.name, read_shipped)
-    if name_or_path in user_names():
+    if name_or_path not in own_names() and name_or_path in user_names():
         own = user_folder() / f"{name_or_path}.yaml"
         return _named(_read(own, checked), name_or_path, str(own))
-    if (added := plugin(DEVICES, name_or_path)) is not None:
-        return plugin_device(added)
+    if (found := DEVICES.get(name_or_path)) is not None:
+        return found
     for name, others in aliases().items():
         if name_or_path.lower() in others:
             note_once(
                 f"{name_or_path!r} is taken as {name}; give another board by its own name ('iossim devices list')"
             )
             return device(name)
-    raise DeviceError(
-        f"unknown device {name_or_path!r}; {did_you_mean(name_or_path, device_names())}; or give a .yaml file"
-    )
+    raise DeviceError(f"{DEVICES.refusal(name_or_path, device_names())}; or give a .yaml file")
 
 
-def plugin_device(added: Plugin) -> DeviceProfile:
-    """The profile of a plugin; raises PluginError or DeviceError naming it."""
-    text = added.call()
+def _own(name: str) -> DeviceProfile | None:
+    """A device that ships, or this machine's processor."""
+    if name == PROCESSOR:
+        from iossim.devices.host_processor import load_host_processor
+
+        return load_host_processor()
+    if name not in shipped_names():
+        return None
+    entry = resources.files(_FOLDER) / f"{name}.yaml"
+    return parse(entry.read_text(encoding="utf-8"), entry.name, read_shipped)
+
+
+def _of_plugin(added: Plugin, found: Callable[[], Any]) -> DeviceProfile:
+    text = added.guarded(found)()
     if not isinstance(text, str):
-        raise PluginError(f"{added} returns {type(text).__name__}, not YAML; update or uninstall {added.package}")
+        raise added.error(f"returns {type(text).__name__}, not YAML")
     return _named(parse(text, f"of {added}"), added.name, f"of {added}")
+
+
+#: Those that no user can replace; entry points are functions that return the YAML text of a profile of their name.
+DEVICES: Group[DeviceProfile] = Group(
+    "unknown device {!r}",
+    own_names,
+    _own,
+    Extension("iossim.devices", "a function that returns a profile's YAML", _of_plugin),
+    DeviceError,
+)
 
 
 @cache

@@ -67,7 +67,7 @@ def load(
     ``units`` names a unit policy (:mod:`iossim.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
     ``seed`` is that of the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and
     would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that
-    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.plugins`). ``block`` takes one block alone, by its
+    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.registry`). ``block`` takes one block alone, by its
     name or number (:func:`iossim.passes.single_block.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the arguments of
