@@ -88,6 +88,8 @@ class Op(ABC):
     kind: ClassVar[str] = ""
     #: ONNX operator types that :meth:`from_onnx` understands.
     onnx_types: ClassVar[tuple[str, ...]] = ()
+    #: Floating-point operations of each element of the first output, besides multiply-adds.
+    flops_per_element: ClassVar[int] = 0
     #: Whether ONNX lets the last outputs be left out.
     may_leave_out_outputs: ClassVar[bool] = False
     registry: ClassVar[dict[str, type[Op]]] = {}
@@ -114,7 +116,7 @@ class Op(ABC):
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Floating-point operations; a multiply-add counts as two. Data movement does none."""
-        return 2 * self.multiply_adds(inputs, outputs)
+        return 2 * self.multiply_adds(inputs, outputs) + self.flops_per_element * outputs[0].elements
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         """Arithmetic and the bytes of all inputs (weights included) and outputs, each moved once."""
@@ -126,15 +128,17 @@ class Op(ABC):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The op that an ONNX node spells, and the node's inputs that carry data.
+        """The op that an ONNX node spells, and the node's inputs that carry data; by default an op without attributes.
 
         Raises ModelError for a node that is not valid, NotCoveredError for one that the op kind does not cover.
         """
-        raise ModelError(f"{node.op_type} {node.name!r} cannot be read from ONNX")
+        return cls(), node.inputs
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """ONNX operator type and attributes."""
-        raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
+        """ONNX operator type and attributes; by default the first of its types, and none."""
+        if not self.onnx_types:
+            raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
+        return self.onnx_types[0], {}
 
     @property
     def signature(self) -> str:

@@ -25,6 +25,7 @@ class Quantize(Op):
 
     kind: ClassVar[str] = "quantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("QuantizeLinear",)
+    flops_per_element: ClassVar[int] = 4
 
     axis: int = 1
 
@@ -33,9 +34,6 @@ class Quantize(Op):
         x = inputs[0]
         check_parameters(x, inputs[1:], self.axis)
         return (TensorType(x.shape, inputs[2].dtype if len(inputs) == 3 else DType.UINT8),)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 4 * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = as_float32(inputs[0])
@@ -62,6 +60,7 @@ class Dequantize(Op):
 
     kind: ClassVar[str] = "dequantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("DequantizeLinear",)
+    flops_per_element: ClassVar[int] = 2
 
     axis: int = 1
 
@@ -69,9 +68,6 @@ class Dequantize(Op):
         require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
         check_parameters(inputs[0], inputs[1:], self.axis)
         return (TensorType(inputs[0].shape, inputs[1].dtype),)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 2 * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = inputs[0].astype(np.int64)
@@ -115,13 +111,6 @@ class DynamicQuantize(Op):
         scale = scale if scale else np.float32(1)
         zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
         return quantised(x / scale, zero), np.asarray(scale, dtype=inputs[0].dtype), np.asarray(zero)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(), node.inputs
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "DynamicQuantizeLinear", {}
 
 
 def quantised(x: Array, zero: Array) -> Array:
