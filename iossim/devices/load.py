@@ -12,7 +12,7 @@ from iossim.devices.compute_capability import PROCESSOR
 from iossim.errors import DeviceError, did_you_mean
 from iossim.notices import note_once, warn_once
 from iossim.registry import Extension, Group, Plugin
-from iossim.shipped_yaml import read_shipped
+from iossim.shipped_yaml import read_shipped, shipped_files
 from iossim.user_files import read_text
 from iossim.user_folders import user_data
 
@@ -37,11 +37,7 @@ def own_names() -> list[str]:
 
 def shipped_names() -> list[str]:
     """The devices that iossim ships, sorted."""
-    return sorted(
-        entry.name.removesuffix(".yaml")
-        for entry in resources.files(_FOLDER).iterdir()
-        if entry.name.endswith(".yaml")
-    )
+    return shipped_files(_FOLDER)
 
 
 def user_folder() -> Path:

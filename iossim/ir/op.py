@@ -67,7 +67,7 @@ class OnnxNode:
         return self.types[self.inputs[index]]
 
     def constant(self, index: int, what: str) -> Array:
-        """The array of input ``index``; raises NotCoveredError where it is computed at run time."""
+        """The array of input ``index``, of the type that it has in ``types``; raises NotCoveredError where it is computed at run time."""
         name = self.inputs[index]
         if name not in self.constants:
             raise NotCoveredError(
@@ -108,7 +108,7 @@ class Op(ABC):
 
     @abstractmethod
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs, computed with NumPy: the meaning of the op."""
+        """The outputs, computed with NumPy: the meaning of the op. Arrays are of the types that :meth:`infer` takes and gives."""
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Multiply-adds of convolutions and matrix products, bias left out: what papers count networks by."""
@@ -192,5 +192,5 @@ def require(condition: bool, reason: str) -> None:
 
 
 def as_float32(array: Array) -> NDArray[np.float32]:
-    """The array widened for arithmetic: NumPy evaluation of 16-bit floats accumulates in fp32."""
+    """An array of any shape widened for arithmetic: NumPy evaluation of 16-bit floats accumulates in fp32."""
     return array.astype(np.float32, copy=False)

@@ -114,7 +114,7 @@ class DynamicQuantize(Op):
 
 
 def quantised(x: Array, zero: Array) -> Array:
-    """``x`` in units of the scale, rounded, moved by the zero point and clipped to its element type."""
+    """``x`` of any shape, in units of the scale, rounded, moved by the zero point, which broadcasts to it, and clipped to its type."""
     limits = np.iinfo(zero.dtype)
     with np.errstate(invalid="ignore"):
         whole: Array = np.clip(np.rint(x) + zero, limits.min, limits.max).astype(zero.dtype)
@@ -133,7 +133,7 @@ def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int)
 
 
 def along(parameter: Array, axis: int, rank: int) -> Array:
-    """A parameter of one number for each place along ``axis``, as it broadcasts."""
+    """A parameter ``[n]`` of one number for each place along ``axis``, as ``[n, 1, ...]``, which broadcasts; ``[]`` as it is."""
     if parameter.size == 1:
         return parameter.reshape(())
     shape = [1] * rank

@@ -70,7 +70,7 @@ LARGEST_PARAMETER = 1 << 16
 
 
 def parameter(constant: Constant, name: str) -> Array:
-    """The array of a constant that an operator is told its shape by; raises GraphError where it is too large for one."""
+    """The array of a constant, of its own type, that an operator is told its shape by; raises GraphError where it is too large for one."""
     if constant.type.elements > LARGEST_PARAMETER:
         raise GraphError(f"{name!r} should say a shape, axes or counts, and is {constant.type}; the file is damaged")
     return constant.load()

@@ -6,6 +6,7 @@ What reads nothing but them folds; a concat is without them, and a split does no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
@@ -52,8 +53,7 @@ def _concat_without(node: NodeProto, types: Mapping[str, TensorType]) -> list[No
     others = {tuple(np.delete(term.shape, axis)) for term in terms if -len(term.shape) <= axis < len(term.shape)}
     if not kept or len(kept) == len(terms) or len(others) > 1:  # of those that do not join, the op says so
         return []
-    joined = NodeProto()
-    joined.CopyFrom(node)
+    joined = deepcopy(node)
     del joined.input[:]
     joined.input.extend(kept)
     return [joined]
@@ -80,8 +80,7 @@ def _split_without(
             shape[axis] = 0
             tensor = helper.make_tensor(value, onnx_code(x.dtype), shape, b"", raw=True)
             nodes.append(helper.make_node("Constant", [], [value], value=tensor))
-    split = NodeProto()
-    split.CopyFrom(node)
+    split = deepcopy(node)
     del split.output[:]
     split.output.extend(value for value, size in zip(node.output, sizes, strict=True) if size)
     left = [size for size in sizes if size]

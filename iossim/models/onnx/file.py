@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from iossim.errors import ModelError, last_line
 from iossim.ir.constants import Constant
-from iossim.models.onnx.branches import graphs_in
+from iossim.ir.onnx_node import graphs_in
 from iossim.models.onnx.functions import inlined
 from iossim.models.onnx.wire import contents
 

@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.errors import ModelError
 from iossim.ir.constants import Constant
-from iossim.ir.onnx_node import captured_values, operators_inside
+from iossim.ir.onnx_node import captured_values, nodes_within
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import is_product
 from iossim.ir.types import DType, TensorType
@@ -38,11 +38,11 @@ def runs_to_write_out(
     body = next((each.g for each in node.attribute if each.name == "body"), None)
     if node.op_type != "Loop" or not is_standard(node.domain) or body is None:
         return 0
-    if not any(map(is_product, operators_inside(node))):
+    inner = [each.op_type for each in nodes_within(body.node)]
+    if not any(map(is_product, inner)):
         return 0
     runs, _ = _loop(node, body, types, constants)
-    size = sum(1 for _ in operators_inside(node))
-    if runs is None or written + runs * size > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
+    if runs is None or written + runs * len(inner) > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
         return 0
     return runs
 

@@ -7,7 +7,8 @@ read. Value names are the model's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
+from iossim.ir.onnx_node import operands
 from iossim.ir.op import NotCoveredError, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
@@ -26,11 +28,12 @@ from iossim.models.onnx.constants import tensor_constant
 from iossim.models.onnx.empty import empty_constant, is_empty, may_make_empty, without_empty
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, can_fold
-from iossim.models.onnx.foreign import ForeignReader, data_inputs, declared_types, listed
+from iossim.models.onnx.foreign import ForeignReader, declared_types, listed
 from iossim.models.onnx.inputs import BoundModel
 from iossim.models.onnx.loops import runs_to_write_out, written_out
 from iossim.models.onnx.rebatching import Rebatching
 from iossim.models.onnx.sequences import Sequences
+from iossim.models.onnx.spelling import Names
 from iossim.models.onnx.view import NONSENSE, node_view, op_name
 
 
@@ -66,7 +69,7 @@ class _Importer:
         self._checker.ir_version = model.ir_version
         self._checker.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
         self._outputs = [value.name for value in model.graph.output]
-        self._readers = Counter(values_read(list(model.graph.node)))
+        self._readers = Counter(values_read(model.graph.node))
         self._readers.update(self._outputs)
         self._types: dict[str, TensorType] = dict(inputs)
         #: Values that depend on what the network is given; weights that are reshaped first do not.
@@ -115,8 +118,10 @@ class _Importer:
                 raise ModelError(
                     f"{self._path}: output {output!r} is no tensor; export the model with tensors as outputs"
                 )
+        names = Names(())  # ONNX lets names repeat, and modules have several ops of a kind
+        nodes = [replace(node, name=names.fresh(node.name)) for node in self._nodes]
         try:
-            return Graph.create(self._inputs, self._outputs, _named_apart(self._nodes), self._constants)
+            return Graph.create(self._inputs, self._outputs, nodes, self._constants)
         except GraphError as error:
             raise ModelError(f"{self._path}: {error}") from None
 
@@ -125,7 +130,7 @@ class _Importer:
         where = f"{self._path}: {node.op_type} {name!r}"
         _check_numbers(node, where)
         op_class = Op.onnx_registry.get(node.op_type) if is_standard(node.domain) else None
-        inputs = data_inputs(node)
+        inputs = operands(node)
         if self._unknown_values.intersection(inputs):
             # It may be shape arithmetic that would have folded: only what surely would not is unknown too.
             if op_class is None and not can_fold(node):
@@ -247,7 +252,7 @@ class _Importer:
             raise ModelError(f"{where} is not valid: {error}") from None
         except NONSENSE as error:
             raise ModelError(_not_valid(where, error)) from None
-        data = data_inputs(node)
+        data = operands(node)
         return op, data, op.infer([self._types[value] for value in data])
 
     def _own(
@@ -306,15 +311,14 @@ class _Importer:
         self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str
     ) -> None:
         """Take in a node that makes empty tensors: they are known, and if it makes others, it makes those alone."""
-        rest = NodeProto()
-        rest.CopyFrom(node)
+        rest = deepcopy(node)
         for place, value in enumerate(node.output):
             if value in named and is_empty(made[named.index(value)]):
                 self._add_constant(value, empty_constant(made[named.index(value)]))
                 rest.output[place] = ""
         if any(rest.output):
             op = self._foreign.read(rest, self._types, self._constants)
-            data = data_inputs(rest)
+            data = operands(rest)
             self._add_op(op, data, op.infer([self._types[value] for value in data]), rest, name, where)
 
     def _note_unknown(self, node: NodeProto, name: str, reason: str) -> None:
@@ -339,17 +343,3 @@ def _check_numbers(node: NodeProto, where: str) -> None:
 
 def _not_valid(where: str, error: Exception) -> str:
     return f"{where} is not valid: its operands or attributes make no sense ({type(error).__name__}: {first_line(error)})"
-
-
-def _named_apart(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes, each with a name of its own: ONNX lets names repeat, and modules have several ops of a kind."""
-    taken: set[str] = set()
-    result = []
-    for node in nodes:
-        name, count = node.name, 1
-        while name in taken:
-            count += 1
-            name = f"{node.name}_{count}"
-        taken.add(name)
-        result.append(replace(node, name=name))
-    return result
