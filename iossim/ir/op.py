@@ -67,7 +67,7 @@ class OnnxNode:
         return self.types[self.inputs[index]]
 
     def constant(self, index: int, what: str) -> Array:
-        """The array of input ``index``, of the type that it has in ``types``; raises NotCoveredError where it is computed at run time."""
+        """The array of input ``index``, of its type in ``types``; raises NotCoveredError where it is computed at run time."""
         name = self.inputs[index]
         if name not in self.constants:
             raise NotCoveredError(

@@ -114,7 +114,7 @@ class DynamicQuantize(Op):
 
 
 def quantised(x: Array, zero: Array) -> Array:
-    """``x`` of any shape, in units of the scale, rounded, moved by the zero point, which broadcasts to it, and clipped to its type."""
+    """``x`` of any shape, in units of the scale, rounded, moved by the zero point and clipped to its type; it broadcasts to ``x``."""
     limits = np.iinfo(zero.dtype)
     with np.errstate(invalid="ignore"):
         whole: Array = np.clip(np.rint(x) + zero, limits.min, limits.max).astype(zero.dtype)

@@ -5,6 +5,7 @@ All are lazy: the array is made when somebody loads it, and not kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,11 +70,27 @@ class FilledConstant(Constant):
 LARGEST_PARAMETER = 1 << 16
 
 
-def parameter(constant: Constant, name: str) -> Array:
-    """The array of a constant, of its own type, that an operator is told its shape by; raises GraphError where it is too large for one."""
-    if constant.type.elements > LARGEST_PARAMETER:
-        raise GraphError(f"{name!r} should say a shape, axes or counts, and is {constant.type}; the file is damaged")
-    return constant.load()
+@dataclass(frozen=True)
+class Known:
+    """What is known so far of the values of a model, by name: the types of all, and those that are constants."""
+
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Constant]
+
+    def types_of(self, names: Iterable[str]) -> list[TensorType]:
+        return [self.types[name] for name in names]
+
+    def parameter(self, name: str) -> Array:
+        """The array of a constant, of its own type, that an operator is told its shape by.
+
+        Raises GraphError where it is too large for one.
+        """
+        constant = self.constants[name]
+        if constant.type.elements > LARGEST_PARAMETER:
+            raise GraphError(
+                f"{name!r} should say a shape, axes or counts, and is {constant.type}; the file is damaged"
+            )
+        return constant.load()
 
 
 def stored_bytes(value: TensorType) -> int:

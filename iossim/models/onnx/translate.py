@@ -24,7 +24,7 @@ from iossim.ir.op import NotCoveredError, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx.branches import runs_graphs, taken_branch, values_read, with_weights_outside
-from iossim.models.onnx.constants import tensor_constant
+from iossim.models.onnx.constants import Known, tensor_constant
 from iossim.models.onnx.empty import empty_constant, is_empty, may_make_empty, without_empty
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, can_fold
@@ -77,6 +77,7 @@ class _Importer:
         self._constants: dict[str, Constant] = {
             name: empty_constant(value) for name, value in inputs.items() if is_empty(value)
         }
+        self._known = Known(self._types, self._constants)
         self._nodes: list[Node] = []
         self._sequences = Sequences(self._opset)
         #: Branches of conditions taken so far, which number their names.
@@ -142,7 +143,7 @@ class _Importer:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         if self._sequences.takes(node, inputs):
             try:
-                nodes = self._sequences.taken_apart(node, name, self._types, self._constants, where)
+                nodes = self._sequences.taken_apart(node, name, self._known, where)
             except NotCoveredError as error:
                 self._note_unknown(node, name, str(error))
             except GraphError as error:
@@ -156,12 +157,12 @@ class _Importer:
             self._read_branch(node, name, where)
             return
         try:
-            instead = without_empty(node, name, self._types, self._constants)
-            runs = 0 if instead else runs_to_write_out(node, self._types, self._constants, self._written_out)
+            instead = without_empty(node, name, self._known)
+            runs = 0 if instead else runs_to_write_out(node, self._known, self._written_out)
             if runs:
                 instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
                 self._written_out += len(instead)
-            known = None if instead else self._folder.known_outputs(node, where, self._types, self._constants)
+            known = None if instead else self._folder.known_outputs(node, where, self._known)
         except GraphError as error:
             raise ModelError(f"{where}: {error}") from None
         except NONSENSE as error:
@@ -243,7 +244,7 @@ class _Importer:
             except NONSENSE as error:
                 raise ModelError(_not_valid(where, error)) from None
         try:
-            op = self._foreign.read(node, self._types, self._constants)
+            op = self._foreign.read(node, self._known)
         except NotCoveredError as error:
             if uncovered is not None:
                 raise ModelError(f"{self._path}: {uncovered}") from None
@@ -253,7 +254,7 @@ class _Importer:
         except NONSENSE as error:
             raise ModelError(_not_valid(where, error)) from None
         data = operands(node)
-        return op, data, op.infer([self._types[value] for value in data])
+        return op, data, op.infer(self._known.types_of(data))
 
     def _own(
         self, op_class: type[Op], node: NodeProto, name: str
@@ -262,9 +263,9 @@ class _Importer:
         op, data = (
             (adapted.op, adapted.inputs)
             if adapted
-            else op_class.from_onnx(node_view(node, name, self._types, self._constants, self._opset))
+            else op_class.from_onnx(node_view(node, name, self._known, self._opset))
         )
-        made = op.infer([self._types[value] for value in data])
+        made = op.infer(self._known.types_of(data))
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
                 f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"
@@ -292,7 +293,7 @@ class _Importer:
             named = [value for value in node.output if value]
         else:
             named = [*node.output, *[""] * len(made)][: len(made)]
-        if any(map(is_empty, made)) and may_make_empty(op, [self._types[value] for value in data]):
+        if any(map(is_empty, made)) and may_make_empty(op, self._known.types_of(data)):
             self._add_empty(named, made, node, name, where)
             return
         outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(named))
@@ -317,9 +318,9 @@ class _Importer:
                 self._add_constant(value, empty_constant(made[named.index(value)]))
                 rest.output[place] = ""
         if any(rest.output):
-            op = self._foreign.read(rest, self._types, self._constants)
+            op = self._foreign.read(rest, self._known)
             data = operands(rest)
-            self._add_op(op, data, op.infer([self._types[value] for value in data]), rest, name, where)
+            self._add_op(op, data, op.infer(self._known.types_of(data)), rest, name, where)
 
     def _note_unknown(self, node: NodeProto, name: str, reason: str) -> None:
         op_type = node.op_type if is_standard(node.domain) else f"{node.domain}.{node.op_type}"
