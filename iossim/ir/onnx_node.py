@@ -20,7 +20,7 @@ from iossim.errors import GraphError, first_line
 from iossim.ir.op import Array
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, NodeProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 #: What ONNX's own operators are called in a model: the empty domain.
 STANDARD = ""
@@ -178,18 +178,8 @@ def _runner(node: bytes, version: int) -> _Run:
 
     proto = NodeProto.FromString(node)
     names = operands(proto)
-    graph = helper.make_graph(
-        [proto],
-        "one_node",
-        [helper.make_empty_tensor_value_info(name) for name in names],
-        [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
-    )
-    imports = [helper.make_opsetid(proto.domain, version)]
-    if proto.domain != STANDARD:
-        imports.append(helper.make_opsetid(STANDARD, 21))
-    model = helper.make_model(graph, opset_imports=imports)
     try:
-        reference = ReferenceEvaluator(model)
+        reference = ReferenceEvaluator(_model(proto, version, map(helper.make_empty_tensor_value_info, names)))
     except Exception:  # whatever it raises for an operator that it does not have
         return _onnxruntime(proto, version)
     is_of_version = re.search(r"_\d+$", type(reference.rt_nodes_[0]).__name__) is not None
@@ -211,6 +201,16 @@ def _runner(node: bytes, version: int) -> _Run:
         return [np.asarray(array) for array in made]
 
     return run
+
+
+def _model(node: NodeProto, version: int, inputs: Iterable[ValueInfoProto]) -> ModelProto:
+    """The node as a model, in an IR version that every supported runtime reads."""
+    from onnx import helper
+
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "one_node", list(inputs), outputs)
+    imports = [helper.make_opsetid(domain, known) for domain, known in {STANDARD: 21, node.domain: version}.items()]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
 def _has_changed(node: NodeProto, version: int) -> bool:
@@ -249,12 +249,7 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in zip(names, inputs, strict=True)
         ]
-        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        graph = helper.make_graph([node], "one_node", declared, outputs)
-        imports = [helper.make_opsetid(node.domain, version)]
-        if node.domain != STANDARD:
-            imports.append(helper.make_opsetid(STANDARD, 21))
-        model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+        model = _model(node, version, declared)
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def run(inputs: Sequence[Array]) -> list[Array]:

@@ -58,9 +58,8 @@ def network_of(graph: Graph, name: str, precision: Precision = Precision.FP32, u
 def refuse_foreign(network: Network, where: str | Path) -> None:
     """Raise ModelError, beginning with ``where``, for a network with operators that iossim does not know."""
     if network.foreign:
-        listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.foreign.items())
         raise ModelError(
-            f"{where} has operators that iossim does not know: {listed}; leave out --strict to price them"
+            f"{where} has operators that iossim does not know: {network.foreign_listed}; leave out --strict to price them"
         )
 
 

@@ -16,10 +16,7 @@ from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import Array
-from iossim.ir.types import DType, TensorType
-
-#: Elements that share a byte in a file.
-_PACKED_BITS = {DType.INT4: 4, DType.UINT4: 4, DType.FLOAT4_E2M1: 4, DType.INT2: 2, DType.UINT2: 2}
+from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +92,7 @@ class Known:
 
 def stored_bytes(value: TensorType) -> int:
     """Bytes that a tensor takes in a file, where elements of less than a byte are packed."""
-    return -(-value.elements * _PACKED_BITS.get(value.dtype, 8 * value.dtype.bytes) // 8)
+    return -(-value.elements * value.dtype.bits // 8)
 
 
 def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
@@ -108,7 +105,7 @@ def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
     if tensor.HasField("raw_data"):
         complete = len(tensor.raw_data) == stored_bytes(tensor_type)
     else:
-        packed = -(-tensor_type.elements * _PACKED_BITS.get(tensor_type.dtype, 8) // 8)
+        packed = -(-tensor_type.elements * min(8, tensor_type.dtype.bits) // 8)
         complete = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type))) == packed
     if not complete or tensor.HasField("raw_data") + sum(map(bool, _numbers(tensor))) > 1:
         raise ModelError(f"{what} does not hold the data of {tensor_type}; the file is damaged")
@@ -150,7 +147,7 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
         length = int(entries.get("length", stored_bytes(tensor_type)))
     except ValueError:
         raise ModelError(f"{what} has an offset or length that is no number; the file is damaged") from None
-    if tensor_type.dtype in _PACKED_BITS:
+    if tensor_type.dtype.bits < 8:
         raise ModelError(
             f"{what} is packed in {folder / location}; iossim reads {tensor_type.dtype} in the model only"
         )
