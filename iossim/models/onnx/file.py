@@ -48,6 +48,18 @@ def read_model(path: Path) -> OnnxModel:
 
     Raises ModelError for a file that is missing, is no ONNX model, or has an operator set that iossim cannot read.
     """
+    model = _parsed(path)
+    _check(model, path)
+    opset = standard_opset(model)
+    if model.functions:
+        model = inlined(model, path)
+    if opset < OLDEST_OPSET:
+        model = _converted(model, path, opset)
+    return OnnxModel(model, path, path.stem)
+
+
+def _parsed(path: Path) -> onnx.ModelProto:
+    """What a file says, if it is of ONNX, and of a size that can be read."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give the .onnx file in it")
     try:
@@ -80,6 +92,11 @@ def read_model(path: Path) -> OnnxModel:
         readable = False
     if not readable:
         raise ModelError(f"{path} is not an ONNX file, or is damaged; export or download it again")
+    return model
+
+
+def _check(model: onnx.ModelProto, path: Path) -> None:
+    """Refuse a model without a graph that can be scheduled, or of an operator set that cannot be read."""
     if not model.HasField("graph"):
         raise ModelError(f"{path} holds no graph, so it is not an ONNX model; export or download it again")
     if not model.graph.node:
@@ -110,11 +127,6 @@ def read_model(path: Path) -> OnnxModel:
     newest = onnx.defs.onnx_opset_version()
     if opset > newest:
         raise ModelError(f"{path} uses operator set {opset}; the installed onnx knows up to {newest}: update onnx")
-    if model.functions:
-        model = inlined(model, path)
-    if opset < OLDEST_OPSET:
-        model = _converted(model, path, opset)
-    return OnnxModel(model, path, path.stem)
 
 
 def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProto:

@@ -29,13 +29,17 @@ def load(model: str | Path, options: LoadOptions) -> Network:
 
     path = Path(model)
     if not os.path.isfile(path):  # unlike Path.is_file false for a name too long to be one
-        reason = "is a folder" if os.path.isdir(path) else "does not exist"
-        raise ModelError(f"model file {str(path)!r} {reason}; give an ONNX file, or a model of the zoo by name")
+        raise no_such_file(path)
     if options.graphs is not None:
         raise OptionError(
             f"graphs {str(options.graphs)!r} are for models of the zoo that are made from them, not {path}"
         )
     return replace(network_of_model(read_model(path), options), source=ModelSource(str(model)))
+
+
+def no_such_file(path: str | Path) -> ModelError:
+    reason = "is a folder" if os.path.isdir(path) else "does not exist"
+    return ModelError(f"model file {str(path)!r} {reason}; give an ONNX file, or a model of the zoo by name")
 
 
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:

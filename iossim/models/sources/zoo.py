@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-from iossim.errors import ModelError, OptionError
+from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, ZooModel, zoo_model, zoo_models
 from iossim.models.options import LoadOptions
 from iossim.models.partition import partition_network
+from iossim.models.sources.onnx_file import no_such_file
 
 
 def takes(model: Any) -> bool:
@@ -20,8 +20,7 @@ def takes(model: Any) -> bool:
 
 def load(name: str, options: LoadOptions) -> Network:
     if "/" in name or "\\" in name or "." in name:
-        reason = "is a folder" if os.path.isdir(name) else "does not exist"
-        raise ModelError(f"model file {name!r} {reason}; give an ONNX file, or a model of the zoo by name")
+        raise no_such_file(name)
     zoo = zoo_model(name)
     if options.dimensions:
         raise OptionError(f"model {name!r} has no symbolic dimensions to bind; leave them out")
