@@ -22,12 +22,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from iossim.errors import IossimError, OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -172,6 +174,8 @@ def modules(package: str) -> list[ModuleType]:
 @cache
 def _installed(group: str, path: tuple[str, ...]) -> list[Plugin]:
     """All of a group, by name and package; ``path`` is where packages are looked for, so that a changed one is seen."""
+    from importlib.metadata import entry_points  # it takes long to import
+
     found = []
     for entry_point in entry_points(group=group):
         package = entry_point.dist
