@@ -22,7 +22,7 @@ from iossim.devices.profile import DeviceProfile
 from iossim.errors import DeviceError, OptionError, did_you_mean
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
-from iossim.ir.network import ModelSource, Network
+from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.measurements.published_figures import published_latency_us
 from iossim.models.load import load, load_source
@@ -376,9 +376,7 @@ def _saved(
     """A schedule, read where it is a file, and its network, loaded where it is not given; the two fit."""
     read = saved if isinstance(saved, Schedule) else Schedule.read(Path(saved))
     if network is None:
-        network = load_source(
-            ModelSource(model or read.source.model, read.source.batch, tuple(read.source.options.items()))
-        )
+        network = load_source(read.source.to_source(model))
     fit(read, network)
     return read, network
 

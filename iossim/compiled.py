@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
-from iossim.plugins import warn_once
+from iossim.notices import warn_once
 from iossim.user_folders import user_cache
 
 P = ParamSpec("P")

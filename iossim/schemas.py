@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from iossim.errors import OptionError, did_you_mean
+from iossim.registry import Group
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -23,11 +23,8 @@ def schema_names() -> list[str]:
 
 def schema(name: str) -> Schema:
     """The JSON schema of a file; raises OptionError for an unknown one."""
-    if name not in _SCHEMAS:
-        raise OptionError(f"no schema {name!r}; {did_you_mean(name, _SCHEMAS)}")
-    title, make = _SCHEMAS[name]
-    made = make()
-    return {"$schema": _DIALECT, **made, "title": title}
+    title, make = _GROUP.find(name)
+    return {"$schema": _DIALECT, **make(), "title": title}
 
 
 def _profile() -> Schema:
@@ -173,3 +170,4 @@ _SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "scenario": ("A scenario of a study for iossim (YAML)", _scenario),
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
 }
+_GROUP: Group[tuple[str, Callable[[], Schema]]] = Group("no schema {!r}", lambda: _SCHEMAS, _SCHEMAS.get)

@@ -1,8 +1,15 @@
-"""Reads the YAML files that ship with iossim, quickly."""
+"""The YAML files that ship with iossim: which there are, and quick reading of them."""
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Any
+
+
+def shipped_files(package: str) -> list[str]:
+    """The names of a package's YAML files, without their suffix, sorted."""
+    names = (entry.name for entry in resources.files(package).iterdir())
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
 def read_shipped(text: str) -> Any:

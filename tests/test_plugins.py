@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,13 +20,17 @@ from onnx import TensorProto, helper
 from random_networks import random_inputs, random_network, unscheduled
 
 from iossim.cli.main import main
-from iossim.cost.create import cost_model_names
-from iossim.devices.load import device, device_names, origin
-from iossim.execution.backend import backend_names, create_backend, missing_for
+from iossim.cost.create import COST_MODELS, cost_model_names
+from iossim.devices.load import DEVICES, device, device_names, origin
+from iossim.execution.backend import BACKENDS, backend_names, create_backend, missing_for
 from iossim.execution.lower import lower_schedule
-from iossim.plugins import GROUPS, PluginError, plugin, plugins, states, warn_once
+from iossim.notices import warn_once
+from iossim.passes.pipeline import PASSES
+from iossim.registry import Group, PluginError
+from iossim.reporting.schedule_formats import OUTPUTS
 from iossim.scheduling.scheduler import schedule
 
+GROUPS: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, BACKENDS, OUTPUTS)
 PROJECT = Path(__file__).parent / "plugin_project"
 
 
@@ -49,23 +54,22 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_plugin_that_ends_the_program_is_broken_as_any_other(installed: None) -> None:
-    found = plugin("iossim.outputs", "csv")
-    assert found is not None
+    found = OUTPUTS.plugins()["csv"]
     with pytest.raises(PluginError, match=r"plugin 'csv' of .* does not work: SystemExit: 3; update or uninstall"):
-        found.run(lambda: sys.exit(3))
+        found.guarded(sys.exit)(3)
     with pytest.raises(KeyboardInterrupt):
-        found.run(lambda: signal.raise_signal(signal.SIGINT))
+        found.guarded(signal.raise_signal)(signal.SIGINT)
 
 
 def test_nothing_is_found_that_is_not_installed() -> None:
-    assert not any(each.package.startswith("iossim-example") for group in GROUPS for each in plugins(group).values())
+    assert not any(each.package.startswith("iossim-example") for group in GROUPS for each in group.plugins().values())
 
 
 def test_all_are_found_by_name(installed: None) -> None:
     assert {"per-unit", "broken-costs", "simulator", "random"} <= set(cost_model_names())
     assert {"example", "broken-backend", "numpy_reference"} <= set(backend_names())
     assert {"example-gpu", "t4"} <= set(device_names())
-    assert str(plugin("iossim.outputs", "csv")) == "plugin 'csv' of iossim-example 1.2 (iossim.outputs)"
+    assert str(OUTPUTS.plugins()["csv"]) == "plugin 'csv' of iossim-example 1.2 (iossim.outputs)"
     assert "iossim_example" not in sys.modules, "a list imports nothing"
 
 
@@ -189,18 +193,15 @@ def test_of_two_packages_with_one_name_the_first_counts(
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: aaa\nVersion: 1.0\n")
     (other / "entry_points.txt").write_text("[iossim.outputs]\ncsv = iossim_example.outputs:csv\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    chosen = plugin("iossim.outputs", "csv")
-    assert chosen is not None
+    chosen = OUTPUTS.plugins()["csv"]
     assert chosen.package == "aaa 1.0"
-    told = [problem for each, problem in states() if each.name == "csv" and each is not chosen]
+    told = [problem for each, problem in OUTPUTS.states() if each.name == "csv" and each is not chosen]
     assert told == ["plugin 'csv' of iossim-example 1.2 (iossim.outputs) is not used: aaa 1.0 has the same name"]
 
 
 def test_what_is_no_function_is_refused(installed: None) -> None:
-    broken = plugin("iossim.passes", "broken-pass")
-    assert broken is not None
     with pytest.raises(PluginError, match="is function, not a GraphPass"):
-        broken.load()
+        PASSES.find("broken-pass")
 
 
 def test_in_a_process_of_its_own(site: Path) -> None:

@@ -263,12 +263,10 @@ def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
 
 
 def _network(schedule: Schedule, model: str | None) -> Network:
-    from iossim.ir.network import ModelSource
     from iossim.models.load import load_source
     from iossim.schedule.fit import fit
 
-    source = schedule.source
-    network = load_source(ModelSource(model or source.model, source.batch, tuple(source.options.items())))
+    network = load_source(schedule.source.to_source(model))
     fit(schedule, network)
     return network
 

@@ -36,7 +36,7 @@ def list_devices(as_json: options.Json = False) -> None:
     """The devices that ship, the user's, and those of plugins; a profile that cannot be read is a warning."""
     from iossim.devices.load import device, device_names, origin
     from iossim.errors import IossimError
-    from iossim.plugins import warn_once
+    from iossim.notices import warn_once
 
     rows: list[dict[str, Any]] = []
     for name in device_names():

@@ -102,11 +102,18 @@ def devices() -> dict[str, Any]:
 
 def plugins() -> list[dict[str, Any]]:
     """What other packages add: of which group, by which name, whose, and what is wrong with it, None where nothing is."""
-    from iossim.plugins import states
+    from iossim.cost.create import COST_MODELS
+    from iossim.devices.load import DEVICES
+    from iossim.execution.backend import BACKENDS
+    from iossim.passes.pipeline import PASSES
+    from iossim.registry import Group
+    from iossim.reporting.schedule_formats import OUTPUTS
 
+    groups: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, BACKENDS, OUTPUTS)
     return [
         {"group": each.group, "name": each.name, "package": each.package, "problem": problem or None}
-        for each, problem in states()
+        for group in groups
+        for each, problem in group.states()
     ]
 
 

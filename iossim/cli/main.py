@@ -8,18 +8,16 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Annotated, Any
 
 import typer
 
-import iossim.cli
 from iossim._version import __version__
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import StopNow, hears_interrupts
 from iossim.cli.options import help_without_command
 from iossim.errors import IossimError
+from iossim.registry import modules
 
 #: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -52,8 +50,7 @@ def build_app() -> typer.Typer:
             raise typer.Exit
         help_without_command(context)
 
-    for name in sorted(module.name for module in iter_modules(iossim.cli.__path__)):
-        module = import_module(f"iossim.cli.{name}")
+    for module in modules("iossim.cli"):
         if hasattr(module, "register"):
             module.register(app)
     return app

@@ -78,7 +78,7 @@ def run(
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
     from iossim.ir.types import Precision
-    from iossim.models.load import refuse_foreign
+    from iossim.models.partition import refuse_foreign
     from iossim.user_files import write_atomically
 
     plain, baselines = split_names(compare, "--compare")

@@ -103,10 +103,10 @@ def export_schedule(
 ) -> None:
     """Write a saved schedule, and its network with it, as another program reads them."""
     from iossim import api
-    from iossim.reporting.schedule_formats import schedule_format
+    from iossim.reporting.schedule_formats import OUTPUTS
     from iossim.user_files import write_atomically
 
-    write = schedule_format(format_name)
+    write = OUTPUTS.find(format_name)
     read, network = api.read_schedule(schedule, model)
     text = write(network, read)
     try:

@@ -50,18 +50,14 @@ def simulate(
     as_json: options.Json = False,
 ) -> None:
     """Price a saved schedule, by default on its own device."""
-    from dataclasses import replace
-
     from iossim import api
-    from iossim.ir.network import ModelSource
     from iossim.models.load import load_source
     from iossim.schedule.schedule import Schedule
 
     if event_driven and cost_model != "simulator":
         raise OptionError(f"--event-driven runs on the simulator, not on {cost_model!r}; leave --cost-model out")
     saved = Schedule.read(schedule)
-    source = ModelSource(saved.source.model, saved.source.batch, tuple(saved.source.options.items()))
-    network = load_source(source if model is None else replace(source, model=model))
+    network = load_source(saved.source.to_source(model))
     under = engine or saved.engine or "paper"
     if cost_model == "simulator":
         priced = api.simulate(saved, device, network=network, engine=engine)

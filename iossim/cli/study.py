@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import iossim.cli
 from iossim.cli import options
 from iossim.cli.study_new import new_study
+from iossim.registry import modules
 
 if TYPE_CHECKING:
     from iossim.study.forecast import Forecast
@@ -31,11 +29,9 @@ def register(app: typer.Typer) -> None:
     group.command("list", help="The scenarios that ship.")(list_scenarios)
     group.command("show", help="What a scenario will do, before it is run.")(show_scenario)
     group.command("new", help="Write a commented scenario to fill in.")(new_study)
-    for name in sorted(module.name for module in iter_modules(iossim.cli.__path__)):
-        if name.startswith("study_"):
-            module = import_module(f"iossim.cli.{name}")
-            if hasattr(module, "register_in"):
-                module.register_in(group)
+    for module in modules("iossim.cli"):
+        if hasattr(module, "register_in"):
+            module.register_in(group)
     app.add_typer(group, name="study")
 
 

@@ -1,42 +1,57 @@
 """Find a cost model by name: ``iossim.cost.NAME`` or ``iossim.backends.NAME.cost_model``, each with a ``create``.
 
 A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans and
-has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Others add cost models as
-plugins (:mod:`iossim.plugins`).
+has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Others add cost models by
+entry points ``iossim.cost_models``, each a ``create`` (:data:`CreateCostModel`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-import iossim.cost
-from iossim.errors import OptionError, did_you_mean
-from iossim.execution.backend import backend_names, own_backends, own_packages
-from iossim.plugins import COST_MODELS, plugin, plugins
+from iossim.execution.backend import BACKENDS
+from iossim.registry import Extension, Group, Plugin, module_names, modules
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.devices.profile import DeviceProfile
     from iossim.ir.types import Precision
 
-#: The modules of ``iossim.cost`` that are no cost models of their own.
-_NOT_MODELS = ("create", "measured", "memo", "model")
+    #: Of a device, a precision, the name of an engine, and what stands behind the colon.
+    CreateCostModel = Callable[[DeviceProfile | None, Precision, str, str], CostModel]
+
+
+def _own_names() -> list[str]:
+    """Modules of ``iossim.cost`` with a ``create``, and the backends, whether they have a cost model or measure."""
+    plain = [module.__name__.rpartition(".")[2] for module in modules("iossim.cost") if hasattr(module, "create")]
+    backends = [name for name in module_names("iossim.backends") if _has_model(name)]
+    return sorted({*plain, *backends, *BACKENDS.own()})
+
+
+def _own(name: str) -> CreateCostModel | None:
+    """The ``create`` of a cost model with a module of its own."""
+    for package, module in (("iossim.cost", name), ("iossim.backends", f"{name}.cost_model")):
+        if name in module_names(package) and find_spec(f"{package}.{module}") is not None:
+            create: CreateCostModel | None = getattr(import_module(f"{package}.{module}"), "create", None)
+            return create
+    return None
+
+
+COST_MODELS: Group[CreateCostModel] = Group(
+    "--cost-model {!r} is not known",
+    _own_names,
+    _own,
+    Extension("iossim.cost_models", "a function that creates a cost model", Plugin.guarded),
+)
 
 
 def cost_model_names() -> list[str]:
     """The cost models that can be asked for by name."""
-    return sorted({*own_cost_models(), *backend_names(), *plugins(COST_MODELS)})
-
-
-def own_cost_models() -> list[str]:
-    """Those that iossim has itself."""
-    plain = [module.name for module in iter_modules(iossim.cost.__path__) if module.name not in _NOT_MODELS]
-    backends = [name for name in own_packages() if _has_model(name)]
-    return sorted({*plain, *backends, *own_backends()})
+    return sorted({*COST_MODELS.names(), *BACKENDS.names()})
 
 
 def create_cost_model(
@@ -51,12 +66,6 @@ def create_cost_model(
     ``store`` is where measurements are kept and found, instead of the user's own store.
     """
     name, _, argument = spec.partition(":")
-    if name not in own_cost_models():
-        if (added := plugin(COST_MODELS, name)) is not None:
-            model: CostModel = added.call(device, precision, engine, argument)
-            return model
-        if name not in backend_names():
-            raise OptionError(f"--cost-model {name!r} is not known; {did_you_mean(name, cost_model_names())}")
     if measures(spec):
         from iossim.cost.measured import cost_model as measured
 
@@ -65,17 +74,19 @@ def create_cost_model(
         from iossim.cost import replay
 
         return replay.create(device, precision, engine, argument, store)
-    home = f"iossim.cost.{name}"
-    module = import_module(home if find_spec(home) else f"iossim.backends.{name}.cost_model")
-    created: CostModel = module.create(device, precision, engine, argument)
-    return created
+    create = COST_MODELS.get(name)
+    if create is None:
+        raise COST_MODELS.refusal(name, cost_model_names())
+    return create(device, precision, engine, argument)
 
 
 def measures(spec: str) -> bool:
     """Whether the cost model that ``spec`` names is a backend, which prices by measuring."""
     name = spec.partition(":")[0]
-    return name in backend_names() and not _has_model(name) and name not in plugins(COST_MODELS)
+    if name in BACKENDS.own():
+        return not _has_model(name)
+    return name in BACKENDS.plugins() and name not in COST_MODELS.plugins() and _own(name) is None
 
 
 def _has_model(backend: str) -> bool:
-    return backend in own_packages() and find_spec(f"iossim.backends.{backend}.cost_model") is not None
+    return find_spec(f"iossim.backends.{backend}.cost_model") is not None

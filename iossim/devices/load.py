@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.devices.host_cpu import HOST_CPU, host_cpu_path, load_host_cpu
 from iossim.errors import DeviceError, did_you_mean
-from iossim.plugins import DEVICES, Plugin, PluginError, note_once, plugin, plugins, warn_once
-from iossim.shipped_yaml import read_shipped
+from iossim.notices import note_once, warn_once
+from iossim.registry import Extension, Group, Plugin
+from iossim.shipped_yaml import read_shipped, shipped_files
 from iossim.user_files import read_text
 from iossim.user_folders import user_data
 
@@ -24,7 +25,7 @@ _FOLDER = "iossim.hw_profiles"
 
 def device_names() -> list[str]:
     """The devices that can be asked for by name: those that ship, the user's, those of plugins, and last this machine's CPU."""
-    added = {*user_names(), *plugins(DEVICES)} - set(own_names())
+    added = {*user_names(), *DEVICES.plugins()} - set(own_names())
     return [*shipped_names(), *sorted(added), *[HOST_CPU] * host_cpu_path().exists()]
 
 
@@ -41,11 +42,7 @@ def check_name(name: str) -> None:
 
 def shipped_names() -> list[str]:
     """The devices that iossim ships, sorted."""
-    return sorted(
-        entry.name.removesuffix(".yaml")
-        for entry in resources.files(_FOLDER).iterdir()
-        if entry.name.endswith(".yaml")
-    )
+    return shipped_files(_FOLDER)
 
 
 def user_folder() -> Path:
@@ -68,9 +65,8 @@ def origin(name: str) -> str:
     """Where the device of that name comes from: ``shipped``, the file of a user, or the package of a plugin."""
     if name == HOST_CPU or name in user_names():
         return str(user_folder() / f"{name}.yaml")
-    if name not in shipped_names() and (added := plugin(DEVICES, name)) is not None:
-        return added.package
-    return "shipped"
+    added = DEVICES.plugins().get(name)
+    return "shipped" if added is None or name in shipped_names() else added.package
 
 
 def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
@@ -94,33 +90,45 @@ def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
     is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
     if is_path:
         return _read(path, checked)
-    if name_or_path == HOST_CPU:
-        return load_host_cpu()
-    if name_or_path in shipped_names():
-        entry = resources.files(_FOLDER) / f"{name_or_path}.yaml"
-        return _parse(entry.read_text(encoding="utf-8"), entry.name, read_shipped)
-    if name_or_path in user_names():
+    if name_or_path not in own_names() and name_or_path in user_names():
         own = user_folder() / f"{name_or_path}.yaml"
         return _named(_read(own, checked), name_or_path, str(own))
-    if (added := plugin(DEVICES, name_or_path)) is not None:
-        return plugin_device(added)
+    if (found := DEVICES.get(name_or_path)) is not None:
+        return found
     for name, others in aliases().items():
         if name_or_path.lower() in others:
             note_once(
                 f"{name_or_path!r} is taken as {name}; give another board by its own name ('iossim devices list')"
             )
             return device(name)
-    raise DeviceError(
-        f"unknown device {name_or_path!r}; {did_you_mean(name_or_path, device_names())}; or give a .yaml file"
-    )
+    raise DeviceError(f"{DEVICES.refusal(name_or_path, device_names())}; or give a .yaml file")
 
 
-def plugin_device(added: Plugin) -> DeviceProfile:
-    """The profile of a plugin; raises PluginError or DeviceError naming it."""
-    text = added.call()
+def _own(name: str) -> DeviceProfile | None:
+    """A device that ships, or this machine's CPU."""
+    if name == HOST_CPU:
+        return load_host_cpu()
+    if name not in shipped_names():
+        return None
+    entry = resources.files(_FOLDER) / f"{name}.yaml"
+    return _parse(entry.read_text(encoding="utf-8"), entry.name, read_shipped)
+
+
+def _of_plugin(added: Plugin, found: Callable[[], Any]) -> DeviceProfile:
+    text = added.guarded(found)()
     if not isinstance(text, str):
-        raise PluginError(f"{added} returns {type(text).__name__}, not YAML; update or uninstall {added.package}")
+        raise added.error(f"returns {type(text).__name__}, not YAML")
     return _named(_parse(text, f"of {added}"), added.name, f"of {added}")
+
+
+#: Those that no user can replace; entry points are functions that return the YAML text of a profile of their name.
+DEVICES: Group[DeviceProfile] = Group(
+    "unknown device {!r}",
+    own_names,
+    _own,
+    Extension("iossim.devices", "a function that returns a profile's YAML", _of_plugin),
+    DeviceError,
+)
 
 
 @cache

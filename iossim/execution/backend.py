@@ -2,8 +2,8 @@
 
 A backend runs plans and times them; it knows no schedule, no search and no store. Whatever prices or reports by measurement
 (:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) is written against this file alone. A backend is the
-module ``iossim.backends.NAME.backend`` with functions ``create`` and ``missing``; adding one is adding that module, or a
-plugin with such a module (:mod:`iossim.plugins`).
+module ``iossim.backends.NAME.backend`` with functions ``create`` and ``missing``; adding one is adding that module, or
+one in a package of one's own that is an entry point ``iossim.backends`` (:mod:`iossim.registry`).
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
-from pkgutil import iter_modules
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-import iossim.backends
-from iossim.errors import IossimError, OptionError, did_you_mean
+from iossim.errors import IossimError, OptionError
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.plugins import BACKENDS, PluginError, plugin, plugins
+from iossim.registry import Extension, Group, PluginError, module_names
 from iossim.schedule.strategy import Strategy
 
 
@@ -141,19 +139,46 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class BackendModule:
+    """What a backend's module has: it makes one (:func:`create_backend`), and says what is missing here for it."""
+
+    create: Callable[[Precision, Engine, dict[str, str]], Backend]
+    missing: Callable[[], str]
+
+
+def _own_names() -> list[str]:
+    """Not all packages of ``iossim.backends`` run plans."""
+    return [name for name in module_names("iossim.backends") if find_spec(f"iossim.backends.{name}.backend")]
+
+
+def _own(name: str) -> BackendModule | None:
+    if name not in _own_names():
+        return None
+    module = import_module(f"iossim.backends.{name}.backend")
+    return BackendModule(module.create, module.missing)
+
+
+def _is_backend(found: Any) -> bool:
+    return all(callable(getattr(found, name, None)) for name in ("create", "missing"))
+
+
+BACKENDS: Group[BackendModule] = Group(
+    "--backend {!r} is not known",
+    _own_names,
+    _own,
+    Extension(
+        "iossim.backends",
+        "a module with create and missing",
+        lambda added, found: BackendModule(added.guarded(found.create), added.guarded(found.missing)),
+        _is_backend,
+    ),
+)
+
+
 def backend_names() -> list[str]:
     """The backends that can be asked for by name, whether or not they can run here."""
-    return sorted({*own_backends(), *plugins(BACKENDS)})
-
-
-def own_backends() -> list[str]:
-    """Those that iossim has itself."""
-    return [name for name in own_packages() if find_spec(f"iossim.backends.{name}.backend")]
-
-
-def own_packages() -> list[str]:
-    """The packages of ``iossim.backends``, not all of which run plans."""
-    return sorted(module.name for module in iter_modules(iossim.backends.__path__))
+    return sorted(BACKENDS.names())
 
 
 def create_backend(
@@ -166,15 +191,7 @@ def create_backend(
 
     Raises OptionError for an unknown name or setting, BackendError where it cannot run on this machine.
     """
-    if name not in own_backends():
-        added = plugin(BACKENDS, name)
-        if added is None:
-            raise OptionError(f"--backend {name!r} is not known; {did_you_mean(name, backend_names())}")
-        made: Backend = added.run(lambda: added.load().create(precision, engine, dict(options or {})))
-        return made
-    module = import_module(f"iossim.backends.{name}.backend")
-    backend: Backend = module.create(precision, engine, dict(options or {}))
-    return backend
+    return BACKENDS.find(name).create(precision, engine, dict(options or {}))
 
 
 def backend_from(
@@ -196,11 +213,7 @@ def backend_from(
 
 def missing_for(name: str) -> str:
     """Why the backend of that name cannot run on this machine, in one line with the remedy; empty where it can."""
-    if name not in own_backends() and (added := plugin(BACKENDS, name)) is not None:
-        try:
-            lacks: str = added.run(lambda: added.load().missing())
-        except PluginError as error:
-            return str(error)
-        return lacks
-    missing: str = import_module(f"iossim.backends.{name}.backend").missing()
-    return missing
+    try:
+        return BACKENDS.find(name).missing()
+    except PluginError as error:
+        return str(error)

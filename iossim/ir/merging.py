@@ -44,7 +44,10 @@ class MergedConvolution:
     offsets: tuple[tuple[int, ...], ...]
 
     def stack(self, weights: Sequence[Array], biases: Sequence[Array | None]) -> tuple[Array, Array | None]:
-        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from those of the parts."""
+        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from those of the parts, ``[M, C, *smaller]`` and ``[M]``.
+
+        A part without a bias, None, has zeros; the merged bias is None where no part has one.
+        """
         merged = np.zeros(self.weight.shape, dtype=weights[0].dtype)
         bias = np.zeros(self.weight.shape[0], dtype=weights[0].dtype)
         for part, (weight, part_bias) in enumerate(zip(weights, biases, strict=True)):

@@ -140,15 +140,19 @@ class Network:
         found = Counter(node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign))
         return dict(sorted(found.items()))
 
+    @property
+    def foreign_listed(self) -> str:
+        """The same in words."""
+        return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in self.foreign.items())
+
     @cached_property
     def remarks(self) -> tuple[str, ...]:
         """What is not known of the network, or was changed, and how that is dealt with, a sentence each."""
         if not self.foreign:
             return self.reading
-        listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in self.foreign.items())
         remarks = [
             *self.reading,
-            f"Priced as memory traffic, since iossim does not know what they compute: {listed}.",
+            f"Priced as memory traffic, since iossim does not know what they compute: {self.foreign_listed}.",
         ]
         products = {
             node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign) and node.op.is_product

@@ -8,7 +8,7 @@ It is the meaning of ops that iossim has no class of its own for, and of those w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import count
@@ -20,7 +20,7 @@ from iossim.errors import GraphError, first_line
 from iossim.ir.op import Array
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, NodeProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 #: What ONNX's own operators are called in a model: the empty domain.
 STANDARD = ""
@@ -53,24 +53,28 @@ def canonical(node: NodeProto) -> bytes:
     bare.output.extend(f"y{place}" if name else "" for place, name in enumerate(node.output))
     outer = {name: f"c{place}" for place, name in enumerate(captured_values(node))}
     numbers = count()
-    for attribute in bare.attribute:
-        for graph in graphs_of(attribute):
-            graph.CopyFrom(_bare_graph(graph, outer, numbers))
+    for graph in graphs_in(bare):
+        graph.CopyFrom(_bare_graph(graph, outer, numbers))
     return bytes(bare.SerializeToString(deterministic=True))
 
 
-def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
-    """The graphs in an attribute, most often none."""
-    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
-
-
-def operators_inside(node: NodeProto) -> Iterator[str]:
-    """The operators of the graphs in a node, and of those in them."""
+def graphs_in(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs that a node runs, most often none."""
     for attribute in node.attribute:
-        for graph in graphs_of(attribute):
-            for inner in graph.node:
-                yield inner.op_type
-                yield from operators_inside(inner)
+        yield from _graphs_of(attribute)
+
+
+def nodes_within(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes, and those of the graphs in them."""
+    for node in nodes:
+        yield node
+        for graph in graphs_in(node):
+            yield from nodes_within(graph.node)
+
+
+def operands(node: NodeProto) -> tuple[str, ...]:
+    """What is given to a node that stands alone: its inputs, then what its graphs read from outside."""
+    return (*filter(None, node.input), *captured_values(node))
 
 
 def captured_values(node: NodeProto) -> list[str]:
@@ -80,7 +84,7 @@ def captured_values(node: NodeProto) -> list[str]:
     """
     found: dict[str, None] = {}
     for attribute in sorted(node.attribute, key=lambda each: each.name):
-        for graph in graphs_of(attribute):
+        for graph in _graphs_of(attribute):
             defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
             defined.update(name for inner in graph.node for name in inner.output)
             read = [name for inner in graph.node for name in (*inner.input, *captured_values(inner))]
@@ -96,9 +100,13 @@ def since_versions(node: NodeProto, version: int) -> list[int]:
     """
     import onnx
 
-    inner = (each for attribute in node.attribute for graph in graphs_of(attribute) for each in graph.node)
+    inner = (each for graph in graphs_in(node) for each in graph.node)
     found: int = onnx.defs.get_schema(node.op_type, version).since_version
     return [found, *(since for each in inner for since in since_versions(each, version))]
+
+
+def _graphs_of(attribute: AttributeProto) -> list[GraphProto]:
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def _bare(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
@@ -130,9 +138,8 @@ def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[i
     try:
         for node in graph.node:
             kept = _bare(node, [names[name] for name in node.input])
-            for attribute in kept.attribute:
-                for inner in graphs_of(attribute):
-                    inner.CopyFrom(_bare_graph(inner, names, numbers))
+            for inner in graphs_in(kept):
+                inner.CopyFrom(_bare_graph(inner, names, numbers))
             for name in filter(None, node.output):
                 names[name] = f"v{next(numbers)}"
             kept.output.extend(names[name] for name in node.output)
@@ -147,7 +154,7 @@ def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[i
 def compute(node: bytes, version: int, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of a :func:`canonical` node that are not left out, from its inputs that are not and what it captures.
 
-    ``version`` is that of the operator set of the node's domain. Raises GraphError for operands that it cannot take, and
+    All are of the shapes that the operator takes and makes. ``version`` is that of the operator set of the node's domain. Raises GraphError for operands that it cannot take, and
     where neither the reference nor an installed ONNX Runtime computes it.
     """
     return _runner(node, version)(inputs)
@@ -170,24 +177,14 @@ def _runner(node: bytes, version: int) -> _Run:
     from onnx.reference import ReferenceEvaluator
 
     proto = NodeProto.FromString(node)
-    names = _operands(proto)
-    graph = helper.make_graph(
-        [proto],
-        "one_node",
-        [helper.make_empty_tensor_value_info(name) for name in names],
-        [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
-    )
-    imports = [helper.make_opsetid(proto.domain, version)]
-    if proto.domain != STANDARD:
-        imports.append(helper.make_opsetid(STANDARD, 21))
-    model = helper.make_model(graph, opset_imports=imports)
+    names = operands(proto)
     try:
-        reference = ReferenceEvaluator(model)
+        reference = ReferenceEvaluator(_model(proto, version, map(helper.make_empty_tensor_value_info, names)))
     except Exception:  # whatever it raises for an operator that it does not have
         return _onnxruntime(proto, version)
     is_of_version = re.search(r"_\d+$", type(reference.rt_nodes_[0]).__name__) is not None
     is_newer = not is_of_version and _has_changed(proto, version)
-    prefers_runtime = is_newer or any(map(graphs_of, proto.attribute))
+    prefers_runtime = is_newer or any(True for _ in graphs_in(proto))
     runtime = _onnxruntime(proto, version) if prefers_runtime and find_spec("onnxruntime") else None
 
     def run(inputs: Sequence[Array]) -> list[Array]:
@@ -206,9 +203,14 @@ def _runner(node: bytes, version: int) -> _Run:
     return run
 
 
-def _operands(node: NodeProto) -> list[str]:
-    """What is given to a node: its inputs, then what its graphs read from outside."""
-    return [*filter(None, node.input), *captured_values(node)]
+def _model(node: NodeProto, version: int, inputs: Iterable[ValueInfoProto]) -> ModelProto:
+    """The node as a model, in an IR version that every supported runtime reads."""
+    from onnx import helper
+
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "one_node", list(inputs), outputs)
+    imports = [helper.make_opsetid(domain, known) for domain, known in {STANDARD: 21, node.domain: version}.items()]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
 def _has_changed(node: NodeProto, version: int) -> bool:
@@ -239,7 +241,7 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    names = _operands(node)
+    names = operands(node)
     sessions: dict[tuple[tuple[str, tuple[int, ...]], ...], Any] = {}
 
     def session(inputs: Sequence[Array]) -> Any:
@@ -247,12 +249,7 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in zip(names, inputs, strict=True)
         ]
-        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        graph = helper.make_graph([node], "one_node", declared, outputs)
-        imports = [helper.make_opsetid(node.domain, version)]
-        if node.domain != STANDARD:
-            imports.append(helper.make_opsetid(STANDARD, 21))
-        model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+        model = _model(node, version, declared)
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def run(inputs: Sequence[Array]) -> list[Array]:

@@ -1,24 +1,26 @@
-"""ONNX's numbers of element types, as ``onnx.proto`` gives them (``TensorProto.DataType``)."""
+"""Element types by the codes that ONNX gives them (``TensorProto.DataType`` of onnx.proto)."""
 
 from __future__ import annotations
 
 from iossim.errors import ModelError
 from iossim.ir.types import DType
 
+_STRING = 8
+#: By number, since the oldest supported onnx does not have the last ones.
 _DTYPES: dict[int, DType] = {
-    11: DType.FLOAT64,
     1: DType.FLOAT32,
-    10: DType.FLOAT16,
-    16: DType.BFLOAT16,
-    3: DType.INT8,
     2: DType.UINT8,
-    5: DType.INT16,
+    3: DType.INT8,
     4: DType.UINT16,
+    5: DType.INT16,
     6: DType.INT32,
-    12: DType.UINT32,
     7: DType.INT64,
-    13: DType.UINT64,
     9: DType.BOOL,
+    10: DType.FLOAT16,
+    11: DType.FLOAT64,
+    12: DType.UINT32,
+    13: DType.UINT64,
+    16: DType.BFLOAT16,
     17: DType.FLOAT8_E4M3FN,
     18: DType.FLOAT8_E4M3FNUZ,
     19: DType.FLOAT8_E5M2,
@@ -31,7 +33,6 @@ _DTYPES: dict[int, DType] = {
     26: DType.INT2,
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_STRING = 8
 
 
 def dtype_of_onnx(code: int, what: str) -> DType:
@@ -39,7 +40,7 @@ def dtype_of_onnx(code: int, what: str) -> DType:
     if code == _STRING:
         raise ModelError(f"{what} has element type STRING, and iossim schedules numbers; leave text out of the model")
     if code not in _DTYPES:
-        from onnx import TensorProto  # what reads no file does without
+        from onnx import TensorProto  # onnx takes long to import
 
         name = TensorProto.DataType.Name(code) if code in TensorProto.DataType.values() else str(code)
         raise ModelError(f"{what} has element type {name}, which iossim does not know; known: {', '.join(DType)}")

@@ -76,7 +76,7 @@ class OnnxNode:
         return self.types[self.inputs[index]]
 
     def constant(self, index: int, what: str) -> Array:
-        """The array of input ``index``; raises NotCoveredError where it is computed at run time."""
+        """The array of input ``index``, of its type in ``types``; raises NotCoveredError where it is computed at run time."""
         name = self.inputs[index]
         if name not in self.constants:
             raise NotCoveredError(
@@ -97,6 +97,8 @@ class Op(ABC):
     kind: ClassVar[str] = ""
     #: ONNX operator types that :meth:`from_onnx` understands.
     onnx_types: ClassVar[tuple[str, ...]] = ()
+    #: Floating-point operations of each element of the first output, besides multiply-adds.
+    flops_per_element: ClassVar[int] = 0
     #: Whether ONNX lets the last outputs be left out.
     may_leave_out_outputs: ClassVar[bool] = False
     role: ClassVar[Role] = Role.ANCHOR
@@ -137,7 +139,7 @@ class Op(ABC):
 
     @abstractmethod
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs, computed with NumPy: the meaning of the op."""
+        """The outputs, computed with NumPy: the meaning of the op. Arrays are of the types that :meth:`infer` takes and gives."""
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Multiply-adds of convolutions and matrix products, bias left out: what papers count networks by."""
@@ -145,7 +147,7 @@ class Op(ABC):
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Floating-point operations; a multiply-add counts as two. Data movement does none."""
-        return 2 * self.multiply_adds(inputs, outputs)
+        return 2 * self.multiply_adds(inputs, outputs) + self.flops_per_element * outputs[0].elements
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         """Arithmetic and the bytes of all inputs (weights included) and outputs, each moved once."""
@@ -157,15 +159,17 @@ class Op(ABC):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The op that an ONNX node spells, and the node's inputs that carry data.
+        """The op that an ONNX node spells, and the node's inputs that carry data; by default an op without attributes.
 
         Raises ModelError for a node that is not valid, NotCoveredError for one that the op kind does not cover.
         """
-        raise ModelError(f"{node.op_type} {node.name!r} cannot be read from ONNX")
+        return cls(), node.inputs
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """ONNX operator type and attributes."""
-        raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
+        """ONNX operator type and attributes; by default the first of its types, and none."""
+        if not self.onnx_types:
+            raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
+        return self.onnx_types[0], {}
 
     def least_opset(self, x: DType) -> int:
         """The first operator set in which :meth:`to_onnx` means this for a first input of ``x``, where schemas do not tell."""
@@ -223,5 +227,5 @@ def require(condition: bool, reason: str) -> None:
 
 
 def as_float32(array: Array) -> NDArray[np.float32]:
-    """The array widened for arithmetic: NumPy evaluation of 16-bit floats accumulates in fp32."""
+    """An array of any shape widened for arithmetic: NumPy evaluation of 16-bit floats accumulates in fp32."""
     return array.astype(np.float32, copy=False)

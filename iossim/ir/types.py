@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,8 +41,14 @@ class DType(StrEnum):
     UINT2 = "uint2"
 
     @property
+    def bits(self) -> int:
+        """Of an element as files pack it."""
+        return _BITS[self]
+
+    @property
     def bytes(self) -> int:
-        return _BYTES.get(self, 1)
+        """Of an element in an array."""
+        return _BYTES[self]
 
     @property
     def is_narrow(self) -> bool:
@@ -56,18 +63,18 @@ class DType(StrEnum):
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy element type; those that NumPy lacks come from ``ml_dtypes``, which onnx brings."""
-        name = self.numpy_name
-        if self not in _OF_ML_DTYPES:
-            return np.dtype(name)
-        import ml_dtypes  # few models need it
+        try:
+            return np.dtype(self.numpy_name)
+        except TypeError:
+            import ml_dtypes  # few models need it
 
-        found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
-        return found
+            found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, self.numpy_name))
+            return found
 
     @property
     def numpy_name(self) -> str:
         """What NumPy, or ``ml_dtypes``, calls the element type."""
-        return _NUMPY.get(self, str(self))
+        return _NUMPY.get(self) or self.replace("fp", "float")
 
     @staticmethod
     def of_numpy(dtype: np.dtype[np.generic]) -> DType | None:
@@ -75,46 +82,15 @@ class DType(StrEnum):
         return _BY_NUMPY_NAME.get(dtype.name)
 
 
-_BYTES = {
-    DType.FLOAT64: 8,
-    DType.FLOAT32: 4,
-    DType.FLOAT16: 2,
-    DType.BFLOAT16: 2,
-    DType.INT16: 2,
-    DType.UINT16: 2,
-    DType.INT32: 4,
-    DType.UINT32: 4,
-    DType.INT64: 8,
-    DType.UINT64: 8,
-}
-#: Where NumPy's name is another.
+#: The first number of a name; truth values take a byte.
+_BITS = {dtype: int((re.findall(r"\d+", dtype) or ["8"])[0]) for dtype in DType}
+_BYTES = {dtype: max(1, bits // 8) for dtype, bits in _BITS.items()}
+#: Where NumPy's name is another, besides that it spells ``float`` out.
 _NUMPY = {
-    DType.FLOAT64: "float64",
-    DType.FLOAT32: "float32",
-    DType.FLOAT16: "float16",
     DType.BFLOAT16: "bfloat16",
-    DType.FLOAT8_E4M3FN: "float8_e4m3fn",
-    DType.FLOAT8_E4M3FNUZ: "float8_e4m3fnuz",
-    DType.FLOAT8_E5M2: "float8_e5m2",
-    DType.FLOAT8_E5M2FNUZ: "float8_e5m2fnuz",
     DType.FLOAT8_E8M0: "float8_e8m0fnu",
     DType.FLOAT4_E2M1: "float4_e2m1fn",
 }
-_OF_ML_DTYPES = frozenset(
-    {
-        DType.BFLOAT16,
-        DType.FLOAT8_E4M3FN,
-        DType.FLOAT8_E4M3FNUZ,
-        DType.FLOAT8_E5M2,
-        DType.FLOAT8_E5M2FNUZ,
-        DType.FLOAT8_E8M0,
-        DType.FLOAT4_E2M1,
-        DType.INT4,
-        DType.UINT4,
-        DType.INT2,
-        DType.UINT2,
-    }
-)
 _BY_NUMPY_NAME = {dtype.numpy_name: dtype for dtype in DType}
 
 

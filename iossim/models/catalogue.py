@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 
-from iossim.errors import ModelError, did_you_mean
+from iossim.errors import ModelError
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
+from iossim.registry import Group, modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,11 @@ class ZooModel:
 
 @cache
 def _by_name() -> dict[str, ZooModel]:
-    from iossim.models import zoo
+    models: list[ZooModel] = [model for module in modules("iossim.models.zoo") for model in module.MODELS]
+    return {model.name: model for model in sorted(models, key=lambda model: model.name)}
 
-    found: dict[str, ZooModel] = {}
-    for module in iter_modules(zoo.__path__):
-        models: tuple[ZooModel, ...] = import_module(f"{zoo.__name__}.{module.name}").MODELS
-        found.update({model.name: model for model in models})
-    return dict(sorted(found.items()))
+
+ZOO: Group[ZooModel] = Group("unknown model {!r}", _by_name, lambda name: _by_name().get(name), error=ModelError)
 
 
 def zoo_models() -> list[ZooModel]:
@@ -61,7 +58,4 @@ def zoo_models() -> list[ZooModel]:
 
 def zoo_model(name: str) -> ZooModel:
     """The network of that name; raises ModelError suggesting the nearest one."""
-    models = _by_name()
-    if name not in models:
-        raise ModelError(f"unknown model {name!r}; {did_you_mean(name, models)}")
-    return models[name]
+    return ZOO.find(name)

@@ -17,32 +17,29 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from iossim.errors import ModelError
 from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.graph import Graph
-from iossim.models.onnx.translate import import_model
+from iossim.models.onnx.file import OnnxModel
 
 #: ``torch.onnx.ONNXProgram``.
 Program = Any
 
 
-def import_module(module: Any, example_inputs: Any, batch: int | None = None) -> Graph:
-    """The graph of a module at the shapes of its example inputs; ``batch`` as for :func:`import_onnx`.
+def read_module(module: Any, example_inputs: Any) -> OnnxModel:
+    """A module as ONNX has it, at the shapes of its example inputs; its network is called as its class.
 
     Raises ModelError for what :func:`iossim.load` says of a module.
     """
     program = _exported(module, example_inputs)
     weights = _without_weights(program.model)
-    model: onnx.ModelProto = program.model_proto
-    return import_model(model, Path(f"module {module_name(module)}"), batch=batch, weights=weights)
+    name = type(module).__name__
+    return OnnxModel(program.model_proto, Path(f"module {name}"), name, weights)
 
 
 def save_module(module: Any, example_inputs: Any, path: Path) -> None:
     """Write the module as an ONNX file, and its weights beside it (``NAME.data``) where they are more than a file holds.
 
-    Raises ModelError as :func:`import_module`, and for a file that cannot be written.
+    Raises ModelError as :func:`read_module`, and for a file that cannot be written.
     """
     program = _exported(module, example_inputs)
     try:
@@ -53,11 +50,6 @@ def save_module(module: Any, example_inputs: Any, path: Path) -> None:
                 os.replace(Path(folder) / written, path.parent / written)
     except OSError as error:
         raise ModelError(f"cannot write {path}: {error.strerror}; give another path as onnx_file") from None
-
-
-def module_name(module: Any) -> str:
-    """What the network of a module is called: its class."""
-    return type(module).__name__
 
 
 def _exported(module: Any, example_inputs: Any) -> Program:
@@ -73,7 +65,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
         raise ModelError(
             f"{_spelled(module)} is no PyTorch module; give a torch.nn.Module, or the path of an ONNX file"
         )
-    name = module_name(module)
+    name = type(module).__name__
     arguments, keywords = _arguments(example_inputs, name)
     training = next((path for path, part in module.named_modules() if part.training), None)
     if training is not None:

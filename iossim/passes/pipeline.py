@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 
-from iossim.errors import GraphError, OptionError, did_you_mean
+from iossim.errors import GraphError
 from iossim.ir.graph import Graph
 from iossim.passes.batch_norm_folding import BatchNormFolding
 from iossim.passes.common_subexpressions import CommonSubexpressionElimination
@@ -13,7 +12,7 @@ from iossim.passes.constant_folding import ConstantFolding
 from iossim.passes.dead_op_elimination import DeadOpElimination
 from iossim.passes.graph_pass import GraphPass
 from iossim.passes.identity_elimination import IdentityElimination
-from iossim.plugins import PASSES, PluginError, plugin, plugins
+from iossim.registry import Extension, Group, Plugin
 
 #: Dead readers and identities go first, since either would keep a batch norm from its convolution. No later pass
 #: makes work for an earlier one, so that once through is a fixed point.
@@ -38,22 +37,33 @@ def canonicalise(graph: Graph) -> Graph:
     return apply_passes(graph, STANDARD)
 
 
+def _of_plugin(added: Plugin, found: GraphPass) -> Callable[[Graph], Graph]:
+    def rewrite(graph: Graph) -> Graph:
+        try:
+            rewritten = added.guarded(found.apply)(graph)
+        except GraphError as error:
+            raise added.error(f"does not work: {error}") from None
+        if not isinstance(rewritten, Graph) or set(rewritten.outputs) != set(graph.outputs):
+            raise added.error("returns no graph of the same outputs")
+        return rewritten
+
+    return rewrite
+
+
+#: Those that can be asked for by name, all of others: ours run on every graph.
+PASSES: Group[Callable[[Graph], Graph]] = Group(
+    "--pass {!r} is not known",
+    tuple,
+    lambda name: None,
+    Extension("iossim.passes", "a GraphPass", _of_plugin, lambda found: isinstance(found, GraphPass)),
+)
+
+
 def apply_plugins(graph: Graph, names: Iterable[str]) -> Graph:
-    """The graph after passes that others add (:mod:`iossim.plugins`), by name, one after another.
+    """The graph after passes that others add by entry points ``iossim.passes``, by name, one after another.
 
     Raises OptionError for an unknown name, PluginError for a pass that does not work.
     """
     for name in names:
-        added = plugin(PASSES, name)
-        if added is None:
-            known = did_you_mean(name, plugins(PASSES)) if plugins(PASSES) else "no installed package adds any"
-            raise OptionError(f"--pass {name!r} is not known; {known}")
-        rewrite: GraphPass = added.load()
-        try:
-            rewritten = added.run(partial(rewrite.apply, graph))
-        except GraphError as error:
-            raise PluginError(f"{added} does not work: {error}; update or uninstall {added.package}") from None
-        if not isinstance(rewritten, Graph) or set(rewritten.outputs) != set(graph.outputs):
-            raise PluginError(f"{added} returns no graph of the same outputs; update or uninstall {added.package}")
-        graph = rewritten
+        graph = PASSES.find(name)(graph)
     return graph

@@ -11,34 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from iossim.errors import OptionError, did_you_mean
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit
 from iossim.passes.engine_units import fused
 from iossim.passes.unit_patterns import conv_relu, no_fusion, relu_sepconv
+from iossim.registry import Group
 
 UnitPolicy = Callable[[Graph], tuple[Unit, ...]]
 
 #: The units that the model's author gave; what an ONNX file, which gives none, is fused by is ``fused``.
 MODEL = "model"
 
+#: A bare graph has no units of its own: ``model`` is ``fused`` then.
 _POLICIES: dict[str, UnitPolicy] = {
+    MODEL: fused,
     "conv-relu": conv_relu,
     "relu-sepconv": relu_sepconv,
     "fused": fused,
     "none": no_fusion,
 }
 #: The names that :func:`unit_policy` and :func:`with_units` know.
-UNIT_POLICIES: tuple[str, ...] = (MODEL, *_POLICIES)
+UNIT_POLICIES: tuple[str, ...] = tuple(_POLICIES)
+_GROUP: Group[UnitPolicy] = Group("unknown unit policy {!r}", lambda: _POLICIES, _POLICIES.get)
 
 
 def unit_policy(name: str) -> UnitPolicy:
     """The policy of that name, ``model`` being ``fused`` for a bare graph; raises OptionError for an unknown one."""
-    if name == MODEL:
-        return fused
-    if name not in _POLICIES:
-        raise OptionError(f"unknown unit policy {name!r}; {did_you_mean(name, UNIT_POLICIES)}")
-    return _POLICIES[name]
+    return _GROUP.find(name)
 
 
 def with_units(network: Network, policy: str) -> Network:

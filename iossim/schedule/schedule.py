@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from iossim.errors import ScheduleError
+from iossim.ir.network import ModelSource
 from iossim.schedule.strategy import Strategy
 from iossim.user_files import read_text, write_atomically
 from iossim.values import Value, first_problem
@@ -54,6 +55,10 @@ class ModelReference(Value):
     model: str
     batch: int = Field(ge=1)
     options: dict[str, str] = Field(default_factory=dict)
+
+    def to_source(self, model: str | None = None) -> ModelSource:
+        """Where to load it from; ``model`` is where it is now, if its file has moved."""
+        return ModelSource(model or self.model, self.batch, tuple(self.options.items()))
 
 
 class Schedule(Value):

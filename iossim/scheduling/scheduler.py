@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Protocol
 
-import iossim.scheduling
 from iossim.cost.model import CostModel
-from iossim.errors import OptionError, did_you_mean
 from iossim.ir.network import Network
+from iossim.registry import Group, modules
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.options import SearchOptions
 
@@ -48,13 +45,15 @@ def scheduler(name: str) -> Callable[[Scheduler], Scheduler]:
 
 def scheduler_names() -> tuple[str, ...]:
     """All schedulers, the plain ones first."""
-    for module in sorted(module.name for module in iter_modules(iossim.scheduling.__path__)):
-        import_module(f"iossim.scheduling.{module}")
+    modules("iossim.scheduling")
     plain = ("sequential", "greedy")
     return (
         *(name for name in plain if name in _SCHEDULERS),
         *(n for n in sorted(_SCHEDULERS, key=_order) if n not in plain),
     )
+
+
+SCHEDULERS: Group[Scheduler] = Group("--scheduler {!r} is not known", scheduler_names, _SCHEDULERS.get)
 
 
 def schedule(
@@ -65,10 +64,8 @@ def schedule(
     progress: Progress = ignore,
 ) -> Schedule:
     """Schedule a network; raises OptionError for an unknown scheduler."""
-    names = scheduler_names()
-    if name not in names:
-        raise OptionError(f"--scheduler {name!r} is not known; {did_you_mean(name, names)}")
-    return _SCHEDULERS[name](network, cost_model, options or SearchOptions(), progress)
+    modules("iossim.scheduling")
+    return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress)
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from iossim.errors import ScenarioError, did_you_mean
 from iossim.located_yaml import Dumper, LocatedYaml, LocatedYamlError, Location, read_located
+from iossim.shipped_yaml import shipped_files
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_checks import FILE_COST_MODELS, faults_of
 from iossim.study.scenario_faults import Fault, fault_of_field
@@ -28,11 +29,7 @@ MODELINE = "# yaml-language-server: $schema="
 
 def scenario_names() -> list[str]:
     """The scenarios that ship, sorted."""
-    return sorted(
-        entry.name.removesuffix(".yaml")
-        for entry in resources.files(_FOLDER).iterdir()
-        if entry.name.endswith(".yaml")
-    )
+    return shipped_files(_FOLDER)
 
 
 def scenario_path(name_or_path: str | Path) -> Path:

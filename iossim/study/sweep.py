@@ -12,7 +12,7 @@ from pathlib import Path
 
 from iossim.cost.create import measures
 from iossim.errors import IossimError, OptionError, first_line
-from iossim.plugins import warn_once
+from iossim.notices import warn_once
 from iossim.scheduling.scheduler import Progress, ignore
 from iossim.study.cross_evaluation import CrossTask, MadeElsewhere, evaluate_cross, families
 from iossim.study.environment import Attempt, environment

@@ -166,7 +166,7 @@ def _predict(
     run: NetworkRun, schedule: Schedule, profile: DeviceProfile, networks: dict[ModelSource, Network]
 ) -> _Predicted:
     """Raises IossimError for a schedule that fits its network no more, or that the simulator cannot price."""
-    source = ModelSource(schedule.source.model, schedule.source.batch, tuple(schedule.source.options.items()))
+    source = schedule.source.to_source()
     if source not in networks:
         networks[source] = load_source(source)
     network = networks[source]

@@ -19,7 +19,7 @@ def test_names() -> None:
     names = cost_model_names()
     assert names == sorted(set(names))
     assert {"random", "replay", "simulator", "table", *backend_names()} <= set(names)
-    assert not {"create", "measured", "measurement_store", "memo", "model", "profiling"} & set(names)
+    assert not {"create", "measured", "measurement_store", "model", "path", "profiling"} & set(names)
 
 
 def test_a_backend_measures(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_a_name_makes() -> None:
     )
 
 
-@pytest.mark.parametrize("spec", ["", ":", "create", "memo", "model", "measured", "Simulator", "os"])
+@pytest.mark.parametrize("spec", ["", ":", "create", "path", "model", "measured", "Simulator", "os"])
 def test_what_is_no_cost_model(spec: str) -> None:
     with pytest.raises(OptionError, match=r"known: .*random.*simulator.*table"):
         create_cost_model(spec, None, Precision.FP32, "paper")

@@ -13,7 +13,7 @@ from iossim.devices.plausibility import impossible
 from iossim.devices.write import profile_yaml
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
-from iossim.plugins import note_once
+from iossim.notices import note_once
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from iossim.devices.load import device, device_names, origin, own_names, shipped
 from iossim.devices.template import write_template
 from iossim.devices.write import profile_yaml
 from iossim.errors import DeviceError
-from iossim.plugins import warn_once
+from iossim.notices import warn_once
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from command_line import printed, printed_json, refused
 from exported_networks import NETWORKS, Writer, assert_equal_outputs
 from onnx import TensorProto
+from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 
@@ -20,7 +21,6 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.models.onnx.translate import import_onnx
 from iossim.models.onnx.write import write_onnx
 from iossim.passes.pipeline import canonicalise
 

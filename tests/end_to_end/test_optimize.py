@@ -11,7 +11,6 @@ from command_line import printed, printed_json
 from trace_format import check_trace, counters
 
 import iossim
-from iossim.ir.network import ModelSource
 from iossim.models.load import load_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
@@ -22,7 +21,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def read_and_fit(path: Path) -> Schedule:
     """A saved schedule, checked against the network that it says it is for."""
     saved = Schedule.read(path)
-    fit(saved, load_source(ModelSource(saved.source.model, saved.source.batch, tuple(saved.source.options.items()))))
+    fit(saved, load_source(saved.source.to_source()))
     return saved
 
 

@@ -27,7 +27,7 @@ from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.unary import Unary
 from iossim.ir.types import DType, TensorType
 from iossim.lowering.unit import lower_unit
-from iossim.models.load import network_of
+from iossim.models.partition import network_of
 
 V100 = device("v100-sxm2")
 

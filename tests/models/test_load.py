@@ -41,7 +41,7 @@ def graphs(tmp_path: Path) -> Path:
         {"model": "resnet18", "batch": 3, "dtype": "fp16"},
         {"model": "inception_v3", "units": "none", "max_block": 10},
         {"model": "randwire", "seed": 4},
-        {"model": "resnet18", "shapes": {"image": (2, 3, 64, 96)}},
+        {"model": "resnet18", "shapes": {"image": [2, 3, 64, 96]}},
     ],
 )
 def test_a_source_loads_the_same_network_again(options: dict[str, Any]) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.errors import ModelError
-from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 node = helper.make_node

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
@@ -16,7 +17,6 @@ from iossim.errors import ModelError
 from iossim.ir.graph import Graph
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 node = helper.make_node

@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_import import import_onnx
 from onnx_models import write_onnx
 from seeded_weights import LIGHT_MODELS
 
 from iossim.errors import IossimError, ModelError, OptionError
-from iossim.models.onnx.translate import import_onnx
 
 node = helper.make_node
 RELU = [node("Relu", ["x"], ["y"], "r")]
@@ -213,7 +213,7 @@ def test_input_without_shape(tmp_path):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"batch": 0}, "batch 0 is below 1"),
+        ({"batch": 0}, "batch 0 is not possible"),
         ({"shapes": {"z": (1, 3)}}, "has no input 'z' to give the shape 1x3; known: x"),
         ({"shapes": {"x": (1, 3)}}, "shape 1x3 does not fit input 'x'"),
         ({"shapes": {"x": (1, 3, -1)}}, "shape 1x3x-1 does not fit input 'x'"),

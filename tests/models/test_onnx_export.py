@@ -9,6 +9,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from random_networks import random_inputs, random_network
 from seeded_weights import LIGHT_MODELS, write_seeded
@@ -33,7 +34,6 @@ from iossim.ir.types import DType
 from iossim.models.onnx.export import export_graph, export_merged, export_unit
 from iossim.models.onnx.file import OLDEST_OPSET
 from iossim.models.onnx.spelling import OPSET
-from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 SEEDS = st.integers(0, 2**20)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from exported_networks import NETWORKS
 from onnx import helper
+from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
@@ -18,7 +19,6 @@ from iossim.ir.graph import Graph
 from iossim.ir.op import Array, Op
 from iossim.models.load import load
 from iossim.models.onnx import folding as onnx_folding
-from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
@@ -18,7 +19,6 @@ from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import ExternalConstant
-from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 node = helper.make_node
@@ -150,7 +150,7 @@ def test_fills_and_small_weights_become_constants(tmp_path):
     [
         ({"batch": 4, "dimensions": {"H": 8, "W": 6}}, (4, 3, 8, 6)),
         ({"shapes": {"x": (2, 3, 9, 9)}}, (2, 3, 9, 9)),
-        ({"shapes": {"x": [2, 3, 9, 9]}, "batch": 2}, (2, 3, 9, 9)),
+        ({"shapes": {"x": (2, 3, 9, 9)}, "batch": 2}, (2, 3, 9, 9)),
         ({"dimensions": {"N": 3, "H": 8, "W": 6}}, (3, 3, 8, 6)),
     ],
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.ir.graph import Graph
-from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 
 #: Convolutions, then all ops, as the files list them, constants left out.

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
+from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.models.onnx.translate import import_onnx
 
 node = helper.make_node
 

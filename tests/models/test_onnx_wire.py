@@ -91,5 +91,5 @@ def test_the_file_is_read_from_disk_once(tmp_path: Path) -> None:
         path.write_bytes(MODELS[name])
         from iossim.models.onnx.file import read_model
 
-        assert read_model(path).SerializeToString() == MODELS[name]
+        assert read_model(path).proto.SerializeToString() == MODELS[name]
         path.unlink()

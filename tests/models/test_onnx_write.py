@@ -10,6 +10,7 @@ import onnx
 import pytest
 from command_line import printed, refused
 from onnx import TensorProto, helper
+from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from random_networks import random_inputs, random_network
 
@@ -19,7 +20,6 @@ from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.models.load import load
 from iossim.models.onnx.constants import ExternalConstant
-from iossim.models.onnx.translate import import_onnx
 from iossim.models.onnx.write import write_onnx
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from exported_networks import assert_equal_outputs
+from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.api import optimize, search_options
@@ -19,7 +20,6 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.models.onnx.translate import import_onnx
 from iossim.passes.pipeline import canonicalise
 from iossim.schedule.fit import fit
 

@@ -29,7 +29,8 @@ from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.transpose import Transpose
 from iossim.ir.ops.unary import Unary
 from iossim.lowering.unit import unit_steps
-from iossim.models.load import load, network_of
+from iossim.models.load import load
+from iossim.models.partition import network_of
 from iossim.passes.engine_units import fused
 from iossim.passes.unit_fusion import MODEL, UNIT_POLICIES, unit_policy, with_units
 

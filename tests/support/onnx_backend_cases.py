@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import numpy_helper
+from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import execute
@@ -35,9 +36,8 @@ from iossim.errors import IossimError
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.op import Array
-from iossim.models.load import network_of
 from iossim.models.onnx.export import export_graph
-from iossim.models.onnx.translate import import_onnx
+from iossim.models.partition import network_of
 from iossim.passes.blocks import cut_blocks
 from iossim.passes.pipeline import canonicalise
 from iossim.scheduling.options import SearchOptions

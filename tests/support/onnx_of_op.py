@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
+from onnx_import import import_onnx
 
 from iossim.ir.onnx_types import onnx_code
 from iossim.ir.op import Array, Op
 from iossim.models.onnx.spelling import IR_VERSION, Names, spell
-from iossim.models.onnx.translate import import_onnx
 
 
 def onnx_of_op(op: Op, inputs: Sequence[Array], opset: int, constants: Sequence[int] = ()) -> onnx.ModelProto:

@@ -1,7 +1,5 @@
 """Every op kind, a file each. Importing this package registers them all; there is no list to extend."""
 
-from importlib import import_module
-from pkgutil import iter_modules
+from iossim.registry import modules
 
-for _module in sorted(module.name for module in iter_modules(__path__)):
-    import_module(f"{__name__}.{_module}")
+modules(__name__)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, Role, require
+from iossim.ir.op import Array, Op, Role, require
 from iossim.ir.ops.broadcasting import broadcast, widen
 from iossim.ir.types import TensorType
 
@@ -32,10 +32,6 @@ class Add(Op):
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         total = reduce(np.add, [widen(array) for array in inputs])
         return (total.astype(inputs[0].dtype, copy=False),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(), node.inputs
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         return "Sum", {}

@@ -23,6 +23,7 @@ class BatchNorm(Op):
     kind: ClassVar[str] = "batch_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
     role: ClassVar[Role] = Role.ELEMENTWISE
+    flops_per_element: ClassVar[int] = 2
 
     epsilon: float = 1e-5
 
@@ -33,9 +34,6 @@ class BatchNorm(Op):
         for name, value in zip(("scale", "bias", "mean", "variance"), inputs[1:], strict=True):
             require(value.shape == (x.shape[1],), f"its {name} {value} does not have {x.shape[1]} values")
         return (x,)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 2 * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, scale, bias, mean, variance = (as_float32(array) for array in inputs)

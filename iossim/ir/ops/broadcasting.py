@@ -31,7 +31,7 @@ def broadcast_shapes(inputs: Sequence[TensorType]) -> tuple[int, ...]:
 
 
 def widen(array: Array) -> Array:
-    """The array as arithmetic should see it: 16-bit floats in fp32, everything else as it is."""
+    """An array of any shape as arithmetic should see it: 16-bit floats in fp32, everything else as it is."""
     return as_float32(array) if array.dtype in (np.float16, DType.BFLOAT16.numpy) else array
 
 

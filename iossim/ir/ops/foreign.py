@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from iossim.errors import GraphError
-from iossim.ir.onnx_node import compute, operators_inside
+from iossim.ir.onnx_node import compute, nodes_within
 from iossim.ir.op import Array, Op, is_product, require
 from iossim.ir.types import DType, TensorType
 
@@ -59,7 +59,8 @@ class Foreign(Op):
             return is_product(self.op_type)
         from onnx import NodeProto
 
-        return any(map(is_product, operators_inside(NodeProto.FromString(base64.b64decode(self.node)))))
+        node = NodeProto.FromString(base64.b64decode(self.node))
+        return any(is_product(each.op_type) for each in nodes_within([node]))
 
     def mixes_images(self, first_varies: bool) -> bool:
         return True  # for all that is known

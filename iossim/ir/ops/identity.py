@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from iossim.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, Role
@@ -31,6 +31,3 @@ class Identity(Op):
         if node.has_input(2) and bool(node.constant(2, "training mode")):
             raise ModelError(f"Dropout {node.name!r} is in training mode; export the model for inference")
         return cls(), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Identity", {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, Op, require
 from iossim.ir.ops.broadcasting import broadcast_shapes, widen
 from iossim.ir.ops.stacked_product import folded_shapes
 from iossim.ir.types import TensorType
@@ -46,10 +46,3 @@ class MatMul(Op):
     def _output(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
         stack = broadcast_shapes([TensorType(a[:-2]), TensorType(b[:-2])])
         return (*stack, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(), node.inputs
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "MatMul", {}

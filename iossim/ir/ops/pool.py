@@ -125,13 +125,6 @@ class _GlobalPool(Op):
     def _reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         """``x`` reduced over ``axes``, which stay as dimensions of one."""
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return self.onnx_types[0], {}
-
 
 @dataclass(frozen=True)
 class GlobalAveragePool(_GlobalPool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class PRelu(Op):
     kind: ClassVar[str] = "prelu"
     onnx_types: ClassVar[tuple[str, ...]] = ("PRelu",)
     role: ClassVar[Role] = Role.ELEMENTWISE
+    flops_per_element: ClassVar[int] = 2
 
     per_channel: bool = False
 
@@ -34,9 +35,6 @@ class PRelu(Op):
         else:
             require(broadcast([x, slope]) == x, f"its slope {slope} does not broadcast to {x}")
         return (x,)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 2 * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, slope = widen(inputs[0]), widen(inputs[1])
@@ -50,6 +48,3 @@ class PRelu(Op):
         # Models converted from operator sets that had no broadcasting keep the old shape.
         per_channel = len(x) > 2 and slope == x[1:2] and slope[0] not in (1, x[-1])
         return cls(per_channel), node.inputs
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "PRelu", {}

@@ -26,6 +26,7 @@ class Quantize(Op):
     kind: ClassVar[str] = "quantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("QuantizeLinear",)
     role: ClassVar[Role] = Role.ELEMENTWISE
+    flops_per_element: ClassVar[int] = 4
 
     axis: int = 1
 
@@ -34,9 +35,6 @@ class Quantize(Op):
         x = inputs[0]
         check_parameters(x, inputs[1:], self.axis)
         return (TensorType(x.shape, inputs[2].dtype if len(inputs) == 3 else DType.UINT8),)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 4 * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = as_float32(inputs[0])
@@ -64,6 +62,7 @@ class Dequantize(Op):
     kind: ClassVar[str] = "dequantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("DequantizeLinear",)
     role: ClassVar[Role] = Role.ELEMENTWISE
+    flops_per_element: ClassVar[int] = 2
 
     axis: int = 1
 
@@ -71,9 +70,6 @@ class Dequantize(Op):
         require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
         check_parameters(inputs[0], inputs[1:], self.axis)
         return (TensorType(inputs[0].shape, inputs[1].dtype),)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 2 * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = inputs[0].astype(np.int64)
@@ -119,16 +115,9 @@ class DynamicQuantize(Op):
         zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
         return quantised(x / scale, zero), np.asarray(scale, dtype=inputs[0].dtype), np.asarray(zero)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(), node.inputs
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "DynamicQuantizeLinear", {}
-
 
 def quantised(x: Array, zero: Array) -> Array:
-    """``x`` in units of the scale, rounded, moved by the zero point and clipped to its element type."""
+    """``x`` of any shape, in units of the scale, rounded, moved by the zero point and clipped to its type; it broadcasts to ``x``."""
     limits = np.iinfo(zero.dtype)
     with np.errstate(invalid="ignore"):
         whole: Array = np.clip(np.rint(x) + zero, limits.min, limits.max).astype(zero.dtype)
@@ -147,7 +136,7 @@ def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int)
 
 
 def along(parameter: Array, axis: int, rank: int) -> Array:
-    """A parameter of one number for each place along ``axis``, as it broadcasts."""
+    """A parameter ``[n]`` of one number for each place along ``axis``, as ``[n, 1, ...]``, which broadcasts; ``[]`` as it is."""
     if parameter.size == 1:
         return parameter.reshape(())
     shape = [1] * rank

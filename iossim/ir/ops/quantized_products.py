@@ -24,6 +24,7 @@ class QuantizedConv(Op):
 
     kind: ClassVar[str] = "quantized_conv"
     onnx_types: ClassVar[tuple[str, ...]] = ("QLinearConv",)
+    flops_per_element: ClassVar[int] = 4
 
     strides: tuple[int, ...] = (1, 1)
     pads: tuple[int, ...] = (0, 0, 0, 0)
@@ -43,9 +44,6 @@ class QuantizedConv(Op):
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return self.product.multiply_adds([inputs[0], inputs[3]], outputs)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 2 * self.multiply_adds(inputs, outputs) + 4 * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = inputs
@@ -77,6 +75,7 @@ class QuantizedMatMul(Op):
 
     kind: ClassVar[str] = "quantized_matmul"
     onnx_types: ClassVar[tuple[str, ...]] = ("QLinearMatMul",)
+    flops_per_element: ClassVar[int] = 4
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 8, f"needs eight inputs, not {len(inputs)}")
@@ -86,9 +85,6 @@ class QuantizedMatMul(Op):
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return MatMul().multiply_adds([inputs[0]], outputs)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 2 * self.multiply_adds(inputs, outputs) + 4 * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
@@ -103,9 +99,6 @@ class QuantizedMatMul(Op):
         if not single or not dtypes <= set(QUANTISED):
             raise NotCoveredError(f"QLinearMatMul {node.name!r} has several scales, or {', '.join(sorted(dtypes))}")
         return cls(), node.data_inputs(8)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "QLinearMatMul", {}
 
 
 @dataclass(frozen=True)
@@ -136,6 +129,3 @@ class IntegerMatMul(Op):
         if places == [3] or any(node.input_type(place).elements != 1 for place in places):
             raise NotCoveredError(f"MatMulInteger {node.name!r} has several zero points")
         return cls(), node.data_inputs(4)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "MatMulInteger", {}

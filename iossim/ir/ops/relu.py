@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, Role
+from iossim.ir.op import Array, Op, Role
 from iossim.ir.ops.broadcasting import one_input
 from iossim.ir.types import TensorType
 
@@ -20,20 +20,11 @@ class Relu(Op):
     kind: ClassVar[str] = "relu"
     onnx_types: ClassVar[tuple[str, ...]] = ("Relu",)
     role: ClassVar[Role] = Role.ACTIVATION
+    flops_per_element: ClassVar[int] = 1
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (one_input(inputs),)
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return outputs[0].elements
-
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
         return (np.maximum(x, x.dtype.type(0)),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Relu", {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, Role, require
+from iossim.ir.op import Array, Op, Role, require
 from iossim.ir.ops.broadcasting import one_input, widen
 from iossim.ir.types import TensorType
 
@@ -20,14 +20,12 @@ class Sigmoid(Op):
     kind: ClassVar[str] = "sigmoid"
     onnx_types: ClassVar[tuple[str, ...]] = ("Sigmoid",)
     role: ClassVar[Role] = Role.ACTIVATION
+    flops_per_element: ClassVar[int] = 4
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)
         require(x.dtype.is_floating or x.dtype.bytes == 1, f"takes floating-point numbers, not {x.dtype}")
         return (x,)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 4 * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = widen(inputs[0])
@@ -35,10 +33,3 @@ class Sigmoid(Op):
         small = np.exp(-np.abs(x))
         y = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
         return (y.astype(inputs[0].dtype, copy=False),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Sigmoid", {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, Role, require
+from iossim.ir.op import Array, Op, Role, require
 from iossim.ir.ops.broadcasting import broadcast_shapes
 from iossim.ir.types import DType, TensorType
 
@@ -20,6 +20,7 @@ class Where(Op):
     kind: ClassVar[str] = "where"
     onnx_types: ClassVar[tuple[str, ...]] = ("Where",)
     role: ClassVar[Role] = Role.ELEMENTWISE
+    flops_per_element: ClassVar[int] = 1
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 3, f"takes a condition and two tensors, not {len(inputs)} inputs")
@@ -28,15 +29,5 @@ class Where(Op):
         require(x.dtype is y.dtype, f"its inputs {x} and {y} differ in element type")
         return (TensorType(broadcast_shapes(inputs), x.dtype),)
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return outputs[0].elements
-
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (np.where(*inputs),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(), node.inputs
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Where", {}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 
 from iossim.measurements.formats.format import Format
+from iossim.registry import modules
 
 
 @cache
 def formats() -> tuple[Format, ...]:
     """All formats, in the order of their modules' names."""
-    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
-    found = {module.__name__: module.FORMAT for module in modules if hasattr(module, "FORMAT")}
-    return tuple(found[name] for name in sorted(found))
+    return tuple(module.FORMAT for module in modules(__name__) if hasattr(module, "FORMAT"))

@@ -5,12 +5,13 @@ Exporters write them around a squeeze or a default, on shapes that are fixed by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from iossim.errors import ModelError
-from iossim.ir.onnx_node import graphs_of
+from iossim.ir.onnx_node import graphs_in
 
 
 def runs_graphs(node: NodeProto) -> bool:
@@ -18,12 +19,12 @@ def runs_graphs(node: NodeProto) -> bool:
     return any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute)
 
 
-def values_read(nodes: Iterator[NodeProto] | list[NodeProto]) -> Iterator[str]:
+def values_read(nodes: Iterable[NodeProto]) -> Iterator[str]:
     """The values that nodes read, and those that the graphs inside them read or return."""
     for node in nodes:
         yield from node.input
         for graph in graphs_in(node):
-            yield from values_read(list(graph.node))
+            yield from values_read(graph.node)
             yield from (value.name for value in graph.output)
 
 
@@ -42,10 +43,8 @@ def taken_branch(
     names = {value: prefix + value for value in _defined(branch)}
     weights: list[TensorProto] = []
     for tensor in branch.initializer:
-        kept = TensorProto()
-        kept.CopyFrom(tensor)
-        kept.name = names[tensor.name]
-        weights.append(kept)
+        weights.append(deepcopy(tensor))
+        weights[-1].name = names[tensor.name]
     nodes = [_renamed(inner, names, prefix) for inner in branch.node]
     for made, value in zip(branch.output, node.output, strict=True):
         if value:
@@ -69,27 +68,17 @@ def unrolled(
     return [*weights, *nodes], tuple(names.get(value.name, value.name) for value in body.output)
 
 
-def inner_nodes(node: NodeProto) -> Iterator[NodeProto]:
-    """The nodes of the graphs in a node, and of those in them."""
-    for graph in graphs_in(node):
-        for inner in graph.node:
-            yield inner
-            yield from inner_nodes(inner)
-
-
 def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[NodeProto, list[TensorProto]]:
     """The node with the weights of its graphs taken out of them: tensors called ``prefix`` and their number, and names.
 
     ``where`` begins the message of a ModelError.
     """
-    kept = NodeProto()
-    kept.CopyFrom(node)
+    kept = deepcopy(node)
     weights: list[TensorProto] = []
     for graph in graphs_in(kept):
         names: dict[str, str] = {}
         for tensor in graph.initializer:
-            weights.append(TensorProto())
-            weights[-1].CopyFrom(tensor)
+            weights.append(deepcopy(tensor))
             weights[-1].name = names[tensor.name] = f"{prefix}{len(weights)}.{tensor.name}"
         if graph.sparse_initializer:
             raise ModelError(f"{where} runs a graph with sparse weights; store them as dense tensors")
@@ -103,12 +92,6 @@ def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[Node
     return kept, weights
 
 
-def graphs_in(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs that a node runs."""
-    for attribute in node.attribute:
-        yield from graphs_of(attribute)
-
-
 def _defined(graph: GraphProto) -> Iterator[str]:
     yield from (tensor.name for tensor in graph.initializer)
     yield from (value for node in graph.node for value in node.output if value)
@@ -116,8 +99,7 @@ def _defined(graph: GraphProto) -> Iterator[str]:
 
 def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProto:
     """The node with other value names, those that the graphs inside it read from outside included."""
-    kept = NodeProto()
-    kept.CopyFrom(node)
+    kept = deepcopy(node)
     for operands in (kept.input, kept.output):
         renamed = [names.get(value, value) for value in operands]
         del operands[:]

@@ -5,6 +5,7 @@ All are lazy: the array is made when somebody loads it, and not kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,7 @@ from iossim.errors import GraphError, ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import Array
-from iossim.ir.types import DType, TensorType
-
-#: Elements that share a byte in a file.
-_PACKED_BITS = {DType.INT4: 4, DType.UINT4: 4, DType.FLOAT4_E2M1: 4, DType.INT2: 2, DType.UINT2: 2}
+from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,16 +67,32 @@ class FilledConstant(Constant):
 LARGEST_PARAMETER = 1 << 16
 
 
-def parameter(constant: Constant, name: str) -> Array:
-    """The array of a constant that an operator is told its shape by; raises GraphError where it is too large for one."""
-    if constant.type.elements > LARGEST_PARAMETER:
-        raise GraphError(f"{name!r} should say a shape, axes or counts, and is {constant.type}; the file is damaged")
-    return constant.load()
+@dataclass(frozen=True)
+class Known:
+    """What is known so far of the values of a model, by name: the types of all, and those that are constants."""
+
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Constant]
+
+    def types_of(self, names: Iterable[str]) -> list[TensorType]:
+        return [self.types[name] for name in names]
+
+    def parameter(self, name: str) -> Array:
+        """The array of a constant, of its own type, that an operator is told its shape by.
+
+        Raises GraphError where it is too large for one.
+        """
+        constant = self.constants[name]
+        if constant.type.elements > LARGEST_PARAMETER:
+            raise GraphError(
+                f"{name!r} should say a shape, axes or counts, and is {constant.type}; the file is damaged"
+            )
+        return constant.load()
 
 
 def stored_bytes(value: TensorType) -> int:
     """Bytes that a tensor takes in a file, where elements of less than a byte are packed."""
-    return -(-value.elements * _PACKED_BITS.get(value.dtype, 8 * value.dtype.bytes) // 8)
+    return -(-value.elements * value.dtype.bits // 8)
 
 
 def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
@@ -91,7 +105,7 @@ def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
     if tensor.HasField("raw_data"):
         complete = len(tensor.raw_data) == stored_bytes(tensor_type)
     else:
-        packed = -(-tensor_type.elements * _PACKED_BITS.get(tensor_type.dtype, 8) // 8)
+        packed = -(-tensor_type.elements * min(8, tensor_type.dtype.bits) // 8)
         complete = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type))) == packed
     if not complete or tensor.HasField("raw_data") + sum(map(bool, _numbers(tensor))) > 1:
         raise ModelError(f"{what} does not hold the data of {tensor_type}; the file is damaged")
@@ -133,7 +147,7 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
         length = int(entries.get("length", stored_bytes(tensor_type)))
     except ValueError:
         raise ModelError(f"{what} has an offset or length that is no number; the file is damaged") from None
-    if tensor_type.dtype in _PACKED_BITS:
+    if tensor_type.dtype.bits < 8:
         raise ModelError(
             f"{what} is packed in {folder / location}; iossim reads {tensor_type.dtype} in the model only"
         )

@@ -5,7 +5,8 @@ What reads nothing but them folds; a concat is without them, and a split does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
@@ -14,7 +15,7 @@ from iossim.ir.constants import Constant
 from iossim.ir.onnx_types import onnx_code
 from iossim.ir.op import Op
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import FilledConstant, parameter
+from iossim.models.onnx.constants import FilledConstant, Known
 from iossim.models.onnx.file import is_standard
 
 #: Ops that may make an empty tensor of one that is not; of any other kind, its input is too small for it.
@@ -34,41 +35,36 @@ def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
     return op.kind in _MAY_MAKE_EMPTY or any(map(is_empty, inputs))
 
 
-def without_empty(
-    node: NodeProto, name: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
-) -> list[NodeProto]:
+def without_empty(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
     """The nodes that stand for one, if it is a concat of empty tensors among others, or a split into empty ones; else none."""
     if not is_standard(node.domain):
         return []
     if node.op_type == "Concat":
-        return _concat_without(node, types)
-    return _split_without(node, name, types, constants) if node.op_type == "Split" else []
+        return _concat_without(node, known)
+    return _split_without(node, name, known) if node.op_type == "Split" else []
 
 
-def _concat_without(node: NodeProto, types: Mapping[str, TensorType]) -> list[NodeProto]:
+def _concat_without(node: NodeProto, known: Known) -> list[NodeProto]:
     axis = {attribute.name: attribute.i for attribute in node.attribute}.get("axis", 1)
-    terms = [types[value] for value in node.input]
+    terms = [known.types[value] for value in node.input]
     kept = [value for value, term in zip(node.input, terms, strict=True) if not is_empty(term)]
     others = {tuple(np.delete(term.shape, axis)) for term in terms if -len(term.shape) <= axis < len(term.shape)}
     if not kept or len(kept) == len(terms) or len(others) > 1:  # of those that do not join, the op says so
         return []
-    joined = NodeProto()
-    joined.CopyFrom(node)
+    joined = deepcopy(node)
     del joined.input[:]
     joined.input.extend(kept)
     return [joined]
 
 
-def _split_without(
-    node: NodeProto, name: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
-) -> list[NodeProto]:
+def _split_without(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
     attributes = {attribute.name: attribute for attribute in node.attribute}
     given = node.input[1] if len(node.input) > 1 else ""
-    if given in constants:
-        sizes = [int(size) for size in parameter(constants[given], given).reshape(-1)]
+    if given in known.constants:
+        sizes = [int(size) for size in known.parameter(given).reshape(-1)]
     else:
         sizes = list(attributes["split"].ints) if "split" in attributes else []
-    x = types[node.input[0]]
+    x = known.types[node.input[0]]
     axis = attributes["axis"].i if "axis" in attributes else 0
     is_whole = len(sizes) == len(node.output) and -len(x.shape) <= axis < len(x.shape) and sum(sizes) == x.shape[axis]
     if not is_whole or min(sizes) != 0 or max(sizes) == 0:
@@ -80,8 +76,7 @@ def _split_without(
             shape[axis] = 0
             tensor = helper.make_tensor(value, onnx_code(x.dtype), shape, b"", raw=True)
             nodes.append(helper.make_node("Constant", [], [value], value=tensor))
-    split = NodeProto()
-    split.CopyFrom(node)
+    split = deepcopy(node)
     del split.output[:]
     split.output.extend(value for value, size in zip(node.output, sizes, strict=True) if size)
     left = [size for size in sizes if size]

@@ -106,11 +106,9 @@ def _model(
     model = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION, producer_name="iossim")
     if store is not None:
         return model
-    try:
+    try:  # what neither the op nor the schema tells, as a deprecated operator
         onnx.checker.check_model(model)
-    except (
-        onnx.checker.ValidationError
-    ) as error:  # what neither the op nor the schema tells, as a deprecated operator
+    except onnx.checker.ValidationError as error:
         raise ModelError(
             f"{name!r} cannot be written in operator set {opset}: {first_line(error)}; write another"
         ) from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -11,7 +12,8 @@ import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from iossim.errors import ModelError, last_line
-from iossim.models.onnx.branches import graphs_in
+from iossim.ir.constants import Constant
+from iossim.ir.onnx_node import graphs_in
 from iossim.models.onnx.functions import inlined
 from iossim.models.onnx.wire import contents
 
@@ -27,11 +29,37 @@ LARGEST_FILE_BYTES = 2**31 - 1
 OLDEST_CONVERTED = 6
 
 
-def read_model(path: Path) -> onnx.ModelProto:
+@dataclass(frozen=True, eq=False)
+class OnnxModel:
+    """A model as ONNX has it, without functions, and what its network is called.
+
+    ``path`` begins every message, and external data lies beside it. ``weights`` are those that the model itself does not
+    hold, by name.
+    """
+
+    proto: onnx.ModelProto
+    path: Path
+    name: str
+    weights: Mapping[str, Constant] = field(default_factory=dict)
+
+
+def read_model(path: Path) -> OnnxModel:
     """The model in a file, its local functions inlined; external data is left where it is.
 
     Raises ModelError for a file that is missing, is no ONNX model, or has an operator set that iossim cannot read.
     """
+    model = _parsed(path)
+    _check(model, path)
+    opset = standard_opset(model)
+    if model.functions:
+        model = inlined(model, path)
+    if opset < OLDEST_OPSET:
+        model = _converted(model, path, opset)
+    return OnnxModel(model, path, path.stem)
+
+
+def _parsed(path: Path) -> onnx.ModelProto:
+    """What a file says, if it is of ONNX, and of a size that can be read."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give the .onnx file in it")
     try:
@@ -64,6 +92,11 @@ def read_model(path: Path) -> onnx.ModelProto:
         readable = False
     if not readable:
         raise ModelError(f"{path} is not an ONNX file, or is damaged; export or download it again")
+    return model
+
+
+def _check(model: onnx.ModelProto, path: Path) -> None:
+    """Refuse a model without a graph that can be scheduled, or of an operator set that cannot be read."""
     if not model.HasField("graph"):
         raise ModelError(f"{path} holds no graph, so it is not an ONNX model; export or download it again")
     if not model.graph.node:
@@ -94,9 +127,6 @@ def read_model(path: Path) -> onnx.ModelProto:
     newest = onnx.defs.onnx_opset_version()
     if opset > newest:
         raise ModelError(f"{path} uses operator set {opset}; the installed onnx knows up to {newest}: update onnx")
-    if model.functions:
-        model = inlined(model, path)
-    return _converted(model, path, opset) if opset < OLDEST_OPSET else model
 
 
 def _converted(model: onnx.ModelProto, path: Path, opset: int) -> onnx.ModelProto:

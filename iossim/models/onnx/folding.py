@@ -8,7 +8,6 @@ computed stays a node.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from iossim.ir.onnx_node import canonical, compute
 from iossim.ir.op import Array, Op
 from iossim.ir.types import TensorType
 from iossim.models.onnx.branches import runs_graphs
-from iossim.models.onnx.constants import FilledConstant, tensor_constant
+from iossim.models.onnx.constants import FilledConstant, Known, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.shapes import inferred_outputs, static_shape
 from iossim.models.onnx.view import NONSENSE, node_view
@@ -69,8 +68,7 @@ class Folder:
         self,
         node: NodeProto,
         where: str,
-        types: Mapping[str, TensorType],
-        constants: Mapping[str, Constant],
+        known: Known,
     ) -> list[Constant] | None:
         """The outputs of a node that do not depend on what the network is given; None for any other node."""
         if not can_fold(node):
@@ -79,39 +77,35 @@ class Folder:
             return [_constant(node, self.path.parent, where)]
         inputs = [name for name in node.input if name]
         if node.op_type in ("Shape", "Size"):
-            return [ArrayConstant(_shape(node, types[inputs[0]]))]
-        small = sum(types[name].elements for name in inputs) <= LARGEST_FOLDED
-        if not inputs or not small or any(name not in constants for name in inputs):
+            return [ArrayConstant(_shape(node, known.types[inputs[0]]))]
+        small = sum(known.types[name].elements for name in inputs) <= LARGEST_FOLDED
+        if not inputs or not small or any(name not in known.constants for name in inputs):
             return None
-        arrays = [constants[name].load() for name in inputs]
+        arrays = [known.constants[name].load() for name in inputs]
         if node.op_type == "ConstantOfShape":
             return [_filled(node, arrays[0], where)]
-        if node.op_type not in _STAY_SMALL and not self._stays_small(node, where, types, constants):
+        if node.op_type not in _STAY_SMALL and not self._stays_small(node, where, known):
             return None
         try:
             made = compute(canonical(node), self.opset, arrays)
         except GraphError:
             # The reference does not have, or do, everything: GatherElements fails on more than 32 rows.
-            return self._computed_by_op(node, types, constants)
+            return self._computed_by_op(node, known)
         return [ArrayConstant(array) for array in made]
 
-    def _computed_by_op(
-        self, node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
-    ) -> list[Constant] | None:
+    def _computed_by_op(self, node: NodeProto, known: Known) -> list[Constant] | None:
         """The outputs by the op's own evaluation; None if that fails too: then the node is read like any other, or refused as one."""
         op_class = Op.onnx_registry.get(node.op_type)
         if op_class is None:
             return None
         try:
-            op, data = op_class.from_onnx(node_view(node, node.name, types, constants, self.opset))
-            made = op.evaluate([constants[name].load() for name in data])
+            op, data = op_class.from_onnx(node_view(node, node.name, known, self.opset))
+            made = op.evaluate([known.constants[name].load() for name in data])
         except (ModelError, GraphError, *NONSENSE):
             return None
         return [ArrayConstant(array) for array in made]
 
-    def _stays_small(
-        self, node: NodeProto, where: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
-    ) -> bool:
+    def _stays_small(self, node: NodeProto, where: str, known: Known) -> bool:
         """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`: a few numbers can ask for terabytes.
 
         So can a single one ask for years, such as the size of a kernel that slides over padding.
@@ -121,14 +115,14 @@ class Folder:
         ):
             return False
         if node.op_type == "Range":  # whose operands runtimes take as lists of one number, and inference does not
-            start, limit, delta = (float(constants[name].load().reshape(-1)[0]) for name in node.input)
+            start, limit, delta = (float(known.constants[name].load().reshape(-1)[0]) for name in node.input)
             if delta == 0 or not math.isfinite(start + limit + delta):
                 raise ModelError(
                     f"{where} is not valid: from {start:g} to {limit:g} in steps of {delta:g} has no end"
                 )
             return abs(limit - start) <= LARGEST_MADE * abs(delta)
         try:
-            outputs = inferred_outputs(node, {"": self.opset}, types, constants)
+            outputs = inferred_outputs(node, {"": self.opset}, known)
         except ModelError:
             return False  # read like any other, it is told what is wrong
         for made in outputs.values():

@@ -9,19 +9,20 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import onnx
 from onnx import NodeProto, TypeProto
 
 from iossim.errors import ModelError, first_line
-from iossim.ir.constants import Constant
-from iossim.ir.onnx_node import canonical, captured_values
+from iossim.ir.onnx_node import canonical, nodes_within, operands
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import NotCoveredError
 from iossim.ir.ops.foreign import Foreign, recorded_type
 from iossim.ir.types import TensorType
-from iossim.models.onnx.branches import inner_nodes, runs_graphs
+from iossim.models.onnx.branches import runs_graphs
+from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.folding import RANDOM
 from iossim.models.onnx.loops import repeated_types
@@ -42,7 +43,7 @@ class ForeignReader:
     ir_version: int
     declared: Mapping[str, TensorType] = field(default_factory=dict)
 
-    def read(self, node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant]) -> Foreign:
+    def read(self, node: NodeProto, known: Known) -> Foreign:
         """The node as a foreign op.
 
         Raises NotCoveredError that says, to be read behind the node's name, why it cannot be one; ModelError for operands that
@@ -53,22 +54,21 @@ class ForeignReader:
             raise NotCoveredError(f"the file imports no operators of {domain!r}")
         if runs_graphs(node) and domain:
             raise NotCoveredError("it runs graphs of its own, which iossim carries for ONNX's own operators alone")
-        for each in (node, *inner_nodes(node)):
+        for each in nodes_within([node]):
             if each.op_type in RANDOM or (each.op_type == "Dropout" and len(each.input) > 2 and each.input[2]):
                 raise NotCoveredError("it draws random numbers")
             if each is not node and not is_standard(each.domain):
                 raise NotCoveredError(f"it runs graphs with operators of {each.domain!r}")
         if node.op_type == "Gradient":
             raise NotCoveredError("it is of training, and iossim schedules inference")
-        known = onnx.defs.has(node.op_type, domain)
-        if not known and domain in ("", "ai.onnx.ml"):
+        exists = onnx.defs.has(node.op_type, domain)
+        if not exists and domain in ("", "ai.onnx.ml"):
             raise NotCoveredError("ONNX has no such operator")
         _check_equation(node)
-        inferred = inferred_outputs(node, self.versions, types, constants, self.ir_version) if known else {}
-        repeated = repeated_types(node, self.versions, types, constants, self.ir_version)
+        inferred = inferred_outputs(node, self.versions, known, self.ir_version) if exists else {}
+        repeated = repeated_types(node, self.versions, known, self.ir_version)
         outputs = [repeated.get(name) or self._output(name, inferred.get(name)) for name in node.output if name]
-        bare = NodeProto()
-        bare.CopyFrom(node)
+        bare = deepcopy(node)
         bare.domain = domain
         try:
             stored = base64.b64encode(canonical(bare)).decode()
@@ -78,7 +78,7 @@ class ForeignReader:
             node.op_type if not domain else f"{domain}.{node.op_type}",
             self.versions[domain],
             stored,
-            tuple(recorded_type(types[name]) for name in data_inputs(node)),
+            tuple(recorded_type(known.types[name]) for name in operands(node)),
             tuple(map(recorded_type, outputs)),
         )
 
@@ -98,11 +98,6 @@ class ForeignReader:
         if name not in self.declared:
             raise NotCoveredError("neither ONNX nor the file tells the shape of its output")
         return self.declared[name]
-
-
-def data_inputs(node: NodeProto) -> tuple[str, ...]:
-    """What a foreign op reads: the inputs of its node, then what the graphs in it read from outside."""
-    return (*filter(None, node.input), *captured_values(node))
 
 
 def _check_equation(node: NodeProto) -> None:

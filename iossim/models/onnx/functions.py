@@ -16,7 +16,7 @@ import onnx.inliner
 from onnx import NodeProto
 
 from iossim.errors import ModelError, last_line
-from iossim.models.onnx.branches import graphs_in
+from iossim.ir.onnx_node import nodes_within
 
 #: Nodes and bytes (names, and tensors in attributes) that functions may add to a model.
 MOST_NODES, MOST_BYTES = 1 << 18, 1 << 28
@@ -48,7 +48,7 @@ def _check(model: onnx.ModelProto, path: Path) -> None:
     calls = {key: Counter(_called(body.node, bodies)) for key, body in bodies.items()}
     extents: dict[_Key, _Extent] = {}
     for key in _innermost_first(calls, path):
-        own = _Extent(sum(1 for _ in _nodes(bodies[key].node)), bodies[key].ByteSize())
+        own = _Extent(sum(1 for _ in nodes_within(bodies[key].node)), bodies[key].ByteSize())
         extents[key] = _with_calls(own, calls[key], extents)
     made = _with_calls(_Extent(0, 0), Counter(_called(model.graph.node, bodies)), extents)
     if made.nodes > MOST_NODES or made.bytes > MOST_BYTES:
@@ -84,18 +84,10 @@ def _innermost_first(calls: dict[_Key, Counter[_Key]], path: Path) -> Iterator[_
 
 
 def _called(nodes: Sequence[NodeProto], bodies: dict[_Key, onnx.FunctionProto]) -> Iterator[_Key]:
-    for node in _nodes(nodes):
+    for node in nodes_within(nodes):
         key = _key(node.domain, node.op_type, node)
         if key in bodies:
             yield key
-
-
-def _nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes, and those of the graphs inside them."""
-    for node in nodes:
-        yield node
-        for graph in graphs_in(node):
-            yield from _nodes(graph.node)
 
 
 def _key(domain: str, name: str, of: onnx.FunctionProto | NodeProto) -> _Key:

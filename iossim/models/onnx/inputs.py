@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -13,6 +13,8 @@ from iossim.errors import ModelError, OptionError, did_you_mean
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.dimensions import dimension_names, dimension_size
+from iossim.models.onnx.file import OnnxModel
+from iossim.models.options import LoadOptions
 
 Shape = tuple[int, ...]
 
@@ -39,16 +41,52 @@ class DeclaredInput:
         return "x".join(str(dimension).replace(" ", "") for dimension in dimensions)
 
 
-@dataclass(frozen=True)
-class BoundInputs:
-    """Types of the inputs; the others are set if the batch that the file fixes was replaced by another."""
+@dataclass(frozen=True, eq=False)
+class BoundModel:
+    """A model with the type of each input, and the sizes of the named dimensions.
 
+    ``sizes`` is None where the inputs are not as the file declares them. If the batch that the file fixes was replaced by
+    another, ``declared`` is the model as the file has it, and both have a ``batch``.
+    """
+
+    model: OnnxModel
     types: Mapping[str, TensorType]
-    declared: Mapping[str, TensorType] | None = None
-    declared_batch: int | None = None
+    sizes: Mapping[str, int] | None
+    batch: int = 1
+    declared: BoundModel | None = None
 
 
-def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
+def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
+    """Every dimension of the inputs a number.
+
+    ``options.batch`` binds the leading dimension of the inputs, also one that the file fixes: then every value must carry
+    the batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``options.shapes`` binds whole inputs by name,
+    ``options.dimensions`` the named dimensions that the file leaves open. Raises ModelError for a dimension left open,
+    OptionError for a binding that fits nothing in the file.
+    """
+    path, batch, shapes = model.path, options.batch, options.shapes
+    inputs = _declared_inputs(model.proto.graph, path)
+    _check(inputs, path, options)
+    free = [value for value in inputs if value.name not in shapes]
+    sizes = _named_sizes(inputs, options)
+    types = {value.name: _bind(value, path, batch, shapes.get(value.name), sizes) for value in inputs}
+    bound = BoundModel(model, types, _as_declared(inputs, types))
+    batches = {value.batch for value in free if value.batch is not None}
+    fixed = [size for size in batches if isinstance(size, int)]
+    if batch is None or not fixed or len(fixed) < len(batches) or batch == free[0].batch:
+        return bound
+    if len(fixed) > 1:
+        listed = ", ".join(f"{value.name} {value.spelled()}" for value in free)
+        raise OptionError(
+            f"{path}: its inputs ({listed}) have no common batch to set to {batch}; use --shape instead"
+        )
+    changed = types | {
+        value.name: TensorType((batch, *types[value.name].shape[1:]), value.dtype) for value in free if value.batch
+    }
+    return BoundModel(model, changed, _as_declared(inputs, changed), batch, replace(bound, batch=fixed[0]))
+
+
+def _declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
     """The inputs that are no weights: older files list their initializers among the inputs too."""
     weights = {tensor.name for tensor in graph.initializer}
     declared = [_declared(value, path) for value in graph.input if value.name not in weights]
@@ -58,34 +96,7 @@ def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
     return declared
 
 
-def bind_inputs(
-    inputs: Sequence[DeclaredInput],
-    path: Path,
-    batch: int | None,
-    shapes: Mapping[str, Shape],
-    dimensions: Mapping[str, int],
-) -> BoundInputs:
-    """Every dimension a number; raises ModelError for one left open, OptionError for a binding that fits nothing."""
-    _check(inputs, path, batch, shapes, dimensions)
-    free = [value for value in inputs if value.name not in shapes]
-    sizes = _named_sizes(inputs, batch, shapes, dimensions)
-    bound = {value.name: _bind(value, path, batch, shapes.get(value.name), sizes) for value in inputs}
-    batches = {value.batch for value in free if value.batch is not None}
-    fixed = [size for size in batches if isinstance(size, int)]
-    if batch is None or not fixed or len(fixed) < len(batches) or batch == free[0].batch:
-        return BoundInputs(bound)
-    if len(fixed) > 1:
-        listed = ", ".join(f"{value.name} {value.spelled()}" for value in free)
-        raise OptionError(
-            f"{path}: its inputs ({listed}) have no common batch to set to {batch}; use --shape instead"
-        )
-    changed = {
-        value.name: TensorType((batch, *bound[value.name].shape[1:]), value.dtype) for value in free if value.batch
-    }
-    return BoundInputs({**bound, **changed}, bound, fixed[0])
-
-
-def as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]) -> dict[str, int] | None:
+def _as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]) -> dict[str, int] | None:
     """The sizes of the named dimensions if the inputs are bound as the file declares them; None if sizes were replaced."""
     sizes: dict[str, int] = {}
     for value in inputs:
@@ -98,17 +109,10 @@ def as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]
     return sizes if all(_computed(name, sizes) in (None, size) for name, size in sizes.items()) else None
 
 
-def _check(
-    inputs: Sequence[DeclaredInput],
-    path: Path,
-    batch: int | None,
-    shapes: Mapping[str, Shape],
-    dimensions: Mapping[str, int],
-) -> None:
-    if batch is not None and batch < 1:
-        raise OptionError(f"batch {batch} is below 1; give a positive number")
+def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) -> None:
+    batch = options.batch
     by_name = {value.name: value for value in inputs}
-    for name, shape in shapes.items():
+    for name, shape in options.shapes.items():
         spelled = "x".join(map(str, shape))
         if name not in by_name:
             raise OptionError(
@@ -127,20 +131,18 @@ def _check(
             raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
     open_dimensions = {size for value in inputs for size in value.dimensions or () if isinstance(size, str)} - {"?"}
     named = open_dimensions.union(*map(dimension_names, open_dimensions))
-    for name, size in dimensions.items():
+    for name, size in options.dimensions.items():
         if name not in named:
             raise OptionError(f"{path} has no open dimension {name!r}; {did_you_mean(name, named)}")
         if size < 0:
             raise OptionError(f"dimension {name!r} is {size}; give a size")
 
 
-def _named_sizes(
-    inputs: Sequence[DeclaredInput], batch: int | None, shapes: Mapping[str, Shape], dimensions: Mapping[str, int]
-) -> dict[str, int]:
+def _named_sizes(inputs: Sequence[DeclaredInput], options: LoadOptions) -> dict[str, int]:
     """The size of each named dimension, from whatever says it; raises OptionError where two disagree."""
-    sizes = dict(dimensions)
+    sizes = dict(options.dimensions)
     for value in inputs:
-        given: Sequence[int | None] = shapes.get(value.name, (batch,))
+        given: Sequence[int | None] = options.shapes.get(value.name, (options.batch,))
         for dimension, size in zip(value.dimensions or (), given, strict=False):
             if not isinstance(dimension, str) or dimension == "?" or size is None:
                 continue

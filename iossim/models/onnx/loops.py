@@ -14,13 +14,12 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.errors import ModelError
-from iossim.ir.constants import Constant
-from iossim.ir.onnx_node import captured_values, operators_inside
+from iossim.ir.onnx_node import captured_values, nodes_within
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import is_product
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.branches import unrolled
-from iossim.models.onnx.constants import parameter
+from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.shapes import inferred_types, static_shape
 
@@ -28,9 +27,7 @@ from iossim.models.onnx.shapes import inferred_types, static_shape
 _MOST_NODES, _MOST_BYTES = 4096, 1 << 26
 
 
-def runs_to_write_out(
-    node: NodeProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant], written: int
-) -> int:
+def runs_to_write_out(node: NodeProto, known: Known, written: int) -> int:
     """How often a ``Loop`` runs whose body multiplies matrices; 0 where that is not known, or too often, and for any other node.
 
     ``written`` are the nodes that stand for loops so far: those in loops are written out too.
@@ -38,11 +35,11 @@ def runs_to_write_out(
     body = next((each.g for each in node.attribute if each.name == "body"), None)
     if node.op_type != "Loop" or not is_standard(node.domain) or body is None:
         return 0
-    if not any(map(is_product, operators_inside(node))):
+    inner = [each.op_type for each in nodes_within(body.node)]
+    if not any(map(is_product, inner)):
         return 0
-    runs, _ = _loop(node, body, types, constants)
-    size = sum(1 for _ in operators_inside(node))
-    if runs is None or written + runs * size > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
+    runs, _ = _loop(node, body, known)
+    if runs is None or written + runs * len(inner) > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
         return 0
     return runs
 
@@ -83,25 +80,24 @@ def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeP
 def repeated_types(
     node: NodeProto,
     versions: Mapping[str, int],
-    types: Mapping[str, TensorType],
-    constants: Mapping[str, Constant],
+    known: Known,
     ir_version: int,
 ) -> dict[str, TensorType]:
     """The types of a loop's outputs by name, those that are known; of any other node none."""
     attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     body = attributes.get("body")
     # Before operator set 9 a Scan read whole batches.
-    known = node.op_type == "Loop" or (node.op_type == "Scan" and versions[""] >= 9)
-    if not known or not isinstance(body, GraphProto):
+    is_read = node.op_type == "Loop" or (node.op_type == "Scan" and versions[""] >= 9)
+    if not is_read or not isinstance(body, GraphProto):
         return {}
     if node.op_type == "Loop":
-        runs, given = _loop(node, body, types, constants)
+        runs, given = _loop(node, body, known)
         states, made = node.input[2:], body.output[1:]
         axes = [0] * len(node.output)
     else:
         count = len(node.input) - int(attributes["num_scan_inputs"])
         states, made = node.input[:count], body.output
-        runs, given = _scan(node, count, attributes, types)
+        runs, given = _scan(node, count, attributes, known)
         axes = [0] * count + list(attributes.get("scan_output_axes", [0] * (len(node.output) - count)))
     if given is None or len(given) != len(body.input):
         return {}
@@ -113,14 +109,13 @@ def repeated_types(
             [*inside, *outside],
             [value.name for value in body.output],
             versions,
-            {**types, **inside},
-            {name: constants[name] for name in outside if name in constants},
+            Known({**known.types, **inside}, {k: v for k, v in known.constants.items() if k in outside}),
             ir_version,
         )
     except ModelError:
         return {}  # what is wrong in the body, the inference of the whole node says
     after = [_type(found.get(value.name)) for value in made]
-    if any(types[name] != value for name, value in zip(states, after, strict=False)):
+    if any(known.types[name] != value for name, value in zip(states, after, strict=False)):
         return {}
     outputs: dict[str, TensorType] = {}
     for place, (name, value) in enumerate(zip(node.output, after, strict=False)):
@@ -132,16 +127,14 @@ def repeated_types(
     return {name: value for name, value in outputs.items() if name}
 
 
-def _loop(
-    node: NodeProto, body: GraphProto, types: Mapping[str, TensorType], constants: Mapping[str, Constant]
-) -> tuple[int | None, list[TensorType] | None]:
+def _loop(node: NodeProto, body: GraphProto, known: Known) -> tuple[int | None, list[TensorType] | None]:
     """How often a Loop runs, if that is known, and what its body is given."""
-    given = [TensorType((), DType.INT64), TensorType((), DType.BOOL), *(types[name] for name in node.input[2:])]
+    given = [TensorType((), DType.INT64), TensorType((), DType.BOOL), *(known.types[name] for name in node.input[2:])]
     trips, condition = node.input[0], node.input[1]
-    is_true = not condition or (condition in constants and bool(parameter(constants[condition], condition).all()))
-    if trips not in constants or not is_true or not _stays_true(body):
+    is_true = not condition or (condition in known.constants and bool(known.parameter(condition).all()))
+    if trips not in known.constants or not is_true or not _stays_true(body):
         return None, given
-    return max(0, int(parameter(constants[trips], trips).item())), given
+    return max(0, int(known.parameter(trips).item())), given
 
 
 def _stays_true(body: GraphProto) -> bool:
@@ -157,10 +150,10 @@ def _stays_true(body: GraphProto) -> bool:
 
 
 def _scan(
-    node: NodeProto, count: int, attributes: Mapping[str, Any], types: Mapping[str, TensorType]
+    node: NodeProto, count: int, attributes: Mapping[str, Any], known: Known
 ) -> tuple[int | None, list[TensorType] | None]:
     """How often a Scan runs, and what its body is given: its states, and what it reads without the axis along which it does."""
-    scanned = [types[name] for name in node.input[count:]]
+    scanned = [known.types[name] for name in node.input[count:]]
     axes: Sequence[int] = attributes.get("scan_input_axes", [0] * len(scanned))
     if len(axes) != len(scanned) or any(
         not -len(x.shape) <= axis < len(x.shape) for x, axis in zip(scanned, axes, strict=True)
@@ -173,7 +166,7 @@ def _scan(
     ]
     lengths = {value.shape[place] for value, place in zip(scanned, places, strict=True)}
     runs = next(iter(lengths)) if len(lengths) == 1 else None
-    return runs, [*(types[name] for name in node.input[:count]), *slices]
+    return runs, [*(known.types[name] for name in node.input[:count]), *slices]
 
 
 def _type(found: TypeProto | None) -> TensorType | None:

@@ -15,12 +15,10 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from iossim.errors import ModelError
-from iossim.ir.constants import Constant
 from iossim.ir.op import Array, NotCoveredError
 from iossim.ir.ops.broadcasting import normal_axis
-from iossim.ir.types import TensorType
 from iossim.models.onnx.branches import unrolled
-from iossim.models.onnx.constants import parameter
+from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 
 #: Of a sequence the names of its tensors, in order. Of an optional that holds nothing None.
@@ -51,8 +49,7 @@ class Sequences:
         self,
         node: NodeProto,
         name: str,
-        types: Mapping[str, TensorType],
-        constants: Mapping[str, Constant],
+        known: Known,
         where: str,
     ) -> list[NodeProto]:
         """The nodes on tensors alone that stand for a node; sequences that it makes are known from now on.
@@ -62,7 +59,7 @@ class Sequences:
         """
         if not is_standard(node.domain) or node.op_type not in _READERS:
             raise NotCoveredError("it reads a sequence or an optional, of which iossim only follows the tensors")
-        reading = _Reading(node, name, where, self._opset, self._parts, types, constants)
+        reading = _Reading(node, name, where, self._opset, self._parts, known)
         made, nodes = _READERS[node.op_type](reading)
         self._written_out += len(nodes)
         if any(len(parts or ()) > _LONGEST for parts in made.values()) or self._written_out > _MOST_NODES:
@@ -82,8 +79,7 @@ class _Reading:
     where: str
     opset: int
     parts: Mapping[str, Parts]
-    types: Mapping[str, TensorType]
-    constants: Mapping[str, Constant]
+    known: Known
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
@@ -99,17 +95,17 @@ class _Reading:
             raise self.invalid(f"its input {self.given(index)!r} is no sequence")
         return found
 
-    def known(self, index: int, what: str) -> Array:
+    def array(self, index: int, what: str) -> Array:
         name = self.given(index)
-        if name not in self.constants:
+        if name not in self.known.constants:
             raise NotCoveredError(f"its {what} ({name!r}) is computed at run time")
-        return parameter(self.constants[name], name)
+        return self.known.parameter(name)
 
     def position(self, index: int, count: int, last: int) -> int:
         """A place in a sequence of ``count`` tensors; ``last`` where it is left out, also the largest that is allowed."""
         if not self.given(index):
             return last
-        array = self.known(index, "position")
+        array = self.array(index, "position")
         place = int(array.item()) if array.size == 1 else count + 1
         if not -count <= place <= last:
             raise self.invalid(f"there is no place {array.tolist()} in a sequence of {count}")
@@ -186,15 +182,15 @@ def _has_element(reading: _Reading) -> _Made:
 
 def _split(reading: _Reading) -> _Made:
     """Parts of one, of a given size (the last may be smaller), or of given sizes."""
-    x = reading.types[reading.given(0)]
+    x = reading.known.types[reading.given(0)]
     axis = normal_axis(int(reading.attributes.get("axis", 0)), len(x.shape))
     length = x.shape[axis]
-    split_type = reading.types.get(reading.given(1))
+    split_type = reading.known.types.get(reading.given(1))
     if split_type is None:
         sizes = [1] * _at_most(length)
     elif length == 0 and len(split_type.shape) == 1:
         sizes = [0] * _at_most(split_type.elements)  # whatever they are at run time, they add up to nothing
-    elif not (split := reading.known(1, "sizes")).shape:
+    elif not (split := reading.array(1, "sizes")).shape:
         size = int(split)
         if size < 1:
             raise reading.invalid(f"it splits into parts of {size}")
@@ -230,7 +226,7 @@ def _concat(reading: _Reading) -> _Made:
     axis = int(reading.attributes.get("axis", 0))
     if not int(reading.attributes.get("new_axis", 0)):
         return {}, [helper.make_node("Concat", parts, [reading.output], reading.name, axis=axis)]
-    axis = normal_axis(axis, len(reading.types[parts[0]].shape) + 1)
+    axis = normal_axis(axis, len(reading.known.types[parts[0]].shape) + 1)
     stacked = [f"{reading.output}[{index}]" for index in range(len(parts))]
     nodes = [
         node

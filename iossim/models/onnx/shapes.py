@@ -8,11 +8,11 @@ import onnx
 from onnx import NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.errors import ModelError, last_line
-from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import captured_values
 from iossim.ir.onnx_types import onnx_code
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.branches import runs_graphs
+from iossim.models.onnx.constants import Known
 from iossim.models.onnx.dimensions import dimension_size
 
 #: Elements of an input up to which inference is told its values.
@@ -22,8 +22,7 @@ LARGEST_KNOWN = 4096
 def inferred_outputs(
     node: NodeProto,
     versions: Mapping[str, int],
-    types: Mapping[str, TensorType],
-    constants: Mapping[str, Constant],
+    known: Known,
     ir_version: int = 8,
 ) -> dict[str, TypeProto]:
     """The types of a node's outputs by name, as far as they are known; ``versions`` are those of operator sets by domain.
@@ -32,7 +31,7 @@ def inferred_outputs(
     """
     inputs = list(dict.fromkeys(name for name in (*node.input, *captured_values(node)) if name))
     outputs = [name for name in node.output if name]
-    return inferred_types([node], inputs, outputs, versions, types, constants, ir_version)
+    return inferred_types([node], inputs, outputs, versions, known, ir_version)
 
 
 def inferred_types(
@@ -40,30 +39,29 @@ def inferred_types(
     inputs: Sequence[str],
     outputs: Sequence[str],
     versions: Mapping[str, int],
-    types: Mapping[str, TensorType],
-    constants: Mapping[str, Constant],
+    known: Known,
     ir_version: int = 8,
 ) -> dict[str, TypeProto]:
     """The types of what several nodes make of ``inputs``; otherwise as :func:`inferred_outputs`."""
     values = [
-        numpy_helper.from_array(constants[name].load(), name)
+        numpy_helper.from_array(known.constants[name].load(), name)
         for name in inputs
-        if name in constants and types[name].elements <= LARGEST_KNOWN
+        if name in known.constants and known.types[name].elements <= LARGEST_KNOWN
     ]
     # A single operator is told its shape behind its data; in a body anything may become a shape.
     is_single = len(nodes) == 1 and not runs_graphs(nodes[0])
     told = {
-        name: _told(types[name], not is_single or (place > 0 and types[name].dtype is DType.INT64))
+        name: _told(known.types[name], not is_single or (place > 0 and known.types[name].dtype is DType.INT64))
         for place, name in enumerate(inputs)
     }
     # Values are followed number by number, of lists that are not known too.
     follows = is_single and all(
-        len(types[name].shape) != 1 or types[name].elements <= LARGEST_KNOWN for name in inputs
+        len(known.types[name].shape) != 1 or known.types[name].elements <= LARGEST_KNOWN for name in inputs
     )
     graph = helper.make_graph(
         nodes,
         "nodes",
-        [helper.make_tensor_value_info(name, onnx_code(types[name].dtype), told[name]) for name in inputs],
+        [helper.make_tensor_value_info(name, onnx_code(known.types[name].dtype), told[name]) for name in inputs],
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         values,
     )

@@ -16,7 +16,7 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.errors import ModelError
-from iossim.ir.onnx_node import captured_values, graphs_of, since_versions
+from iossim.ir.onnx_node import captured_values, graphs_in, since_versions
 from iossim.ir.onnx_types import onnx_code
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.broadcasting import normal_axis
@@ -69,7 +69,7 @@ def spell(
                 f"op {name!r}: below operator set 13 a {op.kind} takes all axes behind its own; write 13"
             )
     if isinstance(op, PRelu) and op.per_channel:
-        return _prelu_per_channel(op, name, inputs, outputs, x, opset, names)
+        return _prelu_per_channel(name, inputs, outputs, x, opset, names)
     op_type, given = op.to_onnx()
     if op_type == "Sum" and len(inputs) == 2:
         op_type = "Add"  # which takes whole numbers too
@@ -173,9 +173,8 @@ def _foreign(
         node.output[place] = next(made) if given else left_out
     node.name = name
     outside = dict(zip(captured_values(node), read, strict=True))
-    for attribute in node.attribute:
-        for graph in graphs_of(attribute):
-            _rename(graph, outside, name, names)
+    for graph in graphs_in(node):
+        _rename(graph, outside, name, names)
     return node
 
 
@@ -197,9 +196,8 @@ def _rename(graph: GraphProto, outside: Mapping[str, str], prefix: str, names: N
     for node in graph.node:
         for place, value in enumerate(node.input):
             node.input[place] = known[value]
-        for attribute in node.attribute:
-            for inner in graphs_of(attribute):
-                _rename(inner, known, prefix, names)
+        for inner in graphs_in(node):
+            _rename(inner, known, prefix, names)
         for place, value in enumerate(node.output):
             if value:
                 known[value] = node.output[place] = names.fresh(f"{prefix}.{value}")
@@ -226,7 +224,6 @@ def _means_the_same(op: Foreign, opset: int) -> bool:
 
 
 def _prelu_per_channel(
-    op: PRelu,
     name: str,
     inputs: Sequence[str],
     outputs: Sequence[str],

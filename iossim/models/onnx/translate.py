@@ -1,15 +1,15 @@
-"""ONNX files as graphs: static shapes, lazy weights, shape arithmetic folded away.
+"""ONNX models as graphs: static shapes, lazy weights, shape arithmetic folded away.
 
-Operators are read by the op classes of :mod:`iossim.ir.ops`; this module binds the inputs, walks the nodes, and says
-clearly what cannot be read. Value names are the file's.
+Operators are read by the op classes of :mod:`iossim.ir.ops`; this module walks the nodes, and says clearly what cannot be
+read. Value names are the model's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -19,95 +19,57 @@ import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
+from iossim.ir.onnx_node import operands
 from iossim.ir.op import NotCoveredError, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx.branches import runs_graphs, taken_branch, values_read, with_weights_outside
-from iossim.models.onnx.constants import tensor_constant
+from iossim.models.onnx.constants import Known, tensor_constant
 from iossim.models.onnx.empty import empty_constant, is_empty, may_make_empty, without_empty
-from iossim.models.onnx.file import is_standard, read_model, standard_opset
+from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, can_fold
-from iossim.models.onnx.foreign import ForeignReader, data_inputs, declared_types, listed
-from iossim.models.onnx.inputs import as_declared, bind_inputs, declared_inputs
+from iossim.models.onnx.foreign import ForeignReader, declared_types, listed
+from iossim.models.onnx.inputs import BoundModel
 from iossim.models.onnx.loops import runs_to_write_out, written_out
 from iossim.models.onnx.rebatching import Rebatching
 from iossim.models.onnx.sequences import Sequences
+from iossim.models.onnx.spelling import Names
 from iossim.models.onnx.view import NONSENSE, node_view, op_name
 
 
-def import_onnx(
-    path: Path,
-    *,
-    batch: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    dimensions: Mapping[str, int] | None = None,
-) -> Graph:
-    """The graph of an ONNX file.
-
-    ``batch`` binds the leading dimension of the inputs, also one that the file fixes: then every value must carry the
-    batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``shapes`` binds whole inputs by name,
-    ``dimensions`` the named dimensions that the file leaves open.
+def translate(bound: BoundModel) -> Graph:
+    """The graph of a model whose inputs are bound.
 
     An operator that no op kind covers is carried whole, as a foreign op, if the types of its outputs can be told.
 
-    Raises ModelError for a file that cannot be read, a dimension left open, or operators that iossim cannot take (all of
-    them at once); OptionError for a binding that fits nothing in the file.
+    Raises ModelError for operators that iossim cannot take (all of them at once), and for what a damaged file has.
     """
-    return import_model(read_model(path), path, batch=batch, shapes=shapes, dimensions=dimensions)
-
-
-def import_model(
-    model: onnx.ModelProto,
-    path: Path,
-    *,
-    batch: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    dimensions: Mapping[str, int] | None = None,
-    weights: Mapping[str, Constant] | None = None,
-) -> Graph:
-    """The graph of a model at hand, without functions; ``path`` begins every message, and external data lies beside it.
-
-    ``weights`` are those that the model itself does not hold, by name. The rest is as for :func:`import_onnx`.
-    """
-    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
-    inputs = declared_inputs(model.graph, path)
-    bound = bind_inputs(inputs, path, batch, given, dimensions or {})
     rebatching = None
-    if bound.declared is not None and bound.declared_batch is not None and batch is not None:
-        sizes = as_declared(inputs, bound.declared)
-        declared = _Importer(model, path, bound.declared, sizes, weights=weights).graph()
-        rebatching = Rebatching(declared, bound.declared_batch, batch)
-    return _Importer(model, path, bound.types, as_declared(inputs, bound.types), rebatching, weights).graph()
+    if bound.declared is not None:
+        rebatching = Rebatching(translate(bound.declared), bound.declared.batch, bound.batch)
+    return _Importer(bound, rebatching).graph()
 
 
 class _Importer:
     """One walk over the nodes of a model, with the types and constants known so far."""
 
-    def __init__(
-        self,
-        model: onnx.ModelProto,
-        path: Path,
-        inputs: Mapping[str, TensorType],
-        sizes: Mapping[str, int] | None,
-        rebatching: Rebatching | None = None,
-        weights: Mapping[str, Constant] | None = None,
-    ) -> None:
-        """``sizes`` are those of the named dimensions, None where the inputs are not as the file declares them."""
+    def __init__(self, bound: BoundModel, rebatching: Rebatching | None) -> None:
+        model, inputs = bound.model.proto, bound.types
         self._proto = model.graph
-        self._path = path
+        self._path = bound.model.path
         self._inputs = {name: value for name, value in inputs.items() if not is_empty(value)}
-        self._weights = weights or {}
+        self._weights = bound.model.weights
         self._rebatching = rebatching
         self._opset = standard_opset(model)
-        self._folder = Folder(path, self._opset)
+        self._folder = Folder(self._path, self._opset)
         versions = {entry.domain: entry.version for entry in model.opset_import if not is_standard(entry.domain)}
-        declared = {} if sizes is None else declared_types(model.graph, sizes)
+        declared = {} if bound.sizes is None else declared_types(model.graph, bound.sizes)
         self._foreign = ForeignReader({"": self._opset, **versions}, model.ir_version, declared)
         self._checker = onnx.checker.C.CheckerContext()
         self._checker.ir_version = model.ir_version
         self._checker.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
         self._outputs = [value.name for value in model.graph.output]
-        self._readers = Counter(values_read(list(model.graph.node)))
+        self._readers = Counter(values_read(model.graph.node))
         self._readers.update(self._outputs)
         self._types: dict[str, TensorType] = dict(inputs)
         #: Values that depend on what the network is given; weights that are reshaped first do not.
@@ -115,6 +77,7 @@ class _Importer:
         self._constants: dict[str, Constant] = {
             name: empty_constant(value) for name, value in inputs.items() if is_empty(value)
         }
+        self._known = Known(self._types, self._constants)
         self._nodes: list[Node] = []
         self._sequences = Sequences(self._opset)
         #: Branches of conditions taken so far, which number their names.
@@ -156,8 +119,10 @@ class _Importer:
                 raise ModelError(
                     f"{self._path}: output {output!r} is no tensor; export the model with tensors as outputs"
                 )
+        names = Names(())  # ONNX lets names repeat, and modules have several ops of a kind
+        nodes = [replace(node, name=names.fresh(node.name)) for node in self._nodes]
         try:
-            return Graph.create(self._inputs, self._outputs, _named_apart(self._nodes), self._constants)
+            return Graph.create(self._inputs, self._outputs, nodes, self._constants)
         except GraphError as error:
             raise ModelError(f"{self._path}: {error}") from None
 
@@ -166,7 +131,7 @@ class _Importer:
         where = f"{self._path}: {node.op_type} {name!r}"
         _check_numbers(node, where)
         op_class = Op.onnx_registry.get(node.op_type) if is_standard(node.domain) else None
-        inputs = data_inputs(node)
+        inputs = operands(node)
         if self._unknown_values.intersection(inputs):
             # It may be shape arithmetic that would have folded: only what surely would not is unknown too.
             if op_class is None and not can_fold(node):
@@ -178,7 +143,7 @@ class _Importer:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         if self._sequences.takes(node, inputs):
             try:
-                nodes = self._sequences.taken_apart(node, name, self._types, self._constants, where)
+                nodes = self._sequences.taken_apart(node, name, self._known, where)
             except NotCoveredError as error:
                 self._note_unknown(node, name, str(error))
             except GraphError as error:
@@ -192,12 +157,12 @@ class _Importer:
             self._read_branch(node, name, where)
             return
         try:
-            instead = without_empty(node, name, self._types, self._constants)
-            runs = 0 if instead else runs_to_write_out(node, self._types, self._constants, self._written_out)
+            instead = without_empty(node, name, self._known)
+            runs = 0 if instead else runs_to_write_out(node, self._known, self._written_out)
             if runs:
                 instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
                 self._written_out += len(instead)
-            known = None if instead else self._folder.known_outputs(node, where, self._types, self._constants)
+            known = None if instead else self._folder.known_outputs(node, where, self._known)
         except GraphError as error:
             raise ModelError(f"{where}: {error}") from None
         except NONSENSE as error:
@@ -279,7 +244,7 @@ class _Importer:
             except NONSENSE as error:
                 raise ModelError(_not_valid(where, error)) from None
         try:
-            op = self._foreign.read(node, self._types, self._constants)
+            op = self._foreign.read(node, self._known)
         except NotCoveredError as error:
             if uncovered is not None:
                 raise ModelError(f"{self._path}: {uncovered}") from None
@@ -288,8 +253,8 @@ class _Importer:
             raise ModelError(f"{where} is not valid: {error}") from None
         except NONSENSE as error:
             raise ModelError(_not_valid(where, error)) from None
-        data = data_inputs(node)
-        return op, data, op.infer([self._types[value] for value in data])
+        data = operands(node)
+        return op, data, op.infer(self._known.types_of(data))
 
     def _own(
         self, op_class: type[Op], node: NodeProto, name: str
@@ -298,9 +263,9 @@ class _Importer:
         op, data = (
             (adapted.op, adapted.inputs)
             if adapted
-            else op_class.from_onnx(node_view(node, name, self._types, self._constants, self._opset))
+            else op_class.from_onnx(node_view(node, name, self._known, self._opset))
         )
-        made = op.infer([self._types[value] for value in data])
+        made = op.infer(self._known.types_of(data))
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
                 f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"
@@ -328,7 +293,7 @@ class _Importer:
             named = [value for value in node.output if value]
         else:
             named = [*node.output, *[""] * len(made)][: len(made)]
-        if any(map(is_empty, made)) and may_make_empty(op, [self._types[value] for value in data]):
+        if any(map(is_empty, made)) and may_make_empty(op, self._known.types_of(data)):
             self._add_empty(named, made, node, name, where)
             return
         outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(named))
@@ -347,16 +312,15 @@ class _Importer:
         self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str
     ) -> None:
         """Take in a node that makes empty tensors: they are known, and if it makes others, it makes those alone."""
-        rest = NodeProto()
-        rest.CopyFrom(node)
+        rest = deepcopy(node)
         for place, value in enumerate(node.output):
             if value in named and is_empty(made[named.index(value)]):
                 self._add_constant(value, empty_constant(made[named.index(value)]))
                 rest.output[place] = ""
         if any(rest.output):
-            op = self._foreign.read(rest, self._types, self._constants)
-            data = data_inputs(rest)
-            self._add_op(op, data, op.infer([self._types[value] for value in data]), rest, name, where)
+            op = self._foreign.read(rest, self._known)
+            data = operands(rest)
+            self._add_op(op, data, op.infer(self._known.types_of(data)), rest, name, where)
 
     def _note_unknown(self, node: NodeProto, name: str, reason: str) -> None:
         op_type = node.op_type if is_standard(node.domain) else f"{node.domain}.{node.op_type}"
@@ -380,17 +344,3 @@ def _check_numbers(node: NodeProto, where: str) -> None:
 
 def _not_valid(where: str, error: Exception) -> str:
     return f"{where} is not valid: its operands or attributes make no sense ({type(error).__name__}: {first_line(error)})"
-
-
-def _named_apart(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes, each with a name of its own: ONNX lets names repeat, and modules have several ops of a kind."""
-    taken: set[str] = set()
-    result = []
-    for node in nodes:
-        name, count = node.name, 1
-        while name in taken:
-            count += 1
-            name = f"{node.name}_{count}"
-        taken.add(name)
-        result.append(replace(node, name=name))
-    return result

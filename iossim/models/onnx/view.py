@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, NodeProto, helper
 
-from iossim.ir.constants import Constant
 from iossim.ir.op import Array, OnnxNode
-from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import parameter
+from iossim.models.onnx.constants import Known
 
 _MODULES = "pkg.torch.onnx.name_scopes"
 #: What reading a node raises whose inputs or attributes have ranks, counts or values that the operator does not take.
@@ -22,31 +20,29 @@ NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, Arithme
 class _Arrays(Mapping[str, Array]):
     """The arrays of constants that say how an operator works, loaded when asked for."""
 
-    def __init__(self, constants: Mapping[str, Constant]) -> None:
-        self._constants = constants
+    def __init__(self, known: Known) -> None:
+        self._known = known
 
     def __getitem__(self, name: str) -> Array:
-        return parameter(self._constants[name], name)
+        return self._known.parameter(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._constants)
+        return iter(self._known.constants)
 
     def __len__(self) -> int:
-        return len(self._constants)
+        return len(self._known.constants)
 
 
-def node_view(
-    node: NodeProto, name: str, types: Mapping[str, TensorType], constants: Mapping[str, Constant], opset: int
-) -> OnnxNode:
-    """The node with the types and constants known so far, in operator set ``opset``."""
+def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
+    """The node with what is known so far, in operator set ``opset``."""
     return OnnxNode(
         node.op_type,
         name,
         tuple(node.input),
         tuple(node.output),
         {attribute.name: _value(attribute) for attribute in node.attribute},
-        types,
-        _Arrays(constants),
+        known.types,
+        _Arrays(known),
         opset,
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
@@ -21,7 +22,6 @@ from iossim.ir.types import DType, TensorType
 from iossim.lowering.unit import lower_unit
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.models.onnx.translate import import_onnx
 from iossim.passes.retype import Retype
 
 node = helper.make_node

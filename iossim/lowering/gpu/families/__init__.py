@@ -1,7 +1,5 @@
 """How each family of ops is lowered, a file each. Importing this package registers them all."""
 
-from importlib import import_module
-from pkgutil import iter_modules
+from iossim.registry import modules
 
-for _module in sorted(module.name for module in iter_modules(__path__)):
-    import_module(f"{__name__}.{_module}")
+modules(__name__)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 
-from iossim.errors import OptionError, did_you_mean
+from iossim.registry import Group, modules
 from iossim.reporting.study.figure import Figure, Plot
 from iossim.study.study_run import StudyRun
 
@@ -14,9 +12,11 @@ from iossim.study.study_run import StudyRun
 @cache
 def plots() -> dict[str, Plot]:
     """All kinds by name, in their order on the page."""
-    modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
-    found: list[Plot] = [module.PLOT for module in modules if hasattr(module, "PLOT")]
+    found: list[Plot] = [module.PLOT for module in modules(__name__) if hasattr(module, "PLOT")]
     return {plot.name: plot for plot in sorted(found, key=lambda plot: (plot.order, plot.name))}
+
+
+PLOTS: Group[Plot] = Group("plot {!r} is not known", plots, lambda name: plots().get(name))
 
 
 def figures(run: StudyRun, names: list[str] | None = None) -> list[Figure]:
@@ -35,6 +35,4 @@ def figures(run: StudyRun, names: list[str] | None = None) -> list[Figure]:
 
 def plot_named(name: str) -> Plot:
     """A kind by its name; raises OptionError for one that is not known."""
-    if name not in plots():
-        raise OptionError(f"plot {name!r} is not known; {did_you_mean(name, plots())}")
-    return plots()[name]
+    return PLOTS.find(name)

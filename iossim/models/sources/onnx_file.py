@@ -1,0 +1,53 @@
+"""ONNX files: read, bound, translated, canonicalised, partitioned."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iossim.errors import ModelError, OptionError
+from iossim.ir.network import ModelSource, Network
+from iossim.models.options import LoadOptions
+from iossim.models.partition import partition_graph
+from iossim.passes.pipeline import apply_plugins, canonicalise
+
+if TYPE_CHECKING:
+    from iossim.models.onnx.file import OnnxModel
+
+
+def takes(model: Any) -> bool:
+    """A path, a name that ends in ``.onnx``, and any file there is."""
+    return isinstance(model, Path) or (
+        isinstance(model, str) and (model.lower().endswith(".onnx") or os.path.isfile(model))
+    )
+
+
+def load(model: str | Path, options: LoadOptions) -> Network:
+    from iossim.models.onnx.file import read_model  # onnx takes long to import
+
+    path = Path(model)
+    if not os.path.isfile(path):  # unlike Path.is_file false for a name too long to be one
+        raise no_such_file(path)
+    if options.graphs is not None:
+        raise OptionError(
+            f"graphs {str(options.graphs)!r} are for models of the zoo that are made from them, not {path}"
+        )
+    return replace(network_of_model(read_model(path), options), source=ModelSource(str(model)))
+
+
+def no_such_file(path: str | Path) -> ModelError:
+    reason = "is a folder" if os.path.isdir(path) else "does not exist"
+    return ModelError(f"model file {str(path)!r} {reason}; give an ONNX file, or a model of the zoo by name")
+
+
+def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
+    """A model that was read, in a file or from memory, as a network."""
+    from iossim.models.onnx.inputs import bind
+    from iossim.models.onnx.translate import translate
+
+    bound = bind(model, options)
+    graph = translate(bound)
+    canonical = apply_plugins(canonicalise(graph), options.passes)
+    return partition_graph(canonical, model.name, str(model.path), options)

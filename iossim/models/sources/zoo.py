@@ -1,0 +1,47 @@
+"""Networks of the zoo, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from iossim.errors import OptionError
+from iossim.ir.network import Network
+from iossim.models.catalogue import BuildOptions, ZooModel, zoo_model, zoo_models
+from iossim.models.options import LoadOptions
+from iossim.models.partition import partition_network
+from iossim.models.sources.onnx_file import no_such_file
+
+
+def takes(model: Any) -> bool:
+    """A name that no file has."""
+    return isinstance(model, str)
+
+
+def load(name: str, options: LoadOptions) -> Network:
+    if "/" in name or "\\" in name or "." in name:
+        raise no_such_file(name)
+    zoo = zoo_model(name)
+    if options.dimensions:
+        raise OptionError(f"model {name!r} has no symbolic dimensions to bind; leave them out")
+    return partition_network(zoo.build(_bound(zoo, options)), name, options)
+
+
+def _bound(model: ZooModel, options: LoadOptions) -> BuildOptions:
+    """How the network is built; raises OptionError for what it cannot be built with."""
+    if options.graphs is not None and not model.takes_graphs:
+        takers = ", ".join(other.name for other in zoo_models() if other.takes_graphs)
+        raise OptionError(f"model {model.name!r} is not made from graphs; only these are: {takers}")
+    shape: tuple[int, ...] = (options.batch or 1, *model.input_shape)
+    for name, given in options.shapes.items():
+        if name != "image":
+            raise OptionError(f"model {model.name!r} has no input {name!r}; its input is 'image'")
+        if len(given) != len(shape) or min(given) < 1 or (options.batch is not None and given[0] != options.batch):
+            whole = "x".join(map(str, given))
+            raise OptionError(
+                f"shape {whole} of input {name!r} is not possible: give batch x channels x height x width, each at "
+                "least 1, and no other batch besides"
+            )
+        shape = given
+    graphs = None if options.graphs is None else Path(options.graphs)
+    return BuildOptions(shape, options.precision, graphs, options.seed)
