@@ -180,12 +180,8 @@ class Alternatives:
 
     def greedy(self, context: BlockContext, index: int) -> Plan | None:
         """The same stages up to stage ``index``, then all units that are ready, then the cheapest ones."""
-        problem, done = context.problem, context.done_before(index)
-        predecessors = problem.predecessors.tolist()
-        ready = sum(
-            1 << unit for unit in range(len(problem)) if not done >> unit & 1 and not predecessors[unit] & ~done
-        )
-        stage = PlannedStage(ready, Strategy.CONCURRENT)
+        problem = context.problem
+        stage = PlannedStage(problem.ready(context.done_before(index)), Strategy.CONCURRENT)
         if not self.space.holds(problem, stage):
             return None
         return self._completed(context, (*context.plan[:index], stage))

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from iossim.errors import OptionError, did_you_mean
-from iossim.scheduling.memo import SearchMemo
 
 StageDefinition = Literal["general", "paper"]
 
@@ -68,5 +67,3 @@ class SearchOptions:
     limits: SearchLimits = field(default_factory=SearchLimits)
     #: Use lower bounds to leave out what cannot be in an optimal schedule; False relaxes every transition.
     bounded: bool = True
-    #: What searches share that are made one after another at the same prices; the schedules are the same without.
-    memo: SearchMemo | None = field(default=None, compare=False, repr=False)

@@ -12,6 +12,7 @@ from iossim.cost.model import CostModel
 from iossim.errors import OptionError, did_you_mean
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
+from iossim.scheduling.memo import SearchMemo
 from iossim.scheduling.options import SearchOptions
 
 
@@ -26,10 +27,15 @@ def ignore(done: int, total: int) -> None:
 
 
 class Scheduler(Protocol):
-    """Schedules a network on a cost model."""
+    """Schedules a network on a cost model; ``memo`` holds what earlier searches at its prices found."""
 
     def __call__(
-        self, network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress
+        self,
+        network: Network,
+        cost_model: CostModel,
+        options: SearchOptions,
+        progress: Progress,
+        memo: SearchMemo | None,
     ) -> Schedule: ...
 
 
@@ -63,12 +69,16 @@ def schedule(
     name: str,
     options: SearchOptions | None = None,
     progress: Progress = ignore,
+    memo: SearchMemo | None = None,
 ) -> Schedule:
-    """Schedule a network; raises OptionError for an unknown scheduler."""
+    """Schedule a network; raises OptionError for an unknown scheduler.
+
+    Searches one after another at the same prices share a ``memo``; the schedules are the same without.
+    """
     names = scheduler_names()
     if name not in names:
         raise OptionError(f"--scheduler {name!r} is not known; {did_you_mean(name, names)}")
-    return _SCHEDULERS[name](network, cost_model, options or SearchOptions(), progress)
+    return _SCHEDULERS[name](network, cost_model, options or SearchOptions(), progress, memo)
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -70,10 +70,10 @@ def evaluate_point(task: PointTask) -> PointResult:
     reasons: dict[str, str] = {}
     search = task.point.search
     space = StageSpace(search.stages, search.max_group_size, search.max_groups)
-    options = SearchOptions(space, memo=SearchMemo(setting.prices))
+    options, memo = SearchOptions(space), SearchMemo(setting.prices)
     for name in task.schedulers:
         try:
-            found[name] = schedule(setting.network, setting.prices, name, options)
+            found[name] = schedule(setting.network, setting.prices, name, options, memo=memo)
         except Exception as error:  # as above, of one scheduler
             reasons[name] = failures.reason(error)
         else:
