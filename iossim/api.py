@@ -193,9 +193,9 @@ def known_schedulers(names: str) -> list[str]:
     chosen = list(dict.fromkeys(filter(None, names.split(","))))
     for name in chosen:
         if name not in scheduler_names():
-            raise OptionError(f"--schedulers {name!r} is not known; {did_you_mean(name, scheduler_names())}")
+            raise OptionError(f"`schedulers` {name!r} is not known; {did_you_mean(name, scheduler_names())}")
     if not chosen:
-        raise OptionError(f"--schedulers names none; known: {', '.join(scheduler_names())}")
+        raise OptionError(f"`schedulers` names none; known: {', '.join(scheduler_names())}")
     return chosen
 
 
@@ -297,8 +297,8 @@ def _optimize_measured(
 
     if not isinstance(truth, MeasuringCostModel):
         raise OptionError(
-            f"--budget is for a cost model that measures, and {truth.identity.name!r} does not; leave it out, or give "
-            "a backend as --cost-model"
+            f"`budget` is for a cost model that measures, and {truth.identity.name!r} does not; leave it out, or give "
+            "a backend as `cost_model`"
         )
     chosen = Budget.parse(budget) if isinstance(budget, str) else budget
     estimate = estimating_model(truth, device, network.precision)
@@ -320,7 +320,7 @@ def estimating_model(
             raise
         raise OptionError(
             f"{own!r} has no profile to estimate its stages with; run 'iossim profile' and 'iossim calibrate', or give "
-            "--device PROFILE.yaml"
+            "`device` PROFILE.yaml"
         ) from None
     # Backends keep values in place; the stand-in for one is the simulator, which does as the published engine.
     spec = "simulator" if isinstance(truth, PerturbedCostModel) else "simulator:in-place"
@@ -387,7 +387,7 @@ def _own_device(read: Schedule) -> str:
     priced_by = read.cost_model.get("name")
     if priced_by != "simulator":
         raise OptionError(
-            f"the schedule was priced by {priced_by!r}, not for a device; say which with --device or --cost-model"
+            f"the schedule was priced by {priced_by!r}, not for a device; say which with `device` or `cost_model`"
         )
     return read.device
 

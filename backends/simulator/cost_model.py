@@ -55,11 +55,11 @@ def create(device: DeviceProfile | None, precision: Precision, engine: str, argu
     """The simulator of a device under ``paper`` or ``graph``; ``argument`` may be ``in-place``."""
     if argument not in ("", IN_PLACE):
         raise OptionError(
-            f"--cost-model simulator:{argument}: the simulator knows no such argument; leave it out, or give {IN_PLACE}"
+            f"`cost_model` simulator:{argument}: the simulator knows no such argument; leave it out, or give {IN_PLACE}"
         )
     if device is None:
         raise OptionError(
-            f"--cost-model simulator needs a device; give --device NAME; known: {', '.join(device_names())}"
+            f"`cost_model` simulator needs a device; give `device` NAME; known: {', '.join(device_names())}"
         )
     device.require(precision)
     return SimulatorCostModel(device, precision, Engine.named(engine), in_place=argument == IN_PLACE)

@@ -168,11 +168,11 @@ def explain(
     count = len(schedule.stages)
     for number in stages or ():
         if not 0 <= number < count:
-            raise OptionError(f"--stage {number}: the schedule has stages 0 to {count - 1}; give one of them")
+            raise OptionError(f"`stage` {number}: the schedule has stages 0 to {count - 1}; give one of them")
     if isinstance(prices, MeasuredCostModel):
         raise OptionError(
-            f"--cost-model {prices.identity.name!r} would have to measure what a stage could have been; give replay:STORE, "
-            "which knows what was measured, or --device for the simulator"
+            f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been; give replay:STORE, "
+            "which knows what was measured, or `device` for the simulator"
         )
     unknown = (
         [] if isinstance(prices, SimulatorCostModel) else ["what holds a stage up: that is the simulator's to say"]

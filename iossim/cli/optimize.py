@@ -8,6 +8,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
+from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
 from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.cli.outputs import check_outputs, schedule_files
@@ -80,7 +81,7 @@ def optimize(
         )
         there = under_other_engine(network, found, prices, search) if found.complete else None
     if there is not None:
-        found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
+        found = found.model_copy(update={"remarks": [*found.remarks, with_flags(there.sentence())]})
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
     else:

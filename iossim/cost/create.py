@@ -56,7 +56,7 @@ def create_cost_model(
             model: CostModel = added.call(device, precision, engine, argument)
             return model
         if name not in backend_names():
-            raise OptionError(f"--cost-model {name!r} is not known; {did_you_mean(name, cost_model_names())}")
+            raise OptionError(f"`cost_model` {name!r} is not known; {did_you_mean(name, cost_model_names())}")
     if measures(spec):
         from iossim.cost.measured import cost_model as measured
 

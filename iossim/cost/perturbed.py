@@ -86,7 +86,7 @@ def create(device: DeviceProfile | None, precision: Precision, engine: str, argu
 
     kind, _, seed_text = argument.partition(",")
     if seed_text and not seed_text.isdecimal():
-        raise OptionError(f"--cost-model perturbed:{argument}: the seed is not a whole number; give perturbed:0.1,7")
+        raise OptionError(f"`cost_model` perturbed:{argument}: the seed is not a whole number; give perturbed:0.1,7")
     seed = int(seed_text or 0)
     if kind == STRUCTURED:
         simulator = create_simulator(device, precision, engine)
@@ -98,7 +98,7 @@ def create(device: DeviceProfile | None, precision: Precision, engine: str, argu
         sigma = -1.0
     if not 0 <= sigma <= 1:
         raise OptionError(
-            f"--cost-model perturbed:{argument}: the error is a standard deviation from 0 to 1, or 'structured'; "
+            f"`cost_model` perturbed:{argument}: the error is a standard deviation from 0 to 1, or 'structured'; "
             "give perturbed:0.1, say"
         )
     return PerturbedCostModel(create_simulator(device, precision, engine), sigma, seed)

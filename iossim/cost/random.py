@@ -76,7 +76,7 @@ class RandomCostModel:
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> RandomCostModel:
     """``argument`` is the seed; the device lends its name alone."""
     if argument and not argument.isdecimal():
-        raise OptionError(f"--cost-model random:{argument}: the seed is not a whole number; give random:7, say")
+        raise OptionError(f"`cost_model` random:{argument}: the seed is not a whole number; give random:7, say")
     return RandomCostModel(
         seed=int(argument or 0), device=device.name if device else "random", precision=str(precision)
     )

@@ -180,10 +180,10 @@ def read_table(path: Path) -> PriceTable:
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> TableCostModel:
     """``argument`` is the path of the table; its device, where it names one, must be the one asked for."""
     if not argument:
-        raise OptionError("the table cost model needs a file of prices; give --cost-model table:PRICES.json")
+        raise OptionError("the table cost model needs a file of prices; give `cost_model` table:PRICES.json")
     table = read_table(Path(argument))
     if device is not None and table.device not in (None, device.name):
         raise OptionError(
-            f"the price table {argument} is for device {table.device!r}, not {device.name!r}; leave out --device"
+            f"the price table {argument} is for device {table.device!r}, not {device.name!r}; leave out `device`"
         )
     return TableCostModel(table, device.name if device else "table", str(precision))

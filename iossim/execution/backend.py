@@ -169,7 +169,7 @@ def create_backend(
     if name not in own_backends():
         added = plugin(BACKENDS, name)
         if added is None:
-            raise OptionError(f"--backend {name!r} is not known; {did_you_mean(name, backend_names())}")
+            raise OptionError(f"`backend` {name!r} is not known; {did_you_mean(name, backend_names())}")
         made: Backend = added.run(lambda: added.load().create(precision, engine, dict(options or {})))
         return made
     module = import_module(f"iossim.backends.{name}.backend")
@@ -189,7 +189,7 @@ def backend_from(
     for part in filter(None, given.split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key or not value:
-            raise OptionError(f"--backend {spec!r}: {part!r} is no setting; write {name}:option=value")
+            raise OptionError(f"`backend` {spec!r}: {part!r} is no setting; write {name}:option=value")
         options[key] = value
     return create_backend(name, precision, engine, options)
 

@@ -159,7 +159,7 @@ def refuse_foreign(network: Network, where: str | Path) -> None:
     if network.foreign:
         listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in network.foreign.items())
         raise ModelError(
-            f"{where} has operators that iossim does not know: {listed}; leave out --strict to price them"
+            f"{where} has operators that iossim does not know: {listed}; leave out `strict` to price them"
         )
 
 
@@ -171,7 +171,7 @@ def load_source(source: ModelSource) -> Network:
     if source.model.startswith(_TORCH):
         raise ModelError(
             f"network {source.model!r} was made in memory, of a PyTorch module; give network=iossim.load(module, inputs), "
-            "or as --model an ONNX file of it, which iossim.load(module, inputs, onnx_file=PATH) writes"
+            "or as `model` an ONNX file of it, which iossim.load(module, inputs, onnx_file=PATH) writes"
         )
     options = dict(source.options)
     shapes: dict[str, tuple[int, ...]] = {}

@@ -47,7 +47,7 @@ def apply_plugins(graph: Graph, names: Iterable[str]) -> Graph:
         added = plugin(PASSES, name)
         if added is None:
             known = did_you_mean(name, plugins(PASSES)) if plugins(PASSES) else "no installed package adds any"
-            raise OptionError(f"--pass {name!r} is not known; {known}")
+            raise OptionError(f"`passes` {name!r} is not known; {known}")
         rewrite: GraphPass = added.load()
         try:
             rewritten = added.run(partial(rewrite.apply, graph))

@@ -48,7 +48,7 @@ def schedule_format(name: str) -> ScheduleFormat:
         return _FORMATS[name]
     added = plugin(OUTPUTS, name)
     if added is None:
-        raise OptionError(f"--format {name!r} is not known; {did_you_mean(name, schedule_format_names())}")
+        raise OptionError(f"`format` {name!r} is not known; {did_you_mean(name, schedule_format_names())}")
     return lambda network, schedule: _text(added, network, schedule)
 
 

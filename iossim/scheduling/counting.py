@@ -46,12 +46,12 @@ def count_search_space(
     lattice = build_lattice(problem, max_states)
     if lattice is None:
         raise OptionError(
-            f"block {problem.name!r} has more than {max_states:,} states; split it with a smaller --max-block"
+            f"block {problem.name!r} has more than {max_states:,} states; split it with a smaller `max_block`"
         )
     if len(lattice) > FEW_STATES and more_transitions_than(max_transitions, problem, lattice, space):
         raise OptionError(
-            f"block {problem.name!r} has more than {max_transitions:,} transitions; prune with --max-group-size and "
-            "--max-groups, or split it with a smaller --max-block"
+            f"block {problem.name!r} has more than {max_transitions:,} transitions; prune with `max_group_size` and "
+            "`max_groups`, or split it with a smaller `max_block`"
         )
     limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
     limbs[-1, 0] = 1

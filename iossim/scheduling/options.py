@@ -28,12 +28,12 @@ class StageSpace:
     def __post_init__(self) -> None:
         if self.definition not in get_args(StageDefinition):
             raise OptionError(
-                f"--stages {self.definition!r} is not a definition of stages; "
+                f"`stages` {self.definition!r} is not a definition of stages; "
                 f"{did_you_mean(self.definition, get_args(StageDefinition))}"
             )
-        for name, value in (("--max-group-size", self.max_group_size), ("--max-groups", self.max_groups)):
+        for name, value in (("max_group_size", self.max_group_size), ("max_groups", self.max_groups)):
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise OptionError(f"{name} {value!r} leaves no stage to form; give 1 or more, or leave it out")
+                raise OptionError(f"`{name}` {value!r} leaves no stage to form; give 1 or more, or leave it out")
 
     @property
     def single_root(self) -> bool:

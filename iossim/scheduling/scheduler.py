@@ -77,7 +77,7 @@ def schedule(
     """
     names = scheduler_names()
     if name not in names:
-        raise OptionError(f"--scheduler {name!r} is not known; {did_you_mean(name, names)}")
+        raise OptionError(f"`scheduler` {name!r} is not known; {did_you_mean(name, names)}")
     return _SCHEDULERS[name](network, cost_model, options or SearchOptions(), progress, memo)
 
 

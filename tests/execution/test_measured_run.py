@@ -47,7 +47,7 @@ def test_the_simulator_backend_takes_what_the_events_take() -> None:
     # Concats in place are no work: the published engine's plan, which launches them, takes longer.
     assert execution.latency_us < run_plan(lower_schedule(found, network), network, profile).latency_us
     assert not {span.unit for span in execution.spans} & {"fire2.concat"}
-    with pytest.raises(BackendError, match="computes no values; use --backend numpy_reference"):
+    with pytest.raises(BackendError, match="computes no values; use `backend` numpy_reference"):
         output_error(network, found, backend)
 
 

@@ -128,10 +128,10 @@ def test_a_long_count_returns_to_python_in_between(space: StageSpace, monkeypatc
 def test_a_block_too_large_to_count_is_an_error_with_a_remedy() -> None:
     problem = ScheduleProblem.of_edges(18, [], name="wide")
     with pytest.raises(
-        OptionError, match="block 'wide' has more than 1,000 states; split it with a smaller --max-block"
+        OptionError, match="block 'wide' has more than 1,000 states; split it with a smaller `max_block`"
     ):
         count_search_space(problem, StageSpace(), max_states=1000)
-    with pytest.raises(OptionError, match="has more than 3,000,000 transitions; prune with --max-group-size"):
+    with pytest.raises(OptionError, match="has more than 3,000,000 transitions; prune with `max_group_size`"):
         count_search_space(problem, StageSpace(), max_transitions=3_000_000)
 
 

@@ -69,7 +69,7 @@ def test_an_interrupted_study_goes_on_and_repeats_nothing(
         run_study(SCENARIO, tmp_path, workers=1, report=False)
     assert len(evaluated) == 5
     assert not (tmp_path / "results.json").exists()
-    with pytest.raises(OptionError, match="unfinished run of this study; give --resume"):
+    with pytest.raises(OptionError, match="unfinished run of this study; give `resume`"):
         run_study(SCENARIO, tmp_path, workers=1, report=False)
     monkeypatch.setattr(sweep, "evaluate_point", counted)
     run = run_study(
@@ -168,7 +168,7 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} if folder.is_dir() else {}
         with pytest.raises(OptionError, match=says) as refused:
             run_study(scenario, folder, workers=1, resume=resume, report=False)
-        assert "--out" in str(refused.value)
+        assert "`out`" in str(refused.value)
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     run_folder(undisturbed, tmp_path / "run")

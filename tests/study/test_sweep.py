@@ -275,7 +275,7 @@ def test_impossible_workers_are_refused(tmp_path: Path, options: dict[str, Any],
 def test_measurements_are_made_by_one_worker(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     scenario = small_study(cost_models=["onnxruntime_cpu:threads=1"])
-    with pytest.raises(OptionError, match="--workers 1"):
+    with pytest.raises(OptionError, match="`workers` 1"):
         run_study(scenario, tmp_path / "run", workers=2, report=False)
 
 
@@ -285,7 +285,7 @@ def test_an_unfinished_or_foreign_folder_is_no_run(run: StudyRun, tmp_path: Path
         with pytest.raises(OptionError, match=says):
             read_run(folder)
     (tmp_path / "journal.jsonl").write_text("")
-    with pytest.raises(OptionError, match="--resume"):
+    with pytest.raises(OptionError, match="`resume`"):
         read_run(tmp_path)
     (tmp_path / "results.json").write_text('{"rows": 3}')
     with pytest.raises(OptionError, match=r"results\.json are not valid: field"):

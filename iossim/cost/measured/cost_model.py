@@ -335,5 +335,5 @@ def create(
     backend = backend_from(f"{name}:{argument}", precision, Engine.named(engine))
     own = backend.context.device
     if device is not None and device.name != own:
-        raise OptionError(f"--cost-model {name} measures {own!r}, not {device.name!r}; leave out --device")
+        raise OptionError(f"`cost_model` {name} measures {own!r}, not {device.name!r}; leave out `device`")
     return MeasuredCostModel(backend, MeasurementStore(store))
