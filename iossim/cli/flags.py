@@ -10,6 +10,7 @@ import re
 
 #: By name of a parameter or field, the flags that are spelled otherwise.
 FLAGS = {
+    "address": "--scheduler",  # of a Dask cluster
     "board_power_w": "--power-w",
     "boost_clock_ghz": "--clock-ghz",
     "dimensions": "--dim",

@@ -48,7 +48,7 @@ def open_workers(count: int | None, executor: str, address: str | None) -> Itera
             yield _Dask(client)
         return
     if address is not None:
-        raise OptionError("`scheduler` is the address of a Dask cluster; give `executor` dask too")
+        raise OptionError("`address` is the address of a Dask cluster; give `executor` dask too")
     if count is not None and count < 1:
         raise OptionError(f"`workers` {count} is not possible; give 1 or more")
     yield _Processes(count or len(usable_cores()))
@@ -120,7 +120,7 @@ class _Dask:
 @contextmanager
 def _dask_client(address: str | None) -> Iterator[Any]:
     if address is None:
-        raise OptionError("`executor` dask needs a cluster; give `scheduler` tcp://HOST:8786")
+        raise OptionError("`executor` dask needs a cluster; give `address` tcp://HOST:8786")
     try:
         from distributed import Client
     except ImportError:

@@ -93,8 +93,8 @@ def test_a_search_that_is_interrupted_is_no_result(tmp_path: Path, monkeypatch: 
 
     found = evaluate.schedule
 
-    def incomplete(*given: Any) -> Any:
-        return found(*given).model_copy(update={"complete": False})
+    def incomplete(*given: Any, **named: Any) -> Any:
+        return found(*given, **named).model_copy(update={"complete": False})
 
     monkeypatch.setattr(evaluate, "schedule", incomplete)
     with pytest.raises(KeyboardInterrupt):
@@ -172,7 +172,7 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     run_folder(undisturbed, tmp_path / "run")
-    refuses(tmp_path / "run", "finished results of this study; give --resume")
+    refuses(tmp_path / "run", "finished results of this study; give `resume`")
     for again in (False, True):
         other = SCENARIO.model_copy(update={"name": "other", "batch_sizes": [2]})
         refuses(tmp_path / "run", "of study 'small'", other, again)

@@ -259,11 +259,11 @@ def test_random_prices_go_by_the_seed_and_predict_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"workers": 0}, "--workers 0"),
-        ({"executor": "threads"}, "--executor 'threads'"),
-        ({"executor": "dask"}, "--scheduler"),
-        ({"address": "tcp://127.0.0.1:1"}, "--executor dask"),
-        ({"executor": "dask", "address": "tcp://127.0.0.1:1", "workers": 2}, "--workers"),
+        ({"workers": 0}, "`workers` 0"),
+        ({"executor": "threads"}, "`executor` 'threads'"),
+        ({"executor": "dask"}, "`address`"),
+        ({"address": "tcp://127.0.0.1:1"}, "`executor` dask"),
+        ({"executor": "dask", "address": "tcp://127.0.0.1:1", "workers": 2}, "`workers`"),
     ],
 )
 def test_impossible_workers_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
@@ -285,7 +285,7 @@ def test_an_unfinished_or_foreign_folder_is_no_run(run: StudyRun, tmp_path: Path
         with pytest.raises(OptionError, match=says):
             read_run(folder)
     (tmp_path / "journal.jsonl").write_text("")
-    with pytest.raises(OptionError, match="`resume`"):
+    with pytest.raises(OptionError, match="--resume"):
         read_run(tmp_path)
     (tmp_path / "results.json").write_text('{"rows": 3}')
     with pytest.raises(OptionError, match=r"results\.json are not valid: field"):
