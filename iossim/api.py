@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.cost.create import create_cost_model
-from iossim.cost.model import CostModel, MeasuringCostModel
-from iossim.cost.perturbed import PerturbedCostModel
+from iossim.cost.model import ChangesSetting, CostModel, MeasuredBy, MeasuringCostModel, PredictsDevice
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import DeviceError, OptionError, did_you_mean
@@ -239,12 +237,12 @@ def _left_out(comparison: Comparison, prices: CostModel, options: SearchOptions 
     """What a fit without the network's published figures says of the schedulers that have one; nothing of other networks."""
     network = comparison.network
     published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
-    if not published or not isinstance(prices, SimulatorCostModel):
+    if not published or not isinstance(prices, PredictsDevice) or not isinstance(prices, ChangesSetting):
         return {}
     profile = without_network(prices.profile, network.source.model)
     if profile is None:
         return {}
-    other = SimulatorCostModel(profile, network.precision, prices.engine, prices.in_place)
+    other = prices.at(profile)
     try:
         return {name: schedule(network, other, name, options).latency_us for name in published}
     except KeyboardInterrupt:
@@ -323,7 +321,8 @@ def estimating_model(
             "`device` PROFILE.yaml"
         ) from None
     # Backends keep values in place; the stand-in for one is the simulator, which does as the published engine.
-    spec = "simulator" if isinstance(truth, PerturbedCostModel) else "simulator:in-place"
+    is_stand_in = isinstance(truth, MeasuringCostModel) and truth.measured_by is MeasuredBy.STAND_IN
+    spec = "simulator" if is_stand_in else "simulator:in-place"
     return create_cost_model(spec, profile, Precision.named(precision), Engine.named(truth.identity.engine))
 
 

@@ -106,10 +106,9 @@ def optimize(
 
 def default_budget(prices: CostModel) -> Budget | None:
     """The budget of a cost model that measures; None for prices that are there already, measured once or not."""
-    from iossim.cost.model import MeasuringCostModel
-    from iossim.cost.replay import ReplayCostModel
+    from iossim.cost.model import MeasuredBy, MeasuringCostModel
     from iossim.scheduling.measured.budget import Budget
 
-    if not isinstance(prices, MeasuringCostModel) or isinstance(prices, ReplayCostModel):
+    if not isinstance(prices, MeasuringCostModel) or prices.measured_by is MeasuredBy.STORE:
         return None
     return Budget(measurements=DEFAULT_MEASUREMENTS)

@@ -10,10 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-import iossim.cost
 from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import backend_names, own_backends, own_packages
 from iossim.plugins import COST_MODELS, plugin, plugins
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
     from iossim.ir.types import Precision
 
-#: The modules of ``iossim.cost`` that are no cost models of their own.
-_NOT_MODELS = ("create", "measured", "memo", "model")
+#: The cost models of this room, a module each; what a backend brings stands in its package.
+_OWN = ("perturbed", "random", "replay", "table")
 
 
 def cost_model_names() -> list[str]:
@@ -34,9 +32,7 @@ def cost_model_names() -> list[str]:
 
 def own_cost_models() -> list[str]:
     """Those that iossim has itself."""
-    plain = [module.name for module in iter_modules(iossim.cost.__path__) if module.name not in _NOT_MODELS]
-    backends = [name for name in own_packages() if _has_model(name)]
-    return sorted({*plain, *backends, *own_backends()})
+    return sorted({*_OWN, *filter(_has_model, own_packages()), *own_backends()})
 
 
 def create_cost_model(
@@ -58,17 +54,15 @@ def create_cost_model(
         if name not in backend_names():
             raise OptionError(f"`cost_model` {name!r} is not known; {did_you_mean(name, cost_model_names())}")
     if measures(spec):
-        from iossim.cost.measured import cost_model as measured
-
-        return measured.create(name, device, precision, engine, argument, store)
-    if name == "replay":
-        from iossim.cost import replay
-
-        return replay.create(device, precision, engine, argument, store)
-    home = f"iossim.cost.{name}"
-    module = import_module(home if find_spec(home) else f"iossim.backends.{name}.cost_model")
-    created: CostModel = module.create(device, precision, engine, argument)
-    return created
+        # In their own module, as the others are: whoever prices by a simulator opens no store.
+        made: CostModel = import_module("iossim.cost.measured.cost_model").create(
+            name, device, precision, engine, argument, store
+        )
+        return made
+    module = import_module(f"iossim.cost.{name}" if name in _OWN else f"iossim.backends.{name}.cost_model")
+    stored = {"store": store} if name == "replay" else {}
+    made = module.create(device, precision, engine, argument, **stored)
+    return made
 
 
 def measures(spec: str) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds, WrappedCostModel
 from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -113,19 +113,14 @@ class TableCostModel:
         return None
 
 
-@dataclass
-class RecordingCostModel:
+@dataclass(eq=False)
+class RecordingCostModel(WrappedCostModel):
     """A table in the making: asks ``inner``, and keeps what it answers by the names of a stage's units: for one network, whose names are its own."""
 
-    inner: CostModel
     #: Microseconds by strategy and units; inf for what cannot run.
     prices_us: dict[StageKey, float] = field(default_factory=dict)
     #: Stages that were asked for, repetitions counted.
     asked: int = 0
-
-    @property
-    def identity(self) -> CostModelIdentity:
-        return self.inner.identity
 
     def price_stages(self, batch: StageBatch) -> Prices:
         prices = self.inner.price_stages(batch)
@@ -134,12 +129,6 @@ class RecordingCostModel:
             self.prices_us[strategy, frozenset(names[unit] for unit in bits(mask))] = price
         self.asked += len(batch)
         return prices
-
-    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
-        return self.inner.price_boundary(left_concurrent, right_concurrent)
-
-    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        return self.inner.bounds(problem)
 
     def table(self) -> PriceTable:
         """What was asked as a table: a :class:`~iossim.cost.table.TableCostModel` of it gives the same prices."""

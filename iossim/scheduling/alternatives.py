@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import CostModel, Prices, WrappedCostModel
 from iossim.cost.path import START, price_path
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
@@ -113,26 +113,14 @@ def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) 
     return contexts
 
 
-@dataclass(frozen=True)
-class _Forbidding:
-    """Prices of ``inner``, except that stages which ``is_forbidden`` cannot run."""
+@dataclass(eq=False)
+class _Forbidding(WrappedCostModel):
+    """Prices of ``inner``, except that stages which ``is_forbidden`` cannot run; its bounds hold: that costs no less."""
 
-    inner: CostModel
     is_forbidden: Callable[[StageBatch], NDArray[np.bool_]]
 
-    @property
-    def identity(self) -> CostModelIdentity:
-        return self.inner.identity
-
     def price_stages(self, batch: StageBatch) -> Prices:
-        return np.where(self.is_forbidden(batch), np.inf, self.inner.price_stages(batch))
-
-    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
-        return self.inner.price_boundary(left_concurrent, right_concurrent)
-
-    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Those of ``inner``: a stage that cannot run costs no less than it did."""
-        return self.inner.bounds(problem)
+        return np.where(self.is_forbidden(batch), np.inf, super().price_stages(batch))
 
 
 @dataclass

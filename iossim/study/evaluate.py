@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from iossim.backends.simulator.parallel_pricing import set_pricing_threads
+from iossim.cost.model import ProvidesTimeline
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
@@ -176,10 +177,9 @@ def _trace(setting: Setting, one: Schedule) -> str | None:
     """The schedule's timeline for a trace viewer; None where the cost model knows none."""
     from iossim.reporting.perfetto_trace import perfetto_trace
 
-    timeline = getattr(setting.prices, "timeline", None)
-    if timeline is None:
+    if not isinstance(setting.prices, ProvidesTimeline):
         return None
-    return perfetto_trace(setting.network, one, timeline(setting.network, one))
+    return perfetto_trace(setting.network, one, setting.prices.timeline(setting.network, one))
 
 
 @cache

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.measured.stage_signature import FREE, IMPOSSIBLE
+from iossim.cost.model import FREE, IMPOSSIBLE
 from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch

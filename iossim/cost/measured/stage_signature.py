@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from iossim.cost.model import FREE, IMPOSSIBLE
 from iossim.errors import ScheduleError
 from iossim.execution.lower import lower_stage
 from iossim.execution.placement import Placement, placed
@@ -20,11 +21,6 @@ from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.strategy import Strategy
-
-#: The signature of a stage that launches nothing: it takes no time.
-FREE = "free"
-#: The signature of units that do not merge: they cannot run as one.
-IMPOSSIBLE = "impossible"
 
 _FORMAT = "stage 1"
 _DIGITS = 32

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.cost.measured.stage_signature import FREE
-from iossim.cost.model import CostModel
+from iossim.cost.model import FREE, CostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
