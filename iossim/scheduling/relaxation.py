@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.schedule.hash_table import find_slot
+from iossim.schedule.hash_table import FloatTable, find_slot
 from iossim.schedule.masks import count_bits, lowest_bit
 from iossim.schedule.problem import Masks
 
@@ -49,13 +49,6 @@ class Labels(NamedTuple):
     parent_bit: NDArray[np.int8]
     stage: Masks
     strategy: NDArray[np.uint8]
-
-
-class PriceTable(NamedTuple):
-    """Prices of stages by mask: an open-addressing table whose size is a power of two; the key 0 is no stage."""
-
-    keys: Masks
-    prices: Floats
 
 
 @jit
@@ -184,12 +177,12 @@ def propose(
 
 
 @jit
-def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, unpriced: Masks) -> int:
+def find_unpriced(proposals: NDArray[np.void], filled: int, table: FloatTable, unpriced: Masks) -> int:
     """Collect the stages whose price is not in the table yet, each once, entering them with the price NaN.
 
     The table must have room for ``filled`` more. Returns how many there are.
     """
-    keys, prices = table.keys, table.prices
+    keys, prices = table
     found = 0
     for index in range(filled):
         stage = proposals[index]["stage"]
@@ -203,14 +196,14 @@ def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, u
 
 
 @jit
-def relax(proposals: NDArray[np.void], filled: int, table: PriceTable, labels: Labels) -> None:
+def relax(proposals: NDArray[np.void], filled: int, table: FloatTable, labels: Labels) -> None:
     """Lower the costs of the targets where the proposed stage, now priced, gives a better path."""
     keys = table.keys
     for index in range(filled):
         proposal = proposals[index]
         stage = proposal["stage"]
         slot = find_slot(stage, keys)
-        reached_us = proposal["cost"] + table.prices[slot]
+        reached_us = proposal["cost"] + table.values[slot]
         target, bit = proposal["target"], proposal["bit"]
         if reached_us < labels.cost[target, bit]:
             labels.cost[target, bit] = reached_us

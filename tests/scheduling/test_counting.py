@@ -16,7 +16,7 @@ from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling import counting
-from iossim.scheduling.counting import SearchSpace, count_search_space, more_transitions_than, width
+from iossim.scheduling.counting import SearchSpace, count_search_space, distinct_stages, more_transitions_than, width
 from iossim.scheduling.lattice import build_lattice
 from iossim.scheduling.options import StageSpace
 
@@ -54,7 +54,9 @@ def test_counts_equal_brute_force(problem: ScheduleProblem, space: StageSpace) -
     counted = count_search_space(problem, space)
     assert counted.states == len(states)
     assert counted.transitions == len(transitions)
-    assert counted.distinct_stages == len({stage for _, stage in transitions})
+    distinct = {sum(1 << unit for unit in stage) for _, stage in transitions}
+    assert counted.distinct_stages == len(distinct)
+    assert distinct_stages(problem, space).tolist() == sorted(distinct)
     assert counted.schedules == schedules(full)
     antichains = [
         chosen
