@@ -22,8 +22,9 @@ from iossim.cost.path import START, price_path
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, planned
-from iossim.schedule.problem import Masks, ScheduleProblem, bits
+from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.counting import more_transitions_than
@@ -233,21 +234,9 @@ class Alternatives:
 
 
 def _connected_with(batch: StageBatch, unit: int) -> NDArray[np.bool_]:
-    """Which of the stages hold a unit, and are one group."""
-    problem = batch.problem
-    neighbours: Masks = problem.predecessors | problem.successors
-    start = np.uint64(1 << unit)
-    reached = batch.masks & start
-    while True:
-        grown = reached.copy()
-        for other in range(len(problem)):
-            has_it = (reached >> np.uint64(other)) & np.uint64(1) != 0
-            grown[has_it] |= neighbours[other]
-        grown &= batch.masks
-        if np.array_equal(grown, reached):
-            break
-        reached = grown
-    found: NDArray[np.bool_] = (reached != 0) & (reached == batch.masks)
+    """Which of the stages hold a unit, and are one group; shape ``[len(batch)]``."""
+    holding = batch.masks >> np.uint64(unit) & np.uint64(1) != 0
+    found: NDArray[np.bool_] = holding & (count_groups(batch.masks, batch.problem.predecessors) == 1)
     return found
 
 

@@ -183,9 +183,7 @@ class _Search:
                 boundary,
                 self.tolerance,
                 self.upper_us,
-                *self.space.limits(len(self.problem)),
-                self.space.single_root,
-                self.concurrent,
+                *self.space.walk_limits(len(self.problem), self.concurrent),
                 self.proposals,
                 filled,
             )

@@ -43,6 +43,13 @@ class StageSpace:
         """r and s in a problem of that many units: all of them where nothing, or nothing less, is asked for."""
         return min(self.max_group_size or units, units), min(self.max_groups or units, units)
 
+    def walk_limits(self, units: int, concurrent: bool = True) -> tuple[int, int, bool]:
+        """r, s and whether a group has one root, in a problem of that many units.
+
+        Unless ``concurrent``, a stage is a single unit.
+        """
+        return (*self.limits(units), self.single_root) if concurrent else (1, 1, True)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "stages": self.definition,

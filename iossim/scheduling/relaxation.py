@@ -68,7 +68,6 @@ def propose(
     max_group_size: int,
     max_groups: int,
     single_root: bool,
-    several_groups: bool,
     proposals: NDArray[np.void],
     filled: int,
 ) -> tuple[int, int, bool]:
@@ -78,6 +77,9 @@ def propose(
     position reached, how many proposals there are, and whether there is no room for more.
     ``boundary[i, j]`` is what stands between a stage of bit ``i`` and one of bit ``j``. ``tolerance[b]`` is the most by which a
     label of the other bit may be dearer and still be as good.
+
+    Stages are grown as by :func:`~iossim.scheduling.stage_walk.find_stages`, written out here with the sums of the bounds: as
+    one shared step the two take four times as long.
     """
     cost, ahead = labels.cost, labels.ahead
     count = child.shape[1]
@@ -118,8 +120,6 @@ def propose(
             unit = lowest_bit(rest)
             unit_bit = np.uint64(1) << np.uint64(unit)
             near = predecessors[unit] & stage[depth]
-            if not several_groups and depth > 0:
-                continue
             joined = unit_bit
             joined_us = serial_us[unit]
             kept = 0
