@@ -56,6 +56,7 @@ class PerturbedCostModel(WrappedCostModel):
         return list(self._hashes(batch).tolist())
 
     def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each stage, shape ``[len(batch)]``, off by what its signature says."""
         from scipy.special import ndtri
 
         hashes, first, inverse = np.unique(self._hashes(batch), return_index=True, return_inverse=True)

@@ -95,6 +95,7 @@ class TableCostModel:
         return {stage.key: stage.latency_us for stage in self.table.stages}
 
     def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each stage, shape ``[len(batch)]``; inf for what is not in the table."""
         names = batch.problem.unit_names
         return np.array(
             [

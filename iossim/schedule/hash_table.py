@@ -69,6 +69,7 @@ def find_slot(key: np.uint64, keys: Masks) -> np.uint64:
 
 
 def empty_set() -> Masks:
+    """A set of no keys, uint64."""
     return np.zeros(_FIRST_SIZE, dtype=np.uint64)
 
 
@@ -94,7 +95,7 @@ def grown(keys: Masks) -> Masks:
 
 @jit
 def enter(entered: Masks, given: Floats, keys: Masks, values: Floats) -> None:
-    """Give keys their values, whether they stand in the table or not."""
+    """Give keys their values, ``[entered]`` each, whether they stand in the table or not; it must have room for them."""
     for index in range(len(entered)):
         slot = find_slot(entered[index], keys)
         keys[slot] = entered[index]

@@ -56,7 +56,7 @@ def find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
     """The groups of a stage, as :meth:`iossim.schedule.problem.ScheduleProblem.groups`, into ``groups``; returns how many.
 
     That one is for whoever asks of few stages, and would wait longer for compiled code to be loaded.
-    They are the connected components, lowest unit first: a joined one takes the place of its lowest part.
+    ``predecessors`` and ``groups`` are uint64 of shape ``[units]``. They are the connected components, lowest unit first: a joined one takes the place of its lowest part.
     """
     count = 0
     rest = mask

@@ -75,8 +75,11 @@ def propose(
 
     Stops before a state whose stages do not all fit, and behind one with which :data:`STEPS_AT_A_TIME` are done. Returns the
     position reached, how many proposals there are, and whether there is no room for more.
-    ``boundary[i, j]`` is what stands between a stage of bit ``i`` and one of bit ``j``. ``tolerance[b]`` is the most by which a
-    label of the other bit may be dearer and still be as good.
+
+    ``states``: numbers of states of the lattice, int64; ``addable`` and ``child`` are the lattice's, ``predecessors`` the
+    problem's, ``serial_us``, ``single_us`` and ``work_us`` those of :class:`~iossim.cost.model.StageBounds`. ``boundary[i, j]``, us,
+    is what stands between a stage of bit ``i`` and one of bit ``j``. ``tolerance[b]``, us, is the most by which a label of the
+    other bit may be dearer and still be as good.
 
     Stages are grown as by :func:`~iossim.scheduling.stage_walk.find_stages`, written out here with the sums of the bounds: as
     one shared step the two take four times as long.
@@ -180,7 +183,7 @@ def propose(
 def find_unpriced(proposals: NDArray[np.void], filled: int, table: FloatTable, unpriced: Masks) -> int:
     """Collect the stages whose price is not in the table yet, each once, entering them with the price NaN.
 
-    The table must have room for ``filled`` more. Returns how many there are.
+    The table and ``unpriced`` must have room for ``filled`` more. Returns how many there are.
     """
     keys, prices = table
     found = 0
@@ -223,7 +226,10 @@ def relax_merges(
     boundary: Floats,
     labels: Labels,
 ) -> None:
-    """Relax every merged stage that can follow each state: merged units share an input, so all must be addable."""
+    """Relax every merged stage that can follow each state: merged units share an input, so all must be addable.
+
+    ``merges`` and ``merge_prices`` (us) have shape ``[merges]``; the others are those of :func:`propose`.
+    """
     cost = labels.cost
     for state in states:
         one = cost[state, 0] + boundary[0, 0]
@@ -255,7 +261,9 @@ def bound_ahead(
 ) -> tuple[Floats, Floats]:
     """For each state what the units not yet done cost at least: in any stages, and in stages of one group only.
 
-    In any stages: their critical path, and the least total work of each resource. ``[states]`` each.
+    In any stages: their critical path, and the least total work of each resource (the two bounds of R. L. Graham, Bounds on
+    multiprocessing timing anomalies, SIAM J. Appl. Math. 17, 1969). ``masks``: the units done in each state, ``[states]``;
+    ``serial_us``, ``single_us`` and ``work_us`` as :class:`~iossim.cost.model.StageBounds`. Returns us, ``[states]`` each.
     """
     count = len(serial_us)
     tail_us = np.zeros(count, dtype=np.float64)
