@@ -118,6 +118,7 @@ class _Timed:
         self._inner = inner
         self.cpu_s = 0.0
         self.identity = inner.identity
+        self.measured_by = inner.measured_by
         self.price_boundary = inner.price_boundary
         self.bounds = inner.bounds
         self.signatures = inner.signatures

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.cost.create import create_cost_model
-from iossim.cost.model import CostModel, MeasuringCostModel
-from iossim.cost.perturbed import PerturbedCostModel
+from iossim.cost.model import ChangesSetting, CostModel, MeasuredBy, MeasuringCostModel, PredictsDevice
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import DeviceError, OptionError, did_you_mean
@@ -193,9 +191,9 @@ def known_schedulers(names: str) -> list[str]:
     chosen = list(dict.fromkeys(filter(None, names.split(","))))
     for name in chosen:
         if name not in scheduler_names():
-            raise OptionError(f"--schedulers {name!r} is not known; {did_you_mean(name, scheduler_names())}")
+            raise OptionError(f"`schedulers` {name!r} is not known; {did_you_mean(name, scheduler_names())}")
     if not chosen:
-        raise OptionError(f"--schedulers names none; known: {', '.join(scheduler_names())}")
+        raise OptionError(f"`schedulers` names none; known: {', '.join(scheduler_names())}")
     return chosen
 
 
@@ -239,12 +237,12 @@ def _left_out(comparison: Comparison, prices: CostModel, options: SearchOptions 
     """What a fit without the network's published figures says of the schedulers that have one; nothing of other networks."""
     network = comparison.network
     published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
-    if not published or not isinstance(prices, SimulatorCostModel):
+    if not published or not isinstance(prices, PredictsDevice) or not isinstance(prices, ChangesSetting):
         return {}
     profile = without_network(prices.profile, network.source.model)
     if profile is None:
         return {}
-    other = SimulatorCostModel(profile, network.precision, prices.engine, prices.in_place)
+    other = prices.at(profile)
     try:
         return {name: schedule(network, other, name, options).latency_us for name in published}
     except KeyboardInterrupt:
@@ -297,8 +295,8 @@ def _optimize_measured(
 
     if not isinstance(truth, MeasuringCostModel):
         raise OptionError(
-            f"--budget is for a cost model that measures, and {truth.identity.name!r} does not; leave it out, or give "
-            "a backend as --cost-model"
+            f"`budget` is for a cost model that measures, and {truth.identity.name!r} does not; leave it out, or give "
+            "a backend as `cost_model`"
         )
     chosen = Budget.parse(budget) if isinstance(budget, str) else budget
     estimate = estimating_model(truth, device, network.precision)
@@ -320,10 +318,11 @@ def estimating_model(
             raise
         raise OptionError(
             f"{own!r} has no profile to estimate its stages with; run 'iossim profile' and 'iossim calibrate', or give "
-            "--device PROFILE.yaml"
+            "`device` PROFILE.yaml"
         ) from None
     # Backends keep values in place; the stand-in for one is the simulator, which does as the published engine.
-    spec = "simulator" if isinstance(truth, PerturbedCostModel) else "simulator:in-place"
+    is_stand_in = isinstance(truth, MeasuringCostModel) and truth.measured_by is MeasuredBy.STAND_IN
+    spec = "simulator" if is_stand_in else "simulator:in-place"
     return create_cost_model(spec, profile, Precision.named(precision), Engine.named(truth.identity.engine))
 
 
@@ -385,7 +384,7 @@ def _own_device(read: Schedule) -> str:
     priced_by = read.cost_model.get("name")
     if priced_by != "simulator":
         raise OptionError(
-            f"the schedule was priced by {priced_by!r}, not for a device; say which with --device or --cost-model"
+            f"the schedule was priced by {priced_by!r}, not for a device; say which with `device` or `cost_model`"
         )
     return read.device
 

@@ -40,9 +40,9 @@ class Check:
 def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
     """Raise OptionError for what is no time, or no part: before long work, not after."""
     if limit_ms is not None and not (limit_ms > 0 and math.isfinite(limit_ms)):
-        raise OptionError(f"--max-latency-ms {limit_ms:g} is no time; give milliseconds, more than 0")
+        raise OptionError(f"`max_latency_ms` {limit_ms:g} is no time; give milliseconds, more than 0")
     if not 0 <= tolerance < math.inf:
-        raise OptionError(f"--tolerance {tolerance:g} is no part; give 0.02 for two per cent")
+        raise OptionError(f"`tolerance` {tolerance:g} is no part; give 0.02 for two per cent")
 
 
 def valid(schedule: Schedule, network: Network) -> Check:

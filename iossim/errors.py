@@ -16,7 +16,9 @@ _LONGEST_LINE = 1600
 class IossimError(Exception):
     """A mistake in what the user gave: ``str(error)`` is one line naming the input, the reason, the remedy.
 
-    It is one line, and of a length that can be read, whatever stands in the input that it quotes.
+    It is one line, and of a length that can be read, whatever stands in the input that it quotes. What is to be given
+    otherwise is named as Python names it, in backquotes (```max_groups```); the command line says ``--max-groups``
+    (:mod:`iossim.cli.flags`).
     """
 
     def __init__(self, message: str = "") -> None:

@@ -143,13 +143,13 @@ def test_summary() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: iossim.optimize("ios_sample", "t4", scheduler="ios"), "--scheduler 'ios'"),
+        (lambda: iossim.optimize("ios_sample", "t4", scheduler="ios"), "`scheduler` 'ios'"),
         (lambda: iossim.optimize("ios_sample", "t4", engine="x"), "known: graph, paper"),
         (lambda: iossim.compare("ios_sample", None), "needs a device"),
         (lambda: iossim.load("ios_sample", dtype="x"), "unknown dtype 'x'"),
         (lambda: iossim.cost_model("simulator", "t4", "x"), "unknown dtype 'x'"),
         (lambda: api.search_options("x"), "general, paper"),
-        (lambda: api.search_options(max_groups=2.5), "--max-groups 2.5"),  # type: ignore[arg-type]
+        (lambda: api.search_options(max_groups=2.5), "`max_groups` 2.5"),  # type: ignore[arg-type]
     ],
 )
 def test_mistakes(call: object, message: str) -> None:

@@ -47,7 +47,7 @@ ARENA_SHARE = 0.5
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
     """Raises OptionError for an option or a precision that it does not know, BackendError where it cannot run here."""
     if precision not in (Precision.FP32, Precision.TF32):
-        raise OptionError(f"backend cupy_cudnn computes in fp32 and tf32, not in {precision}; give --dtype fp32")
+        raise OptionError(f"backend cupy_cudnn computes in fp32 and tf32, not in {precision}; give `dtype` fp32")
     settings = parsed_options(precision, options)
     reason = missing()
     if reason:

@@ -177,7 +177,7 @@ def buffer_view(plan: Plan, name: str) -> View:
     buffer = plan.buffers[name]
     if buffer.type.dtype is not DType.FLOAT32:
         raise BackendError(
-            f"value {name!r} is {buffer.type.dtype}, and only fp32 is computed; load the model with --dtype fp32"
+            f"value {name!r} is {buffer.type.dtype}, and only fp32 is computed; load the model with `dtype` fp32"
         )
     storage = buffer.view_of or name
     strides = row_major(plan.buffers[storage].type.shape)

@@ -117,7 +117,7 @@ class _Lowering:
         for value_type in self.graph.output_types(node):
             if value_type.dtype is not DType.FLOAT32:
                 raise BackendError(
-                    f"makes {value_type.dtype}, and only fp32 is computed; load the model with --dtype fp32"
+                    f"makes {value_type.dtype}, and only fp32 is computed; load the model with `dtype` fp32"
                 )
         match node.op:
             case Conv():

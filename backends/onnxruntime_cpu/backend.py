@@ -66,7 +66,7 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
             f"option threads={text!r} of backend {NAME} is not possible: give a whole number, 1 or more"
         )
     if precision is not Precision.FP32:
-        raise BackendError(f"backend {NAME} computes in fp32 only, not {precision}; leave --dtype out")
+        raise BackendError(f"backend {NAME} computes in fp32 only, not {precision}; leave `dtype` out")
     if lacking := missing():
         raise BackendError(lacking)
     return OnnxRuntimeCpu(Engine(engine), int(text))

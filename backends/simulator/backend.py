@@ -28,7 +28,7 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
         if name != "device":
             raise OptionError(f"backend simulator has no option {name!r}; {did_you_mean(name, ['device'])}")
     if "device" not in options:
-        raise OptionError("backend simulator needs a device; give --device NAME")
+        raise OptionError("backend simulator needs a device; give `device` NAME")
     return SimulatorBackend(load_device(options["device"]), precision, engine)
 
 
@@ -45,7 +45,7 @@ class SimulatorBackend:
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise BackendError(
-            "backend simulator computes no values; use --backend numpy_reference to check a schedule's"
+            "backend simulator computes no values; use `backend` numpy_reference to check a schedule's"
         )
 
     def measure(

@@ -8,16 +8,15 @@ it runs, each node costs a little, and a stage of several groups is forked into 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.parallel_pricing import price_concurrent
-from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice, price_unit
+from iossim.backends.simulator.preparation import PreparedProblem, StageRun, UnitPrice, price_unit
 from iossim.backends.simulator.price_memo import PriceMemo
+from iossim.backends.simulator.stage_facts import stage_facts
 from iossim.backends.simulator.stage_model import (
     ALONE,
     DEVICE_DEMAND,
@@ -27,7 +26,9 @@ from iossim.backends.simulator.stage_model import (
     StageKernels,
     stage_spans,
 )
+from iossim.backends.simulator.structured_error import StructuredError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.cost.stage_facts import StageFacts
 from iossim.devices.load import device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, ScheduleError
@@ -44,55 +45,53 @@ from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
 
 VERSION = "1"
-#: The argument that asks for concats and splits in place.
+#: The argument that asks for concats and splits in place, and the one that asks for a structured error, with its seed.
 IN_PLACE = "in-place"
+STRUCTURED_ERROR = "structured-error="
 
 #: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
 _ROUNDING = 1e-9
 
 
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> SimulatorCostModel:
-    """The simulator of a device under ``paper`` or ``graph``; ``argument`` may be ``in-place``."""
-    if argument not in ("", IN_PLACE):
+    """The simulator of a device under ``paper`` or ``graph``; ``argument`` may be ``in-place``.
+
+    ``structured-error=SEED`` makes it one that is off (:mod:`iossim.backends.simulator.structured_error`).
+    """
+    seed = argument.removeprefix(STRUCTURED_ERROR) if argument.startswith(STRUCTURED_ERROR) else ""
+    if argument not in ("", IN_PLACE) and not seed.isdecimal():
         raise OptionError(
-            f"--cost-model simulator:{argument}: the simulator knows no such argument; leave it out, or give {IN_PLACE}"
+            f"`cost_model` simulator:{argument}: the simulator knows no such argument; leave it out, or give {IN_PLACE}"
         )
     if device is None:
         raise OptionError(
-            f"--cost-model simulator needs a device; give --device NAME; known: {', '.join(device_names())}"
+            f"`cost_model` simulator needs a device; give `device` NAME; known: {', '.join(device_names())}"
         )
     device.require(precision)
-    return SimulatorCostModel(device, precision, Engine.named(engine), in_place=argument == IN_PLACE)
-
-
-@dataclass(frozen=True, eq=False)
-class StageRun:
-    """A stage as the fluid ran it. ``spans``, ``[kernels, 3]``: stream, start and end of each kernel of ``prepared``.
-
-    ``labels`` are the units, or the merged one, and ``groups`` of them run side by side, in the order of their issue.
-    """
-
-    duration_us: float
-    labels: tuple[str, ...]
-    prepared: PreparedProblem
-    groups: tuple[tuple[int, ...], ...]
-    spans: NDArray[np.float64]
+    error = StructuredError(int(seed)) if seed else None
+    return SimulatorCostModel(device, precision, Engine.named(engine), argument == IN_PLACE, error)
 
 
 class SimulatorCostModel:
     """Prices stages on ``profile``; equal units are lowered and priced once, in whatever network they come.
 
     Concats launch a kernel a term, as the published engine does; with ``in_place`` they and splits launch what cannot be
-    in place alone, as the backends of :mod:`iossim.backends` do.
+    in place alone, as the backends of :mod:`iossim.backends` do. With an ``error`` its units are off.
     """
 
     def __init__(
-        self, profile: DeviceProfile, precision: Precision, engine: Engine = Engine.PAPER, in_place: bool = False
+        self,
+        profile: DeviceProfile,
+        precision: Precision,
+        engine: Engine = Engine.PAPER,
+        in_place: bool = False,
+        error: StructuredError | None = None,
     ) -> None:
         self.profile = profile
         self.precision = precision
         self.engine = engine
         self.in_place = in_place
+        self._error = error
         costs = profile.engine
         self.kernel_model = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
         # A graph was issued before it runs: its kernels cost the host nothing.
@@ -107,6 +106,7 @@ class SimulatorCostModel:
     @property
     def identity(self) -> CostModelIdentity:
         version = f"{VERSION}+{self.profile.fingerprint}" + (f"+{IN_PLACE}" if self.in_place else "")
+        version += f"+{STRUCTURED_ERROR}{self._error.seed}" if self._error else ""
         return CostModelIdentity("simulator", self.profile.name, str(self.precision), self.engine, version)
 
     def price_stages(self, batch: StageBatch) -> Prices:
@@ -125,6 +125,11 @@ class SimulatorCostModel:
             merged = self._merged_unit(problem, int(batch.masks[index]))
             prices[index] = np.inf if merged is None else merged.single_us
         return prices
+
+    def at(self, profile: DeviceProfile | None = None, engine: Engine | None = None) -> SimulatorCostModel:
+        """The simulator of another profile, or under another engine; all else is the same."""
+        chosen = profile or self.profile, self.precision, engine or self.engine
+        return SimulatorCostModel(*chosen, self.in_place, self._error)
 
     def price_changed(self, batch: StageBatch, crowding: float, launches: float) -> Prices:
         """The stages' prices, did kernels crowd each other so much and each launch take ``launches`` times as long."""
@@ -235,8 +240,12 @@ class SimulatorCostModel:
                 steps: StepCandidates = tuple(copy_candidates(types[term], self.profile) for term, _ in moves[unit])
             else:
                 steps = lower_unit(network, network.units[unit], self.profile)
-            price = self._units[key] = price_unit(self.kernel_model, steps, self._issue_costs)
+            price = self._units[key] = self._priced(steps, key[0])
         return price
+
+    def _priced(self, steps: StepCandidates, signature: str) -> UnitPrice:
+        price = price_unit(self.kernel_model, steps, self._issue_costs)
+        return price if self._error is None else self._error.of(price, signature)
 
     def _merged_unit(self, problem: ScheduleProblem, mask: int) -> UnitPrice | None:
         """The stacked convolution of the units in ``mask``, None where they do not merge."""
@@ -251,7 +260,11 @@ class SimulatorCostModel:
             steps = lower_merged(network, units, self.profile)
         except ScheduleError:
             return None
-        return price_unit(self.kernel_model, steps, self._issue_costs)
+        return self._priced(steps, "merged " + " ".join(network.signatures[unit] for unit in units))
+
+    def stage_facts(self, network: Network, units: Sequence[int], merge: bool) -> StageFacts:
+        """What holds up a stage of units of a network; raises ScheduleError if they are to merge and do not."""
+        return stage_facts(self.run_stage(network, sorted(units), merge), self.kernel_model, network, units)
 
     def run_stage(self, network: Network, units: Sequence[int], merge: bool, number: int = 0) -> StageRun:
         """One stage of units of a network, in ascending order; raises ScheduleError, naming ``number``, if they do not merge."""

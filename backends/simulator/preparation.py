@@ -76,6 +76,20 @@ class PreparedProblem:
         return np.array([fsum(values[a:b]) for a, b in pairwise(begin)])
 
 
+@dataclass(frozen=True, eq=False)
+class StageRun:
+    """A stage as the fluid ran it. ``spans``, ``[kernels, 3]``: stream, start and end of each kernel of ``prepared``.
+
+    ``labels`` are the units, or the merged one, and ``groups`` of them run side by side, in the order of their issue.
+    """
+
+    duration_us: float
+    labels: tuple[str, ...]
+    prepared: PreparedProblem
+    groups: tuple[tuple[int, ...], ...]
+    spans: NDArray[np.float64]
+
+
 def price_unit(model: KernelModel, steps: StepCandidates, costs: EngineOverheads | None) -> UnitPrice:
     """Choose each step's fastest candidate. ``costs`` prices its issue; without, the host issues for nothing."""
     kernels: list[Kernel] = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from iossim.compiled import jit
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.hash_table import enter, find_slot
+from iossim.schedule.hash_table import GrowingTable, find_slot
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import stage_hashes
 
@@ -21,15 +21,13 @@ Floats = NDArray[np.float64]
 
 #: Prices that are kept at most: 32 MiB with the hashes, in a table that is at most half full.
 MOST = 1 << 20
-_FIRST_SIZE = 1 << 12
 
 
 class PriceMemo:
-    """Prices by hash, in an open-addressing table whose size is a power of two; the hash 0 is none."""
+    """Prices by hash."""
 
     def __init__(self) -> None:
-        self._used = 0
-        self._clear(_FIRST_SIZE)
+        self._known = GrowingTable()
 
     def prices(self, batch: StageBatch, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
         """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
@@ -38,39 +36,22 @@ class PriceMemo:
         """
         hashes = stage_hashes(batch, unit_keys, ordered=True)
         hashes[hashes == 0] = 1
-        self._reserve(len(batch))
+        if self._known.used + len(batch) > MOST:
+            self._known = GrowingTable()
+        self._known.reserve(len(batch))
         unknown = np.empty(len(batch), dtype=np.int64)
-        count = _find_unknown(hashes, self._hashes, self._prices, unknown)
+        count = _find_unknown(hashes, *self._known.table, unknown)
         if count:
-            self._used += count
             try:
                 found = price(batch.masks[unknown[:count]])
             except BaseException:
                 # What was entered without a price must not stay.
-                self._clear(_FIRST_SIZE)
+                self._known = GrowingTable()
                 raise
-            enter(hashes[unknown[:count]], found, self._hashes, self._prices)
+            self._known.enter(hashes[unknown[:count]], found)
         result = np.empty(len(batch), dtype=np.float64)
-        _look_up(hashes, self._hashes, self._prices, result)
+        _look_up(hashes, *self._known.table, result)
         return result
-
-    def _reserve(self, more: int) -> None:
-        if self._used + more > MOST:
-            self._clear(_FIRST_SIZE)
-        size = len(self._hashes)
-        while 2 * (self._used + more) > size:
-            size *= 2
-        if size > len(self._hashes):
-            kept = self._hashes != 0
-            hashes, prices = self._hashes[kept], self._prices[kept]
-            self._clear(size)
-            enter(hashes, prices, self._hashes, self._prices)
-            self._used = len(hashes)
-
-    def _clear(self, size: int) -> None:
-        self._hashes = np.zeros(size, dtype=np.uint64)
-        self._prices = np.zeros(size, dtype=np.float64)
-        self._used = 0
 
 
 @jit

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from math import ceil, fsum
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel, StageRun
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_times import (
     ARITHMETIC,
@@ -27,81 +24,22 @@ from iossim.backends.simulator.kernel_times import (
     kernel_table,
     time_kernels,
 )
+from iossim.backends.simulator.preparation import StageRun
+from iossim.cost.stage_facts import KernelFacts, Limit, StageFacts
 from iossim.devices.compute_capability import WARP_THREADS
 from iossim.ir.network import Network
 from iossim.lowering.kernel import Kernel
 from iossim.lowering.occupancy import resident_blocks
 
 
-class Limit(StrEnum):
-    """What holds a stage up."""
-
-    ARITHMETIC = "arithmetic"
-    POWER = "power"  #: arithmetic at the rate that the board's power sustains
-    L2 = "L2"  #: between SMs and L2; on a CPU, a core and its caches
-    DRAM = "DRAM"
-    UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a last wave that is not full, latency that is not hidden
-    START = "kernel start"  #: from a kernel's turn to its first work, and its filling and draining
-    HOST = "host"  #: the kernel is not issued yet
-    QUEUE = "queue"  #: all cores of a CPU are busy
-    SHARING = "sharing"  #: what kernels side by side take longer than alone
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFacts:
-    """One kernel of a stage. Times are microseconds from the stage's start; ``alone_us`` is what it takes by itself.
-
-    ``waves`` is its blocks over those that the device holds at a time, ``occupancy`` its resident warps over the most that
-    all SMs hold. ``limits_us`` divides ``alone_us``.
-    """
-
-    name: str
-    unit: str
-    stream: int
-    start_us: float
-    end_us: float
-    alone_us: float
-    blocks: int
-    resident_blocks_per_sm: int
-    waves: float
-    occupancy: float
-    limits_us: dict[Limit, float]
-
-
-@dataclass(frozen=True, slots=True)
-class StageFacts:
-    """One stage on the simulator.
-
-    ``limits_us`` divides ``duration_us`` by what holds the stage up. ``chain_us`` is the longest group by itself,
-    ``host_us`` what the host needs to issue all kernels. ``occupancy`` is the mean of warps at work over the most that all SMs
-    hold (of a CPU: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks, the arithmetic
-    that of the network itself, without what kernels do besides.
-    """
-
-    duration_us: float
-    limits_us: dict[Limit, float]
-    chain_us: float
-    host_us: float
-    occupancy: float
-    arithmetic: float
-    dram: float
-    kernels: tuple[KernelFacts, ...]
-
-    @property
-    def bound(self) -> Limit | None:
-        """What holds it up most; None for a stage without kernels."""
-        return max(self.limits_us, key=lambda limit: self.limits_us[limit], default=None)
-
-
-def stage_facts(model: SimulatorCostModel, network: Network, units: Sequence[int], merge: bool) -> StageFacts:
-    """The facts of a stage of units of a network; raises ScheduleError if they are to merge and do not."""
-    run = model.run_stage(network, sorted(units), merge)
+def stage_facts(run: StageRun, model: KernelModel, network: Network, units: Sequence[int]) -> StageFacts:
+    """The facts of a stage of units of a network, as ``model`` priced its kernels."""
     kernels = [kernel for unit in run.prepared.units for kernel in unit.kernels]
     profile = model.profile
-    rates = model.kernel_model.rates
+    rates = model.rates
     table = kernel_table(profile.limits, kernels)
     times = time_kernels(table, rates)
-    facts = _kernels(run, kernels, times, model.kernel_model)
+    facts = _kernels(run, kernels, times, model)
     duration_us = run.duration_us
     flops = sum(network.graph.work(node).flops for unit in units for node in network.unit_nodes(network.units[unit]))
     peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(network.precision) or 0.0)

@@ -74,8 +74,9 @@ def price_masks(
     prices: Floats,
     room: int = MAX_GROUPS,
 ) -> None:
-    """Write the price of each mask, as a concurrent stage, to ``prices``; arrays are those of :class:`StageKernels`.
+    """Write the price of each mask, as a concurrent stage, to ``prices``, us; both have shape ``[stages]``.
 
+    ``predecessors`` are the problem's, uint64 of shape ``[units]``; the others those of :class:`StageKernels`.
     At most ``room`` kernels run at a time.
     """
     size = max(MAX_GROUPS + 1, len(columns))
@@ -110,7 +111,10 @@ def stage_spans(
     spans: Floats,
     room: int = MAX_GROUPS,
 ) -> float:
-    """The price of one stage; for each of its kernels ``spans[kernel]`` becomes stream, start and end."""
+    """The price of one stage, us; for each of its kernels ``spans[kernel]`` becomes stream, start and end.
+
+    ``spans`` has shape ``[kernels of the problem, 3]``; the others are those of :func:`price_masks`.
+    """
     size = max(MAX_GROUPS + 1, len(columns))
     numbers = np.empty((7, size), dtype=np.float64)
     integers = np.empty((5, size), dtype=np.int64)

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from math import fsum, isfinite
 from typing import Any
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.stage_facts import Limit, StageFacts, stage_facts
-from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, ExplainsStages, MeasuredBy, MeasuringCostModel
 from iossim.cost.path import START
+from iossim.cost.stage_facts import Limit, StageFacts
 from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
@@ -168,15 +166,13 @@ def explain(
     count = len(schedule.stages)
     for number in stages or ():
         if not 0 <= number < count:
-            raise OptionError(f"--stage {number}: the schedule has stages 0 to {count - 1}; give one of them")
-    if isinstance(prices, MeasuredCostModel):
+            raise OptionError(f"`stage` {number}: the schedule has stages 0 to {count - 1}; give one of them")
+    if isinstance(prices, MeasuringCostModel) and prices.measured_by is MeasuredBy.DEVICE:
         raise OptionError(
-            f"--cost-model {prices.identity.name!r} would have to measure what a stage could have been; give replay:STORE, "
-            "which knows what was measured, or --device for the simulator"
+            f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been; give replay:STORE, "
+            "which knows what was measured, or `device` for the simulator"
         )
-    unknown = (
-        [] if isinstance(prices, SimulatorCostModel) else ["what holds a stage up: that is the simulator's to say"]
-    )
+    unknown = [] if isinstance(prices, ExplainsStages) else ["what holds a stage up: that is the simulator's to say"]
     if prices is None:
         unknown.append("what else a stage could have cost: the schedule's prices are not at hand")
         told = [
@@ -310,10 +306,10 @@ class _Explainer:
         return [head.model_copy(update={"boundary_us": boundary_us}), *priced.stages[1:]]
 
     def _facts(self, stage: Stage) -> StageFacts | None:
-        if not isinstance(self.prices, SimulatorCostModel):
+        if not isinstance(self.prices, ExplainsStages):
             return None
         units = [self.network.unit_index[name] for name in stage.units]
-        return stage_facts(self.prices, self.network, units, stage.strategy is Strategy.MERGE)
+        return self.prices.stage_facts(self.network, units, stage.strategy is Strategy.MERGE)
 
     def _saved_us(self, context: BlockContext) -> float | None:
         best = self.ask.best(context)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.cost.model import CostModel
+from iossim.cost.model import ChangesSetting, CostModel
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
@@ -40,7 +39,7 @@ class OtherEngine:
     def sentence(self) -> str:
         """One line for people: this schedule there, the best of a quick search there, and that over one by one there."""
         return (
-            f"--engine {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found there {self.best_us / 1e3:.3f} ms, "
+            f"`engine` {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found there {self.best_us / 1e3:.3f} ms, "
             f"{self.sequential_us / self.best_us:.2f}x sequential"
         )
 
@@ -48,15 +47,15 @@ class OtherEngine:
 def under_other_engine(
     network: Network, found: Schedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
-    """What the other engine gives; None where another than the simulator made the prices, or after a KeyboardInterrupt.
+    """What the other engine gives; None where the prices can be had under one engine only, or after a KeyboardInterrupt.
 
     Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s = 8 at
     most, so that it takes a second or two of any network; a block that is too wide is split.
     """
-    if not isinstance(prices, SimulatorCostModel):
+    if not isinstance(prices, ChangesSetting):
         return None
     (engine,) = (engine for engine in Engine if engine != prices.engine)
-    there = SimulatorCostModel(prices.profile, prices.precision, engine, prices.in_place)
+    there = prices.at(engine=engine)
     given = (options or SearchOptions()).space
     space = replace(
         given,

@@ -256,7 +256,7 @@ def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
         if {unit for stage in own for unit in stage.units} != expected:
             raise ScheduleError(
                 f"the schedules cut the network into other blocks: block {block.name!r} of one is none of the other; schedule "
-                "both with the same --max-block"
+                "both with the same `max_block`"
             )
         blocks.append(block.model_copy(update={"stages": own}))
     return moved.model_copy(update={"blocks": blocks})

@@ -128,7 +128,7 @@ def _recordings(
         names = ", ".join(measured.name for one in data for measured in one.sets)
         raise MeasurementError(
             f"measurements {names}: {rows} usable rows beside those held out, at least {FEWEST_ROWS} are needed; "
-            "measure more operators, or hold out fewer with --held-out"
+            "measure more operators, or hold out fewer with `held_out`"
         )
     # A recording whose few shapes are all held out only judges.
     recordings = [one for one in recordings if one.seen.any()]

@@ -74,8 +74,8 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     )
     if is_clear and profile.name in shipped_names():
         raise MeasurementError(
-            f"measurements {measured.name}: {doubt}; is the device right? give --device {nearest}, "
-            "or --trust-labels if it is"
+            f"measurements {measured.name}: {doubt}; is the device right? give `device` {nearest}, "
+            "or `trust_labels` if it is"
         )
     return replace(measured, notes=(*measured.notes, f"{measured.name}: {doubt}: is the device right?"))
 
@@ -87,14 +87,14 @@ def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> Non
         if counts:
             raise MeasurementError(
                 f"measurements {measured.name}: {sum(counts.values()):,} rows ran kernels of GPUs, {profile.name} is "
-                f"{profile.device_kind.noun}; give the device that was measured with --device"
+                f"{profile.device_kind.noun}; give the device that was measured with `device`"
             )
         return
     newer = [name for name in _AGES if _AGES[name] > _AGES[Architecture(profile.architecture)] and counts[name]]
     if newer:
         raise MeasurementError(
             f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do not run on "
-            f"{profile.name} ({profile.architecture}); give the device that was measured with --device"
+            f"{profile.name} ({profile.architecture}); give the device that was measured with `device`"
         )
 
 

@@ -9,6 +9,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
+from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
 from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.cli.outputs import Writer, check_outputs, schedule_files, wants_plot
@@ -57,7 +58,7 @@ def compare(
     else:
         _print(comparison)
         if there is not None:
-            typer.echo(there.sentence())
+            typer.echo(with_flags(there.sentence()))
     if out is not None:
         from iossim.reporting.output_folder import write_all
 

@@ -10,6 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.derive import derive
+from iossim.cli.flags import with_flags
 
 DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
 
@@ -43,7 +44,7 @@ def list_devices(as_json: options.Json = False) -> None:
         try:
             profile = device(name)
         except IossimError as error:
-            warn_once(str(error))
+            warn_once(with_flags(str(error)))
             continue
         rows.append(
             {
@@ -115,7 +116,7 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
         try:
             found[name] = implausible(device(name, checked=False))
         except IossimError as error:
-            found[name] = [str(error)]
+            found[name] = [with_flags(str(error))]
     if as_json:
         typer.echo(
             json.dumps([{"profile": name, "problems": problems} for name, problems in found.items()], indent=1)

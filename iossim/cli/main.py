@@ -14,6 +14,7 @@ import typer
 
 from iossim._version import __version__
 from iossim.cli.exit_codes import ExitCode
+from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import StopNow, hears_interrupts
 from iossim.cli.options import help_without_command
 from iossim.errors import IossimError
@@ -87,7 +88,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         _refuse_repeated(command)
         result = command(args=given, prog_name="iossim", standalone_mode=False)
     except IossimError as error:
-        return _fail(str(error))
+        return _fail(with_flags(str(error)))
     except _ParserError as error:
         return _fail(_one_line(error))
     except SystemExit as error:

@@ -8,6 +8,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
+from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
 from iossim.cli.loading import ModelOptions, takes_model_options
 from iossim.cli.outputs import check_outputs, schedule_files
@@ -80,7 +81,7 @@ def optimize(
         )
         there = under_other_engine(network, found, prices, search) if found.complete else None
     if there is not None:
-        found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
+        found = found.model_copy(update={"remarks": [*found.remarks, with_flags(there.sentence())]})
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
     else:
@@ -105,10 +106,9 @@ def optimize(
 
 def default_budget(prices: CostModel) -> Budget | None:
     """The budget of a cost model that measures; None for prices that are there already, measured once or not."""
-    from iossim.cost.model import MeasuringCostModel
-    from iossim.cost.replay import ReplayCostModel
+    from iossim.cost.model import MeasuredBy, MeasuringCostModel
     from iossim.scheduling.measured.budget import Budget
 
-    if not isinstance(prices, MeasuringCostModel) or isinstance(prices, ReplayCostModel):
+    if not isinstance(prices, MeasuringCostModel) or prices.measured_by is MeasuredBy.STORE:
         return None
     return Budget(measurements=DEFAULT_MEASUREMENTS)

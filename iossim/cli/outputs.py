@@ -21,13 +21,14 @@ Writer = Callable[[Path], None]
 
 def check_outputs(out: Path | None, trace: bool | None, plot: bool | None, cost_model: CostModel) -> None:
     """Refuse what cannot be written before the search starts."""
+    from iossim.cost.model import ProvidesTimeline
     from iossim.reporting.output_folder import check_writable
 
     if out is None and (trace or plot):
         raise OptionError(f"{'--trace' if trace else '--plot'} needs a folder to write to; give --out DIR")
     if out is not None:
         check_writable(out)
-    if (trace or plot) and not hasattr(cost_model, "timeline"):
+    if (trace or plot) and not isinstance(cost_model, ProvidesTimeline):
         raise OptionError(
             f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
             "--trace and --plot"
@@ -54,6 +55,7 @@ def schedule_files(
 
     Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
     """
+    from iossim.cost.model import ProvidesTimeline
     from iossim.reporting.dot import dot
     from iossim.user_files import write_atomically
 
@@ -61,7 +63,7 @@ def schedule_files(
         "schedule.json": schedule.save,
         "graph.dot": lambda path: write_atomically(path, dot(network, schedule)),
     }
-    if not hasattr(cost_model, "timeline"):
+    if not isinstance(cost_model, ProvidesTimeline):
         return files
     spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
     if trace is not False:

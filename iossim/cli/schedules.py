@@ -74,7 +74,7 @@ def import_schedule(
     else:
         from rich.console import Console
 
-        from iossim.devices.profile import DeviceProfile
+        from iossim.cost.model import PredictsDevice
         from iossim.reporting.console import schedule_table
 
         console = Console()
@@ -85,8 +85,7 @@ def import_schedule(
         if published_us is not None:
             error = priced.latency_us / published_us - 1
             where = f"of IOS at batch {network.source.batch}"
-            profile = getattr(prices, "profile", None)
-            fitted = isinstance(profile, DeviceProfile) and network.name in profile.provenance.left_out
+            fitted = isinstance(prices, PredictsDevice) and network.name in prices.profile.provenance.left_out
             kind = ", in-sample: the device was fitted to this network's figures" if fitted else ""
             console.print(
                 f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}{kind}", highlight=False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
+from iossim.cli.flags import with_flags
 from iossim.cli.outputs import Writer, wants_plot
 from iossim.cli.progress import progress_bars
 
@@ -74,6 +76,7 @@ def validate(
     profiles = [load_device(name) for name in device] if device else None
     with progress_bars(quiet=as_json, unit="") as progress:
         report = recompute(profiles, data, part or None, quick=quick, progress=progress)
+    report = replace(report, notes=tuple(map(with_flags, report.notes)))
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=1, allow_nan=False))
     else:

@@ -42,7 +42,7 @@ def _own(name: str) -> CreateCostModel | None:
 
 
 COST_MODELS: Group[CreateCostModel] = Group(
-    "--cost-model {!r} is not known",
+    "`cost_model` {!r} is not known",
     _own_names,
     _own,
     Extension("iossim.cost_models", "a function that creates a cost model", Plugin.guarded),

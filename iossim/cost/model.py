@@ -8,19 +8,31 @@ between two stages unless both have a single group. So the price of a stage leav
 priced from one bit of each neighbour (*concurrent*: does it run several groups?), and the latency of a schedule is
 
     sum of stage prices + sum over neighbours of price_boundary(left, right)
+
+:class:`CostModel` is all that a search needs. What some cost models know besides has a small protocol each, which is asked
+for by ``isinstance``. Whole plans are priced by what runs them (:class:`iossim.execution.backend.Backend`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Protocol, runtime_checkable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+
+if TYPE_CHECKING:
+    from iossim.cost.stage_facts import StageFacts
+    from iossim.devices.profile import DeviceProfile
+    from iossim.execution.engine import Engine
+    from iossim.execution.timeline import Span
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import Schedule
 
 Prices = NDArray[np.float64]
 
@@ -78,10 +90,100 @@ class CostModel(Protocol):
         ...
 
 
+class MeasuredBy(StrEnum):
+    """Where the prices of a cost model that measures come from."""
+
+    DEVICE = "device"  #: each may take a run of the stage
+    STORE = "store"  #: they were measured, and what was not has none
+    STAND_IN = "stand-in"  #: computed, and asked for as if they were measured
+
+
+#: The signature of a stage that launches nothing: it takes no time.
+FREE = "free"
+#: The signature of units that do not merge: they cannot run as one.
+IMPOSSIBLE = "impossible"
+
+
 @runtime_checkable
 class MeasuringCostModel(CostModel, Protocol):
     """A cost model to which each distinct stage is an expense: it measures them."""
 
+    @property
+    def measured_by(self) -> MeasuredBy: ...
+
     def signatures(self, batch: StageBatch) -> list[Hashable]:
-        """For each stage what its price depends on: stages of equal signature share one measurement."""
+        """For each stage what its price depends on: stages of equal signature share one measurement.
+
+        :data:`FREE` and :data:`IMPOSSIBLE` are known without one.
+        """
         ...
+
+
+# What a cost model may know besides. A wrapper has other prices than what it wraps, so it passes none of this on.
+
+
+@runtime_checkable
+class ProvidesTimeline(Protocol):
+    """Knows when each kernel of a schedule runs."""
+
+    def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
+        """In us from the schedule's start; the last end is its latency, boundaries included."""
+        ...
+
+
+@runtime_checkable
+class PredictsDevice(Protocol):
+    """Computes its prices from a device's profile, whose provenance says how far they may be off: bands and resamples."""
+
+    @property
+    def profile(self) -> DeviceProfile: ...
+
+
+@runtime_checkable
+class ChangesSetting(Protocol):
+    """Can be had of another profile, or under another engine."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def at(self, profile: DeviceProfile | None = None, engine: Engine | None = None) -> CostModel:
+        """The same model with these instead of its own, where they are given."""
+        ...
+
+
+@runtime_checkable
+class ChangesConcurrency(ChangesSetting, Protocol):
+    """Prices stages a little off, to tell how a latency follows from the parameters of concurrency."""
+
+    def price_changed(self, batch: StageBatch, crowding: float, launches: float) -> Prices:
+        """Prices in us, ``[len(batch)]``, if kernels crowd each other so much and each launch takes ``launches`` times as long."""
+        ...
+
+
+@runtime_checkable
+class ExplainsStages(Protocol):
+    """Knows what holds a stage up."""
+
+    def stage_facts(self, network: Network, units: Sequence[int], merge: bool) -> StageFacts:
+        """Of a stage of units of a network; raises ScheduleError if they are to merge and do not."""
+        ...
+
+
+@dataclass(eq=False)
+class WrappedCostModel:
+    """The contract as ``inner`` meets it; a wrapper says what is otherwise."""
+
+    inner: CostModel
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return self.inner.identity
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        return self.inner.price_stages(batch)
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return self.inner.price_boundary(left_concurrent, right_concurrent)
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
+        return self.inner.bounds(problem)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.cost.model import CostModel, CostModelIdentity, Prices
+from iossim.cost.create import create_cost_model
+from iossim.cost.model import CostModelIdentity, MeasuredBy, Prices, WrappedCostModel
 from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
@@ -32,11 +33,10 @@ STRUCTURED_SIGMA = 0.03
 STRUCTURED = "structured"
 
 
-@dataclass
-class PerturbedCostModel:
+@dataclass(eq=False)
+class PerturbedCostModel(WrappedCostModel):
     """``inner`` with an error: ``sigma`` is the standard deviation of the logarithm of each signature's."""
 
-    inner: CostModel
     sigma: float
     seed: int = 0
     _inner_us: dict[int, float] = field(default_factory=dict, repr=False)
@@ -47,11 +47,16 @@ class PerturbedCostModel:
         version = f"sigma={self.sigma:g},seed={self.seed}+{inner.name}:{inner.version}"
         return CostModelIdentity("perturbed", inner.device, inner.precision, inner.engine, version)
 
+    @property
+    def measured_by(self) -> MeasuredBy:
+        return MeasuredBy.STAND_IN
+
     def signatures(self, batch: StageBatch) -> list[Hashable]:
         """Equal for stages that cost the same: a number each."""
         return list(self._hashes(batch).tolist())
 
     def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each stage, shape ``[len(batch)]``, off by what its signature says."""
         from scipy.special import ndtri
 
         hashes, first, inverse = np.unique(self._hashes(batch), return_index=True, return_inverse=True)
@@ -67,9 +72,6 @@ class PerturbedCostModel:
         perturbed: Prices = inner_us * np.exp(self.sigma * ndtri(fraction))
         return perturbed[inverse.reshape(-1)]
 
-    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
-        return self.inner.price_boundary(left_concurrent, right_concurrent)
-
     def bounds(self, problem: ScheduleProblem) -> None:
         """What is measured has no bounds."""
         return None
@@ -80,17 +82,12 @@ class PerturbedCostModel:
 
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> PerturbedCostModel:
     """``argument`` is ``SIGMA`` or ``structured``, and a seed: ``perturbed:0.1``, ``perturbed:structured,7``."""
-    from iossim.backends.simulator.cost_model import create as create_simulator
-    from iossim.backends.simulator.structured_error import with_structured_error
-    from iossim.execution.engine import Engine
-
     kind, _, seed_text = argument.partition(",")
     if seed_text and not seed_text.isdecimal():
-        raise OptionError(f"--cost-model perturbed:{argument}: the seed is not a whole number; give perturbed:0.1,7")
+        raise OptionError(f"`cost_model` perturbed:{argument}: the seed is not a whole number; give perturbed:0.1,7")
     seed = int(seed_text or 0)
     if kind == STRUCTURED:
-        simulator = create_simulator(device, precision, engine)
-        inner = with_structured_error(simulator.profile, precision, Engine.named(engine), seed)
+        inner = create_cost_model(f"simulator:structured-error={seed}", device, precision, engine)
         return PerturbedCostModel(inner, STRUCTURED_SIGMA, seed)
     try:
         sigma = float(kind)
@@ -98,7 +95,7 @@ def create(device: DeviceProfile | None, precision: Precision, engine: str, argu
         sigma = -1.0
     if not 0 <= sigma <= 1:
         raise OptionError(
-            f"--cost-model perturbed:{argument}: the error is a standard deviation from 0 to 1, or 'structured'; "
+            f"`cost_model` perturbed:{argument}: the error is a standard deviation from 0 to 1, or 'structured'; "
             "give perturbed:0.1, say"
         )
-    return PerturbedCostModel(create_simulator(device, precision, engine), sigma, seed)
+    return PerturbedCostModel(create_cost_model("simulator", device, precision, engine), sigma, seed)

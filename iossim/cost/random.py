@@ -44,6 +44,7 @@ class RandomCostModel:
         return CostModelIdentity("random", self.device, self.precision, "", f"seed={self.seed},spread={self.spread}")
 
     def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge."""
         problem = batch.problem
         serial_us, share = self._units(problem)
         least_us, is_concurrent = _without_noise(batch.masks, problem.predecessors, serial_us, serial_us * share)
@@ -76,7 +77,7 @@ class RandomCostModel:
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> RandomCostModel:
     """``argument`` is the seed; the device lends its name alone."""
     if argument and not argument.isdecimal():
-        raise OptionError(f"--cost-model random:{argument}: the seed is not a whole number; give random:7, say")
+        raise OptionError(f"`cost_model` random:{argument}: the seed is not a whole number; give random:7, say")
     return RandomCostModel(
         seed=int(argument or 0), device=device.name if device else "random", precision=str(precision)
     )

@@ -16,7 +16,7 @@ from iossim.cost.measured.record import Kind, Record, boundary_us
 from iossim.cost.measured.stage_signature import StageSignatures
 from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, default_store
 from iossim.cost.measured.store_file import StoreError
-from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import CostModelIdentity, MeasuredBy, Prices, StageBounds
 from iossim.execution.backend import Context
 from iossim.execution.engine import Engine
 from iossim.schedule.batch import StageBatch
@@ -47,6 +47,10 @@ class ReplayCostModel:
     def identity(self) -> CostModelIdentity:
         """That of the measurements: the prices are the same."""
         return identity_of(self.context)
+
+    @property
+    def measured_by(self) -> MeasuredBy:
+        return MeasuredBy.STORE
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
         return list(self._signatures.of_batch(batch))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds, WrappedCostModel
 from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -95,6 +95,7 @@ class TableCostModel:
         return {stage.key: stage.latency_us for stage in self.table.stages}
 
     def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each stage, shape ``[len(batch)]``; inf for what is not in the table."""
         names = batch.problem.unit_names
         return np.array(
             [
@@ -113,19 +114,14 @@ class TableCostModel:
         return None
 
 
-@dataclass
-class RecordingCostModel:
+@dataclass(eq=False)
+class RecordingCostModel(WrappedCostModel):
     """A table in the making: asks ``inner``, and keeps what it answers by the names of a stage's units: for one network, whose names are its own."""
 
-    inner: CostModel
     #: Microseconds by strategy and units; inf for what cannot run.
     prices_us: dict[StageKey, float] = field(default_factory=dict)
     #: Stages that were asked for, repetitions counted.
     asked: int = 0
-
-    @property
-    def identity(self) -> CostModelIdentity:
-        return self.inner.identity
 
     def price_stages(self, batch: StageBatch) -> Prices:
         prices = self.inner.price_stages(batch)
@@ -134,12 +130,6 @@ class RecordingCostModel:
             self.prices_us[strategy, frozenset(names[unit] for unit in bits(mask))] = price
         self.asked += len(batch)
         return prices
-
-    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
-        return self.inner.price_boundary(left_concurrent, right_concurrent)
-
-    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        return self.inner.bounds(problem)
 
     def table(self) -> PriceTable:
         """What was asked as a table: a :class:`~iossim.cost.table.TableCostModel` of it gives the same prices."""
@@ -180,10 +170,10 @@ def read_table(path: Path) -> PriceTable:
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> TableCostModel:
     """``argument`` is the path of the table; its device, where it names one, must be the one asked for."""
     if not argument:
-        raise OptionError("the table cost model needs a file of prices; give --cost-model table:PRICES.json")
+        raise OptionError("the table cost model needs a file of prices; give `cost_model` table:PRICES.json")
     table = read_table(Path(argument))
     if device is not None and table.device not in (None, device.name):
         raise OptionError(
-            f"the price table {argument} is for device {table.device!r}, not {device.name!r}; leave out --device"
+            f"the price table {argument} is for device {table.device!r}, not {device.name!r}; leave out `device`"
         )
     return TableCostModel(table, device.name if device else "table", str(precision))

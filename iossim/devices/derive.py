@@ -24,7 +24,6 @@ _GIB = 1 << 30
 class _Range:
     """What a fact may be, its unit, and by how much it is off in units that people mistake for it."""
 
-    option: str
     low: float
     high: float
     unit: str
@@ -32,13 +31,13 @@ class _Range:
 
 
 _RANGES = {
-    "sm_count": _Range("--sm", 1, 1024, "SMs", {}),
-    "boost_clock_ghz": _Range("--clock-ghz", 0.2, 5.0, "GHz", {"MHz": 1e-3}),
-    "dram_bandwidth_gbps": _Range("--dram-gbps", 5.0, 50_000.0, "GB/s", {"TB/s": 1e3}),
-    "l2_mib": _Range("--l2-mib", 0.05, 2048.0, "MiB", {"KiB": 1 / 1024, "bytes": 1 / _MIB}),
-    "board_power_w": _Range("--power-w", 1.0, 5000.0, "W", {"kW": 1e3}),
-    "fp32_lanes_per_sm": _Range("--lanes", 8, 512, "lanes", {}),
-    "dram_gib": _Range("--dram-gib", 0.25, 4096.0, "GiB", {"MiB": 1 / 1024, "bytes": 1 / _GIB}),
+    "sm_count": _Range(1, 1024, "SMs", {}),
+    "boost_clock_ghz": _Range(0.2, 5.0, "GHz", {"MHz": 1e-3}),
+    "dram_bandwidth_gbps": _Range(5.0, 50_000.0, "GB/s", {"TB/s": 1e3}),
+    "l2_mib": _Range(0.05, 2048.0, "MiB", {"KiB": 1 / 1024, "bytes": 1 / _MIB}),
+    "board_power_w": _Range(1.0, 5000.0, "W", {"kW": 1e3}),
+    "fp32_lanes_per_sm": _Range(8, 512, "lanes", {}),
+    "dram_gib": _Range(0.25, 4096.0, "GiB", {"MiB": 1 / 1024, "bytes": 1 / _GIB}),
 }
 
 
@@ -51,7 +50,7 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
     """
     if like.kind != GPU:
         raise DeviceError(
-            f"{like.name} is {like.device_kind.noun}; give a GPU with --like, from: {', '.join(device_names())}"
+            f"{like.name} is {like.device_kind.noun}; give a GPU with `like`, from: {', '.join(device_names())}"
         )
     check_name(name)
     if name in device_names():
@@ -60,12 +59,12 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
     for key, value in given.items():
         if key == "compute_capability":
             if value not in LIMITS:
-                raise DeviceError(f"--compute-capability {value}: unknown; known: {', '.join(LIMITS)}")
+                raise DeviceError(f"`compute_capability` {value}: unknown; known: {', '.join(LIMITS)}")
         else:
-            _check(_RANGES[key], float(value))
+            _check(key, float(value))
     if "fp32_lanes_per_sm" in given and float(given["fp32_lanes_per_sm"]) % 8:
         raise DeviceError(
-            f"--lanes {given['fp32_lanes_per_sm']}: SMs have a multiple of 8 fp32 lanes; give that of one SM"
+            f"`fp32_lanes_per_sm` {given['fp32_lanes_per_sm']}: SMs have a multiple of 8 fp32 lanes; give that of one SM"
         )
     sheet = _datasheet(like, given)
     _check_peak(sheet)
@@ -119,15 +118,16 @@ def _datasheet(like: DeviceProfile, given: Mapping[str, Any]) -> dict[str, dict[
     return sheet
 
 
-def _check(expected: _Range, value: float) -> None:
+def _check(name: str, value: float) -> None:
+    expected = _RANGES[name]
     if expected.low <= value <= expected.high:
         return
     hint = f"give {expected.low:g} to {expected.high:g} {expected.unit}"
     for unit, factor in expected.mistakes.items():
         if expected.low <= value * factor <= expected.high:
-            hint = f"is it in {unit}? then give {expected.option} {value * factor:.4g}"
+            hint = f"is it in {unit}? then give `{name}` {value * factor:.4g}"
             break
-    raise DeviceError(f"{expected.option} {value:g}: no device has {value:g} {expected.unit}; {hint}")
+    raise DeviceError(f"`{name}` {value:g}: no device has {value:g} {expected.unit}; {hint}")
 
 
 #: Peak arithmetic over board power, GFLOP/s a watt, that devices have had, with room: Kepler's 25 to Blackwell's 200.
@@ -141,6 +141,6 @@ def _check_peak(sheet: Mapping[str, Mapping[str, Any]]) -> None:
     ratio = 1e3 * tflops / watts
     if not _LEAST_GFLOPS_PER_WATT <= ratio <= _MOST_GFLOPS_PER_WATT:
         raise DeviceError(
-            f"--sm, --clock-ghz, --lanes and --power-w give {tflops:g} fp32 TFLOP/s at {watts:g} W, which no device has; "
-            "check them, and give --power-w"
+            f"`sm_count`, `boost_clock_ghz`, `fp32_lanes_per_sm` and `board_power_w` give {tflops:g} fp32 TFLOP/s at "
+            f"{watts:g} W, which no device has; check them, and give `board_power_w`"
         )

@@ -72,6 +72,6 @@ def write_template(name: str, path: Path, folder: Path) -> None:
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        raise DeviceError(f"device profile {path} is there already; choose another file with --out") from None
+        raise DeviceError(f"device profile {path} is there already; choose another file with `out`") from None
     except OSError as error:
         raise DeviceError(f"cannot write device profile {path}: {error.strerror}; choose another file") from None

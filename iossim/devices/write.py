@@ -29,7 +29,7 @@ def write_profile(profile: DeviceProfile, path: Path) -> None:
 def check_writable(path: Path) -> None:
     """Raise DeviceError if a profile cannot be written to ``path``: before long work, not after."""
     if path.suffix not in (".yaml", ".yml"):
-        raise DeviceError(f"device profile {path}: the name must end in .yaml, for --device to take it as a file")
+        raise DeviceError(f"device profile {path}: the name must end in .yaml, for `device` to take it as a file")
     if path.is_dir():
         raise DeviceError(f"cannot write device profile {path}: it is a folder; choose another file")
     if not os.access(path.parent, os.W_OK | os.X_OK):

@@ -164,7 +164,7 @@ def _is_backend(found: Any) -> bool:
 
 
 BACKENDS: Group[BackendModule] = Group(
-    "--backend {!r} is not known",
+    "`backend` {!r} is not known",
     _own_names,
     _own,
     Extension(
@@ -206,7 +206,7 @@ def backend_from(
     for part in filter(None, given.split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key or not value:
-            raise OptionError(f"--backend {spec!r}: {part!r} is no setting; write {name}:option=value")
+            raise OptionError(f"`backend` {spec!r}: {part!r} is no setting; write {name}:option=value")
         options[key] = value
     return create_backend(name, precision, engine, options)
 

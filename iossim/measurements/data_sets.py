@@ -54,7 +54,7 @@ def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[Devi
     for place in default_places() if places is None else places:
         if not place.exists():
             if places is not None:
-                raise OptionError(f"--data {place}: there is no such file or folder; give one with measurements")
+                raise OptionError(f"`data` {place}: there is no such file or folder; give one with measurements")
             notes.append(f"no measurements at {place}")
             continue
         found = 0
@@ -67,9 +67,9 @@ def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[Devi
                 notes += measured.notes
                 sets.append((measured, profile))
             elif chosen is None:
-                notes.append(f"{path}: of {measured.device}, which has no profile; give one with --device FILE.yaml")
+                notes.append(f"{path}: of {measured.device}, which has no profile; give one with `device` FILE.yaml")
         if not found and places is not None and not measured_network_files([place]):
-            raise OptionError(f"--data {place}: no file in the folder is of measurements; give another")
+            raise OptionError(f"`data` {place}: no file in the folder is of measurements; give another")
     return DataSets(tuple(sets), tuple(notes))
 
 

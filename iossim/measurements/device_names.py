@@ -29,14 +29,14 @@ def device_of(path: Path, recorded: str | None, given: str | None) -> str:
     recorded = ALIASES.get(recorded, recorded) if recorded else None
     if given is None:
         if recorded is None:
-            raise MeasurementError(f"measurements {path}: the file names no device; give one with --device")
+            raise MeasurementError(f"measurements {path}: the file names no device; give one with `device`")
         return recorded
     if recorded is None or recorded == given:
         return given
     known = device_names()
     if recorded in known and given in known:
         raise MeasurementError(
-            f"measurements {path}: recorded on {recorded}, not on {given}; give --device {recorded}, or another file"
+            f"measurements {path}: recorded on {recorded}, not on {given}; give `device` {recorded}, or another file"
         )
     return given
 

@@ -59,7 +59,7 @@ def refuse_foreign(network: Network, where: str | Path) -> None:
     """Raise ModelError, beginning with ``where``, for a network with operators that iossim does not know."""
     if network.foreign:
         raise ModelError(
-            f"{where} has operators that iossim does not know: {network.foreign_listed}; leave out --strict to price them"
+            f"{where} has operators that iossim does not know: {network.foreign_listed}; leave out `strict` to price them"
         )
 
 

@@ -52,7 +52,7 @@ def _of_plugin(added: Plugin, found: GraphPass) -> Callable[[Graph], Graph]:
 
 #: Those that can be asked for by name, all of others: ours run on every graph.
 PASSES: Group[Callable[[Graph], Graph]] = Group(
-    "--pass {!r} is not known",
+    "`passes` {!r} is not known",
     tuple,
     lambda name: None,
     Extension("iossim.passes", "a GraphPass", _of_plugin, lambda found: isinstance(found, GraphPass)),

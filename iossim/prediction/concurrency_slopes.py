@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.cost.model import ChangesConcurrency
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
@@ -27,12 +28,12 @@ class ConcurrencySlopes:
     """
 
     def __init__(
-        self, network: Network, profile: DeviceProfile, names: Sequence[str], model: SimulatorCostModel | None = None
+        self, network: Network, profile: DeviceProfile, names: Sequence[str], model: ChangesConcurrency | None = None
     ) -> None:
         self._network = network
         self._profile = profile
         self._names = tuple(name for name in ("crowding", "bare_launch_us", "synchronise_us") if name in names)
-        self._models = {} if model is None else {str(model.engine): model}
+        self._models: dict[str, ChangesConcurrency] = {} if model is None else {str(model.engine): model}
         self._problems: dict[int, ScheduleProblem] = {}
         self._block_of = {
             network.units[unit].name: index for index, block in enumerate(network.blocks) for unit in block.units
@@ -64,7 +65,7 @@ class ConcurrencySlopes:
             slopes[name] = change_us / step / schedule.latency_us
         return slopes
 
-    def _stages_us(self, schedule: Schedule, model: SimulatorCostModel, crowding: float, launches: float) -> float:
+    def _stages_us(self, schedule: Schedule, model: ChangesConcurrency, crowding: float, launches: float) -> float:
         """All stages together, boundaries left out."""
         total_us = 0.0
         for block in schedule.blocks:

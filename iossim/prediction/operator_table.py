@@ -90,17 +90,17 @@ def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None
     if repeated:
         raise OperatorTableError(f"{where}: column {repeated[0]!r} is there twice; remove one")
     if kind is None and "op" not in columns:
-        raise OperatorTableError(f"{where}: the column 'op' is missing; add it, or give the kind with --op")
+        raise OperatorTableError(f"{where}: the column 'op' is missing; add it, or give the kind with `op`")
     try:
         if kind is not None:
             RecordReader(kind_named(kind), columns)
     except RecordError as error:
         if error.column == "op":
-            raise OperatorTableError(f"{where}: --op: {error}") from None
+            raise OperatorTableError(f"{where}: `op`: {error}") from None
         has = [name for name in columns if name in SHAPE_COLUMNS]
         found = f"its columns of sizes are {', '.join(has)}" if has else "it has no column of sizes"
         raise OperatorTableError(
-            f"{where}: line 1, column {error.column}: {error}; {found}; add it, or give another kind with --op"
+            f"{where}: line 1, column {error.column}: {error}; {found}; add it, or give another kind with `op`"
         ) from None
 
 

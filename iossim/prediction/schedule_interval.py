@@ -28,9 +28,8 @@ from math import exp, fsum, hypot, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.kernel_times import device_rates
-from iossim.cost.model import CostModel
+from iossim.cost.model import ChangesConcurrency, CostModel, PredictsDevice
 from iossim.devices.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
 from iossim.lowering.step import Step
@@ -72,10 +71,10 @@ class LatencyInterval:
 
 def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
     """Errors of the schedules that a cost model prices; None for one that simulates no device, and so claims nothing."""
-    profile = getattr(cost_model, "profile", None)
-    if not isinstance(profile, DeviceProfile):
+    if not isinstance(cost_model, PredictsDevice):
         return None
-    return ScheduleErrors(network, profile, cost_model if isinstance(cost_model, SimulatorCostModel) else None)
+    model = cost_model if isinstance(cost_model, ChangesConcurrency) else None
+    return ScheduleErrors(network, cost_model.profile, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +93,10 @@ class _UnitError:
 class ScheduleErrors:
     """Errors of schedules of one network on one device; its units are lowered once.
 
-    ``model`` is what priced the schedules, where that is the simulator: it has what is asked for at hand.
+    ``model`` is what priced the schedules, where it can price them a little off: it has what is asked for at hand.
     """
 
-    def __init__(self, network: Network, profile: DeviceProfile, model: SimulatorCostModel | None = None) -> None:
+    def __init__(self, network: Network, profile: DeviceProfile, model: ChangesConcurrency | None = None) -> None:
         self._network = network
         self._profile = profile
         resamples = profile.provenance.resamples

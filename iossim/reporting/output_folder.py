@@ -17,9 +17,9 @@ def check_writable(folder: Path) -> None:
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
     if not existing.is_dir():
-        raise OptionError(f"output folder {folder}: {existing} is not a folder; choose another with --out")
+        raise OptionError(f"output folder {folder}: {existing} is not a folder; choose another with `out`")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise OptionError(f"output folder {folder}: {existing} cannot be written; choose another with --out")
+        raise OptionError(f"output folder {folder}: {existing} cannot be written; choose another with `out`")
 
 
 def write_all(folder: Path, files: Mapping[str, Callable[[Path], None]]) -> list[Path]:
@@ -33,7 +33,7 @@ def write_all(folder: Path, files: Mapping[str, Callable[[Path], None]]) -> list
         folder.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
     except OSError as error:
-        raise OptionError(f"output folder {folder}: {error.strerror}; choose another with --out") from None
+        raise OptionError(f"output folder {folder}: {error.strerror}; choose another with `out`") from None
     try:
         for name, write in files.items():
             write(staging / name)
@@ -43,7 +43,7 @@ def write_all(folder: Path, files: Mapping[str, Callable[[Path], None]]) -> list
             written.append(folder / name)
         return written
     except OSError as error:
-        raise OptionError(f"output folder {folder}: {error.strerror}; choose another with --out") from None
+        raise OptionError(f"output folder {folder}: {error.strerror}; choose another with `out`") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         for place in made:

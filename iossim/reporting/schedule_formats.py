@@ -40,7 +40,7 @@ def _of_plugin(added: Plugin, found: ScheduleFormat) -> ScheduleFormat:
 
 _FORMATS: dict[str, ScheduleFormat] = {"dot": dot, "ios": ios}
 OUTPUTS: Group[ScheduleFormat] = Group(
-    "--format {!r} is not known",
+    "`format` {!r} is not known",
     lambda: _FORMATS,
     _FORMATS.get,
     Extension("iossim.outputs", "a function that returns text", _of_plugin),

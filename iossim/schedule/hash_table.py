@@ -6,6 +6,8 @@ slot, and at least one slot must be empty.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,46 @@ from iossim.schedule.masks import scramble
 from iossim.schedule.problem import Masks
 
 Floats = NDArray[np.float64]
+
+_FIRST_SIZE = 1 << 12
+#: Compiled code moves so many entries at one go: only in between an interrupt is heard.
+_MOVED_AT_A_TIME = 1 << 21
+
+
+class FloatTable(NamedTuple):
+    """``values[i]`` (float64) belongs to ``keys[i]`` (uint64)."""
+
+    keys: Masks
+    values: Floats
+
+
+class GrowingTable:
+    """A float for each key, in a table that grows so that it is at most half full."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.table = _empty_table(_FIRST_SIZE)
+
+    def reserve(self, more: int) -> None:
+        """Make room for ``more`` keys."""
+        size = len(self.table.keys)
+        while 2 * (self.used + more) > size:
+            size *= 2
+        if size > len(self.table.keys):
+            table = _empty_table(size)
+            for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
+                keys, values = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
+                enter(keys[keys != 0], values[keys != 0], *table)
+            self.table = table
+
+    def enter(self, keys: Masks, values: Floats) -> None:
+        """Give distinct new keys their values, whether they were entered without one or not."""
+        enter(keys, values, *self.table)
+        self.used += len(keys)
+
+
+def _empty_table(size: int) -> FloatTable:
+    return FloatTable(np.zeros(size, dtype=np.uint64), np.zeros(size))
 
 
 @jit(inline="always")
@@ -27,7 +69,8 @@ def find_slot(key: np.uint64, keys: Masks) -> np.uint64:
 
 
 def empty_set() -> Masks:
-    return np.zeros(1 << 12, dtype=np.uint64)
+    """A set of no keys, uint64."""
+    return np.zeros(_FIRST_SIZE, dtype=np.uint64)
 
 
 @jit
@@ -52,7 +95,7 @@ def grown(keys: Masks) -> Masks:
 
 @jit
 def enter(entered: Masks, given: Floats, keys: Masks, values: Floats) -> None:
-    """Give keys their values, whether they stand in the table or not."""
+    """Give keys their values, ``[entered]`` each, whether they stand in the table or not; it must have room for them."""
     for index in range(len(entered)):
         slot = find_slot(entered[index], keys)
         keys[slot] = entered[index]

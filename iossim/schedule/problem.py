@@ -150,6 +150,11 @@ class ScheduleProblem:
         parts = [self.predecessors.tobytes().hex(), self.merge_class.tobytes().hex(), *self.signatures]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
+    def ready(self, done: int) -> int:
+        """The mask of the units that can run next once those of the mask ``done`` have."""
+        predecessors = self.predecessors.tolist()
+        return sum(1 << unit for unit in range(len(self)) if not done >> unit & 1 and not predecessors[unit] & ~done)
+
     def groups(self, mask: int) -> list[int]:
         """The groups of a stage: connected components of the units in ``mask``, lowest unit first."""
         predecessors = self.predecessors.tolist()

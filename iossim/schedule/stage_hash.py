@@ -1,15 +1,19 @@
-"""Hashes of stages by what they do: equal for stages whose groups are the same sequences of equal units.
+"""The identity of a stage: what it does, in whatever block, network or rewrite, and not what its units are called.
 
-The signature of a stage is its strategy and the multiset of its groups, each the sequence of its units' signatures: shapes
-and attributes, neither names nor graph. Two stages of equal signature cost the same in any block, model or rewrite. A search has
-hundreds of thousands of stages, so here it is a 64-bit number, made by compiled code. Two of a million stages that differ have
-the same number with a probability of about 3e-8.
+A stage is its strategy and its groups, each the sequence of its units in the order in which they run. Two stages are the same
+if their strategies are, and their groups are the same sequences of equal units. Whoever asks says what is equal, by a key for
+each unit: the signature of its work, the kernels that it is priced by, what placement makes of it. A unit with an empty key
+does nothing: it counts in no sequence, and a group of such units is none. Groups are a multiset; where the host issues one
+after another, a sequence.
+
+The identity comes in two forms: a 64-bit number of each of millions of stages (:func:`stage_hashes`, compiled; two of a million
+stages that differ have the same number with a probability of about 3e-8), and a text that is kept (:func:`stage_digest`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,25 +22,44 @@ from iossim.compiled import jit
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit, scramble
 from iossim.schedule.problem import Masks
+from iossim.schedule.strategy import Strategy
+
+_FORMAT = "stage 1"
+_DIGITS = 32
 
 
 def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
-    """A 64-bit number for each unit's signature, the same in every process; another ``salt`` gives others."""
+    """A key for each unit's signature, uint64 of shape ``[units]``, the same in every process; another ``salt`` gives others."""
     digests = [hashlib.sha256(f"{salt}\0{signature}".encode()).digest() for signature in signatures]
     return np.array([int.from_bytes(digest[:8], "little") for digest in digests], dtype=np.uint64)
 
 
 def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Masks:
-    """The hash of each stage, shape ``[len(batch)]``; ``keys[u]`` is the number of unit ``u`` (:func:`unit_keys`).
+    """The hash of each stage, uint64 of shape ``[len(batch)]``, the same in every process.
 
-    Units are compared by their keys, so that whoever makes the keys says what is equal. A unit of the number 0 does nothing:
-    it counts in no sequence, and a group of such units is none. Groups are a multiset; ``ordered``, a sequence, as the host
-    issues them.
+    ``keys``, uint64 of shape ``[units]``: the key of each unit of the problem (:func:`unit_keys`), 0 for one that does nothing.
+    A stage of such units alone has the hash 0. With ``ordered``, groups are a sequence, by their lowest units.
     """
     masks = np.ascontiguousarray(batch.masks, dtype=np.uint64)
     strategies = np.ascontiguousarray(batch.strategies)
     hashes: Masks = _hash_stages(masks, strategies, batch.problem.predecessors, keys, ordered)
     return hashes
+
+
+def stage_digest(strategy: Strategy, groups: Iterable[Sequence[str]]) -> str | None:
+    """The identity of one stage as 32 hexadecimal digits; None for a stage that does nothing.
+
+    ``groups`` hold the key of each unit, in order; a merged stage is one group. Stores are keyed by this: another text under
+    the hash needs another ``_FORMAT``.
+    """
+    sequences = [[key for key in group if key] for group in groups]
+    if strategy is Strategy.MERGE:
+        texts = [key for keys in sequences for key in keys]
+    else:
+        texts = sorted(">".join(keys) for keys in sequences if keys)
+    if not texts:
+        return None
+    return hashlib.sha256("\n".join([_FORMAT, strategy, *texts]).encode()).hexdigest()[:_DIGITS]
 
 
 @jit

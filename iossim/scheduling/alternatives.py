@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import CostModel, Prices, WrappedCostModel
 from iossim.cost.path import START, price_path
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, planned
-from iossim.schedule.problem import Masks, ScheduleProblem, bits
+from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.counting import more_transitions_than
@@ -113,26 +114,14 @@ def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) 
     return contexts
 
 
-@dataclass(frozen=True)
-class _Forbidding:
-    """Prices of ``inner``, except that stages which ``is_forbidden`` cannot run."""
+@dataclass(eq=False)
+class _Forbidding(WrappedCostModel):
+    """Prices of ``inner``, except that stages which ``is_forbidden`` cannot run; its bounds hold: that costs no less."""
 
-    inner: CostModel
     is_forbidden: Callable[[StageBatch], NDArray[np.bool_]]
 
-    @property
-    def identity(self) -> CostModelIdentity:
-        return self.inner.identity
-
     def price_stages(self, batch: StageBatch) -> Prices:
-        return np.where(self.is_forbidden(batch), np.inf, self.inner.price_stages(batch))
-
-    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
-        return self.inner.price_boundary(left_concurrent, right_concurrent)
-
-    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Those of ``inner``: a stage that cannot run costs no less than it did."""
-        return self.inner.bounds(problem)
+        return np.where(self.is_forbidden(batch), np.inf, super().price_stages(batch))
 
 
 @dataclass
@@ -180,12 +169,8 @@ class Alternatives:
 
     def greedy(self, context: BlockContext, index: int) -> Plan | None:
         """The same stages up to stage ``index``, then all units that are ready, then the cheapest ones."""
-        problem, done = context.problem, context.done_before(index)
-        predecessors = problem.predecessors.tolist()
-        ready = sum(
-            1 << unit for unit in range(len(problem)) if not done >> unit & 1 and not predecessors[unit] & ~done
-        )
-        stage = PlannedStage(ready, Strategy.CONCURRENT)
+        problem = context.problem
+        stage = PlannedStage(problem.ready(context.done_before(index)), Strategy.CONCURRENT)
         if not self.space.holds(problem, stage):
             return None
         return self._completed(context, (*context.plan[:index], stage))
@@ -249,21 +234,9 @@ class Alternatives:
 
 
 def _connected_with(batch: StageBatch, unit: int) -> NDArray[np.bool_]:
-    """Which of the stages hold a unit, and are one group."""
-    problem = batch.problem
-    neighbours: Masks = problem.predecessors | problem.successors
-    start = np.uint64(1 << unit)
-    reached = batch.masks & start
-    while True:
-        grown = reached.copy()
-        for other in range(len(problem)):
-            has_it = (reached >> np.uint64(other)) & np.uint64(1) != 0
-            grown[has_it] |= neighbours[other]
-        grown &= batch.masks
-        if np.array_equal(grown, reached):
-            break
-        reached = grown
-    found: NDArray[np.bool_] = (reached != 0) & (reached == batch.masks)
+    """Which of the stages hold a unit, and are one group; shape ``[len(batch)]``."""
+    holding = batch.masks >> np.uint64(unit) & np.uint64(1) != 0
+    found: NDArray[np.bool_] = holding & (count_groups(batch.masks, batch.problem.predecessors) == 1)
     return found
 
 

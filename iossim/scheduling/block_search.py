@@ -20,7 +20,7 @@ import numpy as np
 from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.cost.path import START
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.hash_table import enter
+from iossim.schedule.hash_table import GrowingTable
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
@@ -32,7 +32,6 @@ from iossim.scheduling.relaxation import (
     Floats,
     Integers,
     Labels,
-    PriceTable,
     bound_ahead,
     find_unpriced,
     propose,
@@ -46,7 +45,6 @@ RELATIVE_TOLERANCE = 1e-9
 BEAM_WIDTHS = (1, 4)
 #: What compiled code does at one go takes a tenth of a second or so: only in between an interrupt is heard.
 _PRICED_AT_A_TIME = 1 << 16
-_MOVED_AT_A_TIME = 1 << 21
 _MERGES_AT_A_TIME = 20_000_000
 
 
@@ -101,32 +99,6 @@ def solve_block(
     return search.solution(complete=True)
 
 
-class _Prices:
-    """The prices that are known so far, in a table that grows so that it is at most half full."""
-
-    def __init__(self) -> None:
-        self.table = _empty_table(1 << 12)
-        self.used = 0
-
-    def reserve(self, more: int) -> None:
-        """Make room for ``more`` stages."""
-        size = len(self.table.keys)
-        while 2 * (self.used + more) > size:
-            size *= 2
-        if size > len(self.table.keys):
-            self._move_to(_empty_table(size))
-
-    def _move_to(self, table: PriceTable) -> None:
-        for begin in range(0, len(self.table.keys), _MOVED_AT_A_TIME):
-            keys, prices = (column[begin : begin + _MOVED_AT_A_TIME] for column in self.table)
-            enter(keys[keys != 0], prices[keys != 0], *table)
-        self.table = table
-
-
-def _empty_table(size: int) -> PriceTable:
-    return PriceTable(np.zeros(size, dtype=np.uint64), np.zeros(size))
-
-
 class _Search:
     """The arrays of one block's search; ``run`` sweeps the levels, narrow or whole."""
 
@@ -160,7 +132,7 @@ class _Search:
             strategy=np.zeros((states, 2), dtype=np.uint8),
         )
         self.labels.cost[0, 1 if entry == 1 else 0] = 0.0
-        self.known = _Prices()
+        self.known = GrowingTable()
         self.proposals = np.empty(1 << 15, dtype=PROPOSAL)
 
     def run(self, beam: int | None, progress: Callable[[int], None] = lambda units: None) -> None:
@@ -211,9 +183,7 @@ class _Search:
                 boundary,
                 self.tolerance,
                 self.upper_us,
-                *self.space.limits(len(self.problem)),
-                self.space.single_root,
-                self.concurrent,
+                *self.space.walk_limits(len(self.problem), self.concurrent),
                 self.proposals,
                 filled,
             )
@@ -235,8 +205,7 @@ class _Search:
         for begin in range(0, found, _PRICED_AT_A_TIME):
             masks = unpriced[begin : min(begin + _PRICED_AT_A_TIME, found)]
             prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
-            enter(masks, prices, *self.known.table)
-            self.known.used += len(masks)
+            self.known.enter(masks, prices)
 
     def _relax_merges(self, states: Integers) -> None:
         boundary = self._boundary_behind(states)

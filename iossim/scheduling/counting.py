@@ -39,25 +39,49 @@ class SearchSpace:
     distinct_stages: int
 
 
+#: More is not counted: it takes minutes.
+MAX_STATES, MAX_TRANSITIONS = 5_000_000, 300_000_000
+
+
 def count_search_space(
-    problem: ScheduleProblem, space: StageSpace, max_states: int = 5_000_000, max_transitions: int = 300_000_000
+    problem: ScheduleProblem,
+    space: StageSpace,
+    max_states: int = MAX_STATES,
+    max_transitions: int = MAX_TRANSITIONS,
 ) -> SearchSpace:
     """Count one block; raises OptionError if it has more than ``max_states`` states or ``max_transitions`` transitions."""
+    lattice = _countable_lattice(problem, space, max_states, max_transitions)
+    limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
+    limbs[-1, 0] = 1
+    transitions, stages = _count(problem, lattice, space, 2**62, limbs)
+    schedules = sum(int(limb) << (64 * index) for index, limb in enumerate(limbs[0]))
+    return SearchSpace(
+        problem.name, len(problem), width(problem), len(lattice) - 1, transitions, schedules, len(stages)
+    )
+
+
+def distinct_stages(problem: ScheduleProblem, space: StageSpace) -> Masks:
+    """Every set of units that is a stage from some state, uint64 of shape ``[stages]``, ascending.
+
+    Raises OptionError for a block that is too large to be counted.
+    """
+    lattice = _countable_lattice(problem, space, MAX_STATES, MAX_TRANSITIONS)
+    _, stages = _count(problem, lattice, space, 2**62, np.zeros((len(lattice), 4), dtype=np.uint64))
+    return np.sort(stages)
+
+
+def _countable_lattice(problem: ScheduleProblem, space: StageSpace, max_states: int, max_transitions: int) -> Lattice:
     lattice = build_lattice(problem, max_states)
     if lattice is None:
         raise OptionError(
-            f"block {problem.name!r} has more than {max_states:,} states; split it with a smaller --max-block"
+            f"block {problem.name!r} has more than {max_states:,} states; split it with a smaller `max_block`"
         )
     if len(lattice) > FEW_STATES and more_transitions_than(max_transitions, problem, lattice, space):
         raise OptionError(
-            f"block {problem.name!r} has more than {max_transitions:,} transitions; prune with --max-group-size and "
-            "--max-groups, or split it with a smaller --max-block"
+            f"block {problem.name!r} has more than {max_transitions:,} transitions; prune with `max_group_size` and "
+            "`max_groups`, or split it with a smaller `max_block`"
         )
-    limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
-    limbs[-1, 0] = 1
-    transitions, distinct = _count(problem, lattice, space, 2**62, limbs)
-    schedules = sum(int(limb) << (64 * index) for index, limb in enumerate(limbs[0]))
-    return SearchSpace(problem.name, len(problem), width(problem), len(lattice) - 1, transitions, schedules, distinct)
+    return lattice
 
 
 def width(problem: ScheduleProblem) -> int:
@@ -117,8 +141,8 @@ def _count_level(
 
 def _count(
     problem: ScheduleProblem, lattice: Lattice, space: StageSpace, limit: int, limbs: NDArray[np.uint64]
-) -> tuple[int, int]:
-    """Transitions and distinct stages; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
+) -> tuple[int, Masks]:
+    """Transitions, and the distinct stages in any order; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
 
     Without limbs only transitions are counted, until there are more than ``limit``.
     """
@@ -134,8 +158,7 @@ def _count(
             lattice.addable,
             lattice.child,
             problem.predecessors,
-            *space.limits(len(problem)),
-            space.single_root,
+            *space.walk_limits(len(problem)),
             walk,
             min(_AT_A_TIME, limit - transitions),
             limbs,
@@ -143,7 +166,7 @@ def _count(
             distinct,
         )
         transitions, distinct = transitions + found, distinct + new
-    return transitions, distinct
+    return transitions, table[table != 0]
 
 
 @jit

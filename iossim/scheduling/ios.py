@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from time import perf_counter
 
@@ -25,7 +26,7 @@ from iossim.scheduling.block_search import BlockSolution, solve_block
 from iossim.scheduling.counting import FEW_STATES, more_transitions_than
 from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.lattice import Lattice, build_lattice
-from iossim.scheduling.memo import SearchMemo
+from iossim.scheduling.memo import BlockQuestion, SearchMemo
 from iossim.scheduling.merges import ALL_SUBSETS, MergedStages, largest_class, no_merges, price_merges
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, scheduler
@@ -33,28 +34,8 @@ from iossim.scheduling.sequential import sequential_stages
 
 #: The pruning of the paper's experiments (section 4.1): r and s.
 PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
-#: Of each scheduler: may a stage run several groups, may it merge convolutions?
+#: The schedulers: may a stage run several groups, and may it merge convolutions? One that may do neither is ``sequential``.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
-
-
-@scheduler("ios-merge")
-def schedule_merging(network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress) -> Schedule:
-    """The best schedule whose stages are single units and merged convolutions."""
-    return _schedule(network, cost_model, "ios-merge", options, progress)
-
-
-@scheduler("ios-parallel")
-def schedule_parallel(
-    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress
-) -> Schedule:
-    """The best schedule whose stages run groups side by side."""
-    return _schedule(network, cost_model, "ios-parallel", options, progress)
-
-
-@scheduler("ios-both")
-def schedule_both(network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress) -> Schedule:
-    """The best schedule over both strategies."""
-    return _schedule(network, cost_model, "ios-both", options, progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,16 +63,17 @@ class _Prefix:
 
 
 def _schedule(
+    name: str,
     network: Network,
     cost_model: CostModel,
-    name: str,
     options: SearchOptions,
     progress: Progress,
+    memo: SearchMemo | None,
 ) -> Schedule:
     started = perf_counter()
     concurrent, merge = STRATEGIES[name]
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    solution = solve(problems, cost_model, options, concurrent=concurrent, merge=merge, progress=progress)
+    solution = solve(problems, cost_model, options, concurrent=concurrent, merge=merge, progress=progress, memo=memo)
     return build_schedule(
         network,
         problems,
@@ -107,13 +89,17 @@ def _schedule(
     )
 
 
+for _name in STRATEGIES:
+    scheduler(_name)(partial(_schedule, _name))
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """The best stages of each block, what they cost together, and what any schedule costs at least.
 
     ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was interrupted:
     then the stages may cost less than ``cost_us``, since what was improved last was not carried to the end. ``saved_s`` are
-    the seconds that the search would have taken besides, without what an earlier one had found (``SearchOptions.memo``).
+    the seconds that the search would have taken besides, without what an earlier one had found (``memo``).
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]
@@ -135,15 +121,16 @@ def solve(
     progress: Progress = ignore,
     entry: int = START,
     leaving_us: tuple[float, float] = (0.0, 0.0),
+    memo: SearchMemo | None = None,
 ) -> Solution:
     """The cheapest schedule of blocks that run one after another.
 
     ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? Of blocks within a schedule,
     ``entry`` says whether the stage before them runs several groups (0, 1, or :data:`START`), and ``leaving_us`` what the
-    boundary behind them costs if their last stage runs one group, and if it runs several. Raises ScheduleError if the
-    cost model can run no schedule at all.
+    boundary behind them costs if their last stage runs one group, and if it runs several. ``memo`` holds what earlier
+    searches at these prices found. Raises ScheduleError if the cost model can run no schedule at all.
     """
-    solver = _Solver(cost_model, options, concurrent, merge)
+    solver = _Solver(cost_model, options, concurrent, merge, memo)
     best: dict[int, _Prefix] = {entry: _Prefix(0.0)}
     done, total = 0, sum(len(problem) for problem in problems)
     for problem in problems:
@@ -208,18 +195,19 @@ class _Solver:
     Once it is not ``complete`` any more, it searches no more: what is not solved yet runs greedily or unit by unit.
     """
 
-    def __init__(self, cost_model: CostModel, options: SearchOptions, concurrent: bool, merge: bool) -> None:
+    def __init__(
+        self, cost_model: CostModel, options: SearchOptions, concurrent: bool, merge: bool, memo: SearchMemo | None
+    ) -> None:
         self.cost_model, self.options = cost_model, options
         self.concurrent, self.merge = concurrent, merge
         self.complete = True
         self.saved_s = 0.0
         self.notes: list[str] = []
-        memo = options.memo
         self._memo = memo if memo is not None and memo.cost_model is cost_model else SearchMemo(cost_model)
         self._parts: dict[str, tuple[list[Part], list[str]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
         #: Of ios-both: the search without concurrency, which solves wider blocks as a whole.
-        self._merging = _Solver(cost_model, options, False, True) if concurrent and merge else None
+        self._merging = _Solver(cost_model, options, False, True, memo) if concurrent and merge else None
 
     def extend(
         self, best: dict[int, _Prefix], problem: ScheduleProblem, tell: Callable[[int], None] = _nobody
@@ -315,8 +303,8 @@ class _Solver:
         key = (part.problem.key, entry)
         if key not in self._solutions and self.complete:
             merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()
-            asked = (*key, part.space, self.concurrent, self.options.bounded, merges)
-            self._solutions[key], saved_s = self._memo.solution(asked, lambda: self._solve_anew(part, entry, tell))
+            question = BlockQuestion(*key, part.space, self.concurrent, self.options.bounded, merges)
+            self._solutions[key], saved_s = self._memo.solution(question, lambda: self._solve_anew(part, entry, tell))
             self.saved_s += saved_s
             self.complete = self._solutions[key].complete
         return self._solutions.get(key)
@@ -335,7 +323,7 @@ class _Solver:
         )
 
     def _lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:
-        lattice, saved_s = self._memo.lattice(problem, max_states, build_lattice)
+        lattice, saved_s = self._memo.lattice(problem, max_states)
         self.saved_s += saved_s
         return lattice
 

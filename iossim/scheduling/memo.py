@@ -1,53 +1,67 @@
 """What several searches at the same prices share: lattices, and blocks that are solved.
 
-A block has the same solution in every search that asks the same of it. Where nothing of a block merges, say, ``ios-both`` and
-``ios-parallel`` do; and a study compares schedulers on hundreds of points.
+A block has the same solution in every search that asks the same of it, whatever network it is part of. Where nothing of a
+block merges, say, ``ios-both`` and ``ios-parallel`` do; and a study compares schedulers on hundreds of points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from iossim.cost.model import CostModel
-    from iossim.schedule.problem import ScheduleProblem
-    from iossim.scheduling.block_search import BlockSolution
-    from iossim.scheduling.lattice import Lattice
+from iossim.cost.model import CostModel
+from iossim.schedule.problem import ScheduleProblem
+from iossim.scheduling.block_search import BlockSolution
+from iossim.scheduling.lattice import Lattice, build_lattice
+from iossim.scheduling.options import StageSpace
+
+
+class BlockQuestion(NamedTuple):
+    """All that the solution of a block depends on, at the prices of one cost model.
+
+    ``block`` is what the block is (:attr:`~iossim.schedule.problem.ScheduleProblem.key`: edges, merge classes, and the ops,
+    attributes and shapes of each unit), and neither its name nor its network. ``merges`` are the bytes of the masks and
+    prices of its merged stages; the others are the arguments of :func:`~iossim.scheduling.block_search.solve_block`.
+    """
+
+    block: str
+    entry: int
+    space: StageSpace
+    concurrent: bool
+    bounded: bool
+    merges: tuple[bytes, bytes]
 
 
 @dataclass(eq=False)
 class SearchMemo:
     """Belongs to one cost model; a search at other prices passes it by.
 
-    Solutions are kept by all that they depend on, with the seconds that they took, so that a search can say what it would
-    have taken alone. Lattices are kept by the edges of the problem.
+    Each entry is kept with the seconds that it took, so that a search can say what it would have taken alone. Lattices are
+    kept by the edges of the problem.
     """
 
     cost_model: CostModel
-    solutions: dict[Hashable, tuple[BlockSolution, float]] = field(default_factory=dict)
-    lattices: dict[Hashable, tuple[Lattice | None, float]] = field(default_factory=dict)
+    _solutions: dict[BlockQuestion, tuple[BlockSolution, float]] = field(default_factory=dict, repr=False)
+    _lattices: dict[tuple[bytes, int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)
 
-    def solution(self, key: Hashable, solve: Callable[[], BlockSolution]) -> tuple[BlockSolution, float]:
+    def solution(self, question: BlockQuestion, solve: Callable[[], BlockSolution]) -> tuple[BlockSolution, float]:
         """The solution, and the seconds that were saved; one that was interrupted is not kept."""
-        if key in self.solutions:
-            return self.solutions[key]
+        if question in self._solutions:
+            return self._solutions[question]
         started = perf_counter()
         found = solve()
         if found.complete:
-            self.solutions[key] = found, perf_counter() - started
+            self._solutions[question] = found, perf_counter() - started
         return found, 0.0
 
-    def lattice(
-        self, problem: ScheduleProblem, max_states: int, build: Callable[[ScheduleProblem, int], Lattice | None]
-    ) -> tuple[Lattice | None, float]:
-        """The lattice, and the seconds that were saved."""
+    def lattice(self, problem: ScheduleProblem, max_states: int) -> tuple[Lattice | None, float]:
+        """The lattice (:func:`~iossim.scheduling.lattice.build_lattice`), and the seconds that were saved."""
         key = problem.predecessors.tobytes(), max_states
-        if key in self.lattices:
-            return self.lattices[key]
+        if key in self._lattices:
+            return self._lattices[key]
         started = perf_counter()
-        built = build(problem, max_states)
-        self.lattices[key] = built, perf_counter() - started
+        built = build_lattice(problem, max_states)
+        self._lattices[key] = built, perf_counter() - started
         return built, 0.0

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from iossim.errors import OptionError, did_you_mean
-from iossim.scheduling.memo import SearchMemo
 
 StageDefinition = Literal["general", "paper"]
 
@@ -29,12 +28,12 @@ class StageSpace:
     def __post_init__(self) -> None:
         if self.definition not in get_args(StageDefinition):
             raise OptionError(
-                f"--stages {self.definition!r} is not a definition of stages; "
+                f"`stages` {self.definition!r} is not a definition of stages; "
                 f"{did_you_mean(self.definition, get_args(StageDefinition))}"
             )
-        for name, value in (("--max-group-size", self.max_group_size), ("--max-groups", self.max_groups)):
+        for name, value in (("max_group_size", self.max_group_size), ("max_groups", self.max_groups)):
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise OptionError(f"{name} {value!r} leaves no stage to form; give 1 or more, or leave it out")
+                raise OptionError(f"`{name}` {value!r} leaves no stage to form; give 1 or more, or leave it out")
 
     @property
     def single_root(self) -> bool:
@@ -43,6 +42,13 @@ class StageSpace:
     def limits(self, units: int) -> tuple[int, int]:
         """r and s in a problem of that many units: all of them where nothing, or nothing less, is asked for."""
         return min(self.max_group_size or units, units), min(self.max_groups or units, units)
+
+    def walk_limits(self, units: int, concurrent: bool = True) -> tuple[int, int, bool]:
+        """r, s and whether a group has one root, in a problem of that many units.
+
+        Unless ``concurrent``, a stage is a single unit.
+        """
+        return (*self.limits(units), self.single_root) if concurrent else (1, 1, True)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -68,5 +74,3 @@ class SearchOptions:
     limits: SearchLimits = field(default_factory=SearchLimits)
     #: Use lower bounds to leave out what cannot be in an optimal schedule; False relaxes every transition.
     bounded: bool = True
-    #: What searches share that are made one after another at the same prices; the schedules are the same without.
-    memo: SearchMemo | None = field(default=None, compare=False, repr=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.schedule.hash_table import find_slot
+from iossim.schedule.hash_table import FloatTable, find_slot
 from iossim.schedule.masks import count_bits, lowest_bit
 from iossim.schedule.problem import Masks
 
@@ -51,13 +51,6 @@ class Labels(NamedTuple):
     strategy: NDArray[np.uint8]
 
 
-class PriceTable(NamedTuple):
-    """Prices of stages by mask: an open-addressing table whose size is a power of two; the key 0 is no stage."""
-
-    keys: Masks
-    prices: Floats
-
-
 @jit
 def propose(
     states: Integers,
@@ -75,7 +68,6 @@ def propose(
     max_group_size: int,
     max_groups: int,
     single_root: bool,
-    several_groups: bool,
     proposals: NDArray[np.void],
     filled: int,
 ) -> tuple[int, int, bool]:
@@ -83,8 +75,14 @@ def propose(
 
     Stops before a state whose stages do not all fit, and behind one with which :data:`STEPS_AT_A_TIME` are done. Returns the
     position reached, how many proposals there are, and whether there is no room for more.
-    ``boundary[i, j]`` is what stands between a stage of bit ``i`` and one of bit ``j``. ``tolerance[b]`` is the most by which a
-    label of the other bit may be dearer and still be as good.
+
+    ``states``: numbers of states of the lattice, int64; ``addable`` and ``child`` are the lattice's, ``predecessors`` the
+    problem's, ``serial_us``, ``single_us`` and ``work_us`` those of :class:`~iossim.cost.model.StageBounds`. ``boundary[i, j]``, us,
+    is what stands between a stage of bit ``i`` and one of bit ``j``. ``tolerance[b]``, us, is the most by which a label of the
+    other bit may be dearer and still be as good.
+
+    Stages are grown as by :func:`~iossim.scheduling.stage_walk.find_stages`, written out here with the sums of the bounds: as
+    one shared step the two take four times as long.
     """
     cost, ahead = labels.cost, labels.ahead
     count = child.shape[1]
@@ -125,8 +123,6 @@ def propose(
             unit = lowest_bit(rest)
             unit_bit = np.uint64(1) << np.uint64(unit)
             near = predecessors[unit] & stage[depth]
-            if not several_groups and depth > 0:
-                continue
             joined = unit_bit
             joined_us = serial_us[unit]
             kept = 0
@@ -184,12 +180,12 @@ def propose(
 
 
 @jit
-def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, unpriced: Masks) -> int:
+def find_unpriced(proposals: NDArray[np.void], filled: int, table: FloatTable, unpriced: Masks) -> int:
     """Collect the stages whose price is not in the table yet, each once, entering them with the price NaN.
 
-    The table must have room for ``filled`` more. Returns how many there are.
+    The table and ``unpriced`` must have room for ``filled`` more. Returns how many there are.
     """
-    keys, prices = table.keys, table.prices
+    keys, prices = table
     found = 0
     for index in range(filled):
         stage = proposals[index]["stage"]
@@ -203,14 +199,14 @@ def find_unpriced(proposals: NDArray[np.void], filled: int, table: PriceTable, u
 
 
 @jit
-def relax(proposals: NDArray[np.void], filled: int, table: PriceTable, labels: Labels) -> None:
+def relax(proposals: NDArray[np.void], filled: int, table: FloatTable, labels: Labels) -> None:
     """Lower the costs of the targets where the proposed stage, now priced, gives a better path."""
     keys = table.keys
     for index in range(filled):
         proposal = proposals[index]
         stage = proposal["stage"]
         slot = find_slot(stage, keys)
-        reached_us = proposal["cost"] + table.prices[slot]
+        reached_us = proposal["cost"] + table.values[slot]
         target, bit = proposal["target"], proposal["bit"]
         if reached_us < labels.cost[target, bit]:
             labels.cost[target, bit] = reached_us
@@ -230,7 +226,10 @@ def relax_merges(
     boundary: Floats,
     labels: Labels,
 ) -> None:
-    """Relax every merged stage that can follow each state: merged units share an input, so all must be addable."""
+    """Relax every merged stage that can follow each state: merged units share an input, so all must be addable.
+
+    ``merges`` and ``merge_prices`` (us) have shape ``[merges]``; the others are those of :func:`propose`.
+    """
     cost = labels.cost
     for state in states:
         one = cost[state, 0] + boundary[0, 0]
@@ -262,7 +261,9 @@ def bound_ahead(
 ) -> tuple[Floats, Floats]:
     """For each state what the units not yet done cost at least: in any stages, and in stages of one group only.
 
-    In any stages: their critical path, and the least total work of each resource. ``[states]`` each.
+    In any stages: their critical path, and the least total work of each resource (the two bounds of R. L. Graham, Bounds on
+    multiprocessing timing anomalies, SIAM J. Appl. Math. 17, 1969). ``masks``: the units done in each state, ``[states]``;
+    ``serial_us``, ``single_us`` and ``work_us`` as :class:`~iossim.cost.model.StageBounds`. Returns us, ``[states]`` each.
     """
     count = len(serial_us)
     tail_us = np.zeros(count, dtype=np.float64)

@@ -9,6 +9,7 @@ from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.registry import Group, modules
 from iossim.schedule.schedule import Schedule
+from iossim.scheduling.memo import SearchMemo
 from iossim.scheduling.options import SearchOptions
 
 
@@ -23,10 +24,15 @@ def ignore(done: int, total: int) -> None:
 
 
 class Scheduler(Protocol):
-    """Schedules a network on a cost model."""
+    """Schedules a network on a cost model; ``memo`` holds what earlier searches at its prices found."""
 
     def __call__(
-        self, network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress
+        self,
+        network: Network,
+        cost_model: CostModel,
+        options: SearchOptions,
+        progress: Progress,
+        memo: SearchMemo | None,
     ) -> Schedule: ...
 
 
@@ -53,7 +59,7 @@ def scheduler_names() -> tuple[str, ...]:
     )
 
 
-SCHEDULERS: Group[Scheduler] = Group("--scheduler {!r} is not known", scheduler_names, _SCHEDULERS.get)
+SCHEDULERS: Group[Scheduler] = Group("`scheduler` {!r} is not known", scheduler_names, _SCHEDULERS.get)
 
 
 def schedule(
@@ -62,10 +68,14 @@ def schedule(
     name: str,
     options: SearchOptions | None = None,
     progress: Progress = ignore,
+    memo: SearchMemo | None = None,
 ) -> Schedule:
-    """Schedule a network; raises OptionError for an unknown scheduler."""
+    """Schedule a network; raises OptionError for an unknown scheduler.
+
+    Searches one after another at the same prices share a ``memo``; the schedules are the same without.
+    """
     modules("iossim.scheduling")
-    return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress)
+    return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress, memo)
 
 
 def _order(name: str) -> tuple[int, str]:

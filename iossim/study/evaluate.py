@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from iossim.backends.simulator.parallel_pricing import set_pricing_threads
+from iossim.cost.model import ProvidesTimeline
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
@@ -71,10 +72,10 @@ def evaluate_point(task: PointTask) -> PointResult:
     reasons: dict[str, str] = {}
     search = task.point.search
     space = StageSpace(search.stages, search.max_group_size, search.max_groups)
-    options = SearchOptions(space, memo=SearchMemo(setting.prices))
+    options, memo = SearchOptions(space), SearchMemo(setting.prices)
     for name in task.schedulers:
         try:
-            found[name] = schedule(setting.network, setting.prices, name, options)
+            found[name] = schedule(setting.network, setting.prices, name, options, memo=memo)
         except Exception as error:  # as above, of one scheduler
             reasons[name] = failures.reason(error)
         else:
@@ -177,10 +178,9 @@ def _trace(setting: Setting, one: Schedule) -> str | None:
     """The schedule's timeline for a trace viewer; None where the cost model knows none."""
     from iossim.reporting.perfetto_trace import perfetto_trace
 
-    timeline = getattr(setting.prices, "timeline", None)
-    if timeline is None:
+    if not isinstance(setting.prices, ProvidesTimeline):
         return None
-    return perfetto_trace(setting.network, one, timeline(setting.network, one))
+    return perfetto_trace(setting.network, one, setting.prices.timeline(setting.network, one))
 
 
 @cache

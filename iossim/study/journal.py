@@ -65,14 +65,14 @@ class Journal:
         try:
             self._file: BufferedRandom = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
         except OSError as error:
-            raise OptionError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from None
+            raise OptionError(f"cannot write {path}: {error.strerror}; choose another folder with `out`") from None
         if fcntl is not None:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 self._file.close()
                 raise OptionError(
-                    f"{path.parent} is being written by another run; wait for it, or choose another folder with --out"
+                    f"{path.parent} is being written by another run; wait for it, or choose another folder with `out`"
                 ) from None
         self.entries, whole = whole_entries(self._file.read())
         self._file.truncate(whole)

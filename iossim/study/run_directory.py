@@ -54,7 +54,7 @@ class RunDirectory:
         begin = Begin(name=scenario.name, key=_study_key(scenario, points))
         known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]
         if known and not (folder / JOURNAL).exists():
-            raise OptionError(f"{folder} holds {known[0]} of something else; choose another folder with --out")
+            raise OptionError(f"{folder} holds {known[0]} of something else; choose another folder with `out`")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._journal = Journal(folder / JOURNAL)
@@ -73,12 +73,12 @@ class RunDirectory:
         found = self._journal.entries[0] if self._journal.entries else None
         if isinstance(found, Begin) and found != begin:
             what = f"study {found.name!r}" if found.name != begin.name else "another version of this study"
-            raise OptionError(f"{self.folder} holds results of {what}; choose another folder with --out")
+            raise OptionError(f"{self.folder} holds results of {what}; choose another folder with `out`")
         if not resume and (found or (self.folder / SCENARIO).exists()):
             state = "the finished results" if (self.folder / RESULTS).exists() else "an unfinished run"
             raise OptionError(
-                f"{self.folder} holds {state} of this study; give --resume to go on from there, or choose another folder "
-                "with --out"
+                f"{self.folder} holds {state} of this study; give `resume` to go on from there, or choose another folder "
+                "with `out`"
             )
         if found is None:
             self._journal.append(begin)
@@ -142,7 +142,7 @@ class RunDirectory:
 
     def schedule_text(self, name: str) -> str:
         """The text of a schedule by the name that its row tells."""
-        return read_text(self.folder / name, "schedule", "run the study again with --resume", OptionError)
+        return read_text(self.folder / name, "schedule", "run the study again with `resume`", OptionError)
 
     def earlier_attempts(self) -> list[dict[str, Any]]:
         """What the environment says of earlier attempts; none where it was lost."""

@@ -83,7 +83,7 @@ def write_new_scenario(wishes: Wishes, path: Path, replace: bool = False) -> Sce
             f"scenario {path}: the name must end in .yaml, for 'iossim study run' to take it as a file"
         )
     if path.exists() and not replace:
-        raise ScenarioError(f"scenario {path} is there already; choose another name, or give --force to replace it")
+        raise ScenarioError(f"scenario {path} is there already; choose another name, or give `force` to replace it")
     schema_path = user_data() / "schemas" / "scenario.json"
     text = scenario_template(wishes, path, schema_path)
     scenario = parse_scenario(text, path)

@@ -78,7 +78,7 @@ def run_study(
 def _alone(workers: int | None, executor: str) -> int:
     """One worker: measurements that are made side by side disturb each other."""
     if workers not in (None, 1) or executor != "processes":
-        raise OptionError("a cost model of this study measures, which one worker must do alone; give --workers 1")
+        raise OptionError("a cost model of this study measures, which one worker must do alone; give `workers` 1")
     return 1
 
 

@@ -20,7 +20,7 @@ Executor = Literal["processes", "dask"]
 
 #: Seconds until a scheduler that does not answer is given up.
 _PATIENCE = "20s"
-_KILLED = "a worker was killed, perhaps for want of memory; go on with --resume, and fewer workers"
+_KILLED = "a worker was killed, perhaps for want of memory; go on with `resume`, and fewer workers"
 
 
 class Workers(Protocol):
@@ -40,17 +40,17 @@ def open_workers(count: int | None, executor: str, address: str | None) -> Itera
     Raises OptionError for an executor that is not known, is not installed, or does not answer.
     """
     if executor not in get_args(Executor):
-        raise OptionError(f"--executor {executor!r} is not known; {did_you_mean(executor, get_args(Executor))}")
+        raise OptionError(f"`executor` {executor!r} is not known; {did_you_mean(executor, get_args(Executor))}")
     if executor == "dask":
         if count is not None:
-            raise OptionError("--workers is for processes of this machine; a Dask cluster has its own: leave it out")
+            raise OptionError("`workers` is for processes of this machine; a Dask cluster has its own: leave it out")
         with _dask_client(address) as client:
             yield _Dask(client)
         return
     if address is not None:
-        raise OptionError("--scheduler is the address of a Dask cluster; give --executor dask too")
+        raise OptionError("`address` is the address of a Dask cluster; give `executor` dask too")
     if count is not None and count < 1:
-        raise OptionError(f"--workers {count} is not possible; give 1 or more")
+        raise OptionError(f"`workers` {count} is not possible; give 1 or more")
     yield _Processes(count or len(usable_cores()))
 
 
@@ -120,12 +120,12 @@ class _Dask:
 @contextmanager
 def _dask_client(address: str | None) -> Iterator[Any]:
     if address is None:
-        raise OptionError("--executor dask needs a cluster; give --scheduler tcp://HOST:8786")
+        raise OptionError("`executor` dask needs a cluster; give `address` tcp://HOST:8786")
     try:
         from distributed import Client
     except ImportError:
         raise OptionError(
-            "--executor dask needs Dask, which is not installed; pip install 'iossim[cluster]'"
+            "`executor` dask needs Dask, which is not installed; pip install 'iossim[cluster]'"
         ) from None
     try:
         client = Client(address, timeout=_PATIENCE, set_as_default=False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
-from iossim.backends.simulator.events.stages import distinct_stages, stage_us
+from iossim.backends.simulator.events.stages import stage_us
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
@@ -24,6 +24,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.assemble import reprice
+from iossim.scheduling.counting import distinct_stages
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import schedule
 

@@ -147,7 +147,7 @@ def evaluate_all(
     for done, measured in enumerate(files, start=1):
         name = measured.header.device
         if chosen is None and name not in device_names():
-            notes.append(f"{measured.path}: of {name}, which has no profile; give one with --device FILE.yaml")
+            notes.append(f"{measured.path}: of {name}, which has no profile; give one with `device` FILE.yaml")
         elif chosen is None or name in chosen:
             found.append(evaluate_measured_networks(measured, device(name) if chosen is None else chosen[name]))
             notes += found[-1].notes

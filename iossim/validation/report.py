@@ -79,7 +79,7 @@ def validate(
     parts = [part for part in PARTS if not (quick and part == "transfer")] if given is None else given
     for part in parts:
         if part not in PARTS:
-            raise OptionError(f"--part {part!r} is not known; {did_you_mean(part, PARTS)}")
+            raise OptionError(f"`part` {part!r} is not known; {did_you_mean(part, PARTS)}")
     operators: tuple[OperatorEvaluation, ...] = ()
     stages: tuple[StageEvaluation, ...] = ()
     networks: list[NetworkEvaluation] = []

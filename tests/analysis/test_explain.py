@@ -139,7 +139,7 @@ def test_without_prices_a_schedule_is_told_as_it_was_saved(fork: Network) -> Non
 def test_a_stage_that_is_not_there(fork: Network) -> None:
     prices = table({"a": 5, "b": 5, "ab": 6, "c": 1})
     saved = schedule(fork, prices, "sequential")
-    with pytest.raises(OptionError, match=r"--stage 3: the schedule has stages 0 to 2; give one of them"):
+    with pytest.raises(OptionError, match=r"`stage` 3: the schedule has stages 0 to 2; give one of them"):
         explain(saved, fork, prices, [3])
     (one,) = explain(saved, fork, prices, [2]).stages
     assert one.number == 2

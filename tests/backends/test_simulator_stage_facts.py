@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.stage_facts import Limit, StageFacts, stage_facts
+from iossim.cost.stage_facts import Limit, StageFacts
 from iossim.devices.load import device, device_names
 from iossim.devices.override import overridden
 from iossim.execution.engine import Engine
@@ -24,7 +24,7 @@ def facts_of(network: Network, name: str, scheduler: str = "ios-both", **changes
     found = []
     for stage in schedule(network, model, scheduler).stages:
         units = [network.unit_index[unit] for unit in stage.units]
-        facts = stage_facts(model, network, units, stage.strategy == "merge")
+        facts = model.stage_facts(network, units, stage.strategy == "merge")
         assert facts.duration_us == pytest.approx(stage.latency_us, rel=1e-9)
         assert sum(facts.limits_us.values()) == pytest.approx(facts.duration_us, rel=1e-6)
         assert all(us > 0 for us in facts.limits_us.values())
@@ -76,7 +76,7 @@ def test_arithmetic_holds_up_a_large_batch_and_empty_sms_a_small_one() -> None:
 def test_a_graph_leaves_nothing_for_the_host() -> None:
     network = load("ios_sample")
     model = SimulatorCostModel(device("v100-sxm2"), Precision.FP32, Engine.GRAPH)
-    facts = stage_facts(model, network, range(len(network.units)), merge=False)
+    facts = model.stage_facts(network, range(len(network.units)), merge=False)
     assert facts.host_us == 0
     assert Limit.HOST not in facts.limits_us
 
@@ -85,9 +85,9 @@ def test_side_by_side_kernels_are_in_each_others_way() -> None:
     network = load("ios_sample", batch=64)
     model = SimulatorCostModel(device("v100-sxm2"), Precision.FP32)
     side_by_side = [unit for unit in range(len(network.units)) if not network.predecessors[unit]]
-    facts = stage_facts(model, network, side_by_side, merge=False)
+    facts = model.stage_facts(network, side_by_side, merge=False)
     assert len({kernel.stream for kernel in facts.kernels}) == 3
     assert facts.bound is Limit.SHARING
-    alone = stage_facts(model, network, side_by_side[:1], merge=False)
+    alone = model.stage_facts(network, side_by_side[:1], merge=False)
     assert Limit.SHARING not in alone.limits_us
     assert facts.chain_us >= alone.chain_us

@@ -28,7 +28,7 @@ def test_a_backend_measures(tmp_path: Path) -> None:
     assert model.identity.name == "numpy_reference"
     assert model.identity.engine == "paper"
     assert model.store.path == tmp_path / "store.sqlite"
-    with pytest.raises(OptionError, match="measures 'cpu', not 't4'; leave out --device"):
+    with pytest.raises(OptionError, match="measures 'cpu', not 't4'; leave out `device`"):
         create_cost_model("numpy_reference", iossim.device("t4"), Precision.FP32, "paper", tmp_path / "store.sqlite")
     with pytest.raises(OptionError, match="has no option 'threads'"):
         create_cost_model("numpy_reference:threads=2", None, Precision.FP32, "paper", tmp_path / "store.sqlite")

@@ -58,7 +58,7 @@ def test_device_of_a_table(tmp_path: Path) -> None:
     assert create_cost_model(unnamed, t4, Precision.FP32, "paper").identity.device == "t4"
     named = write(tmp_path, device="my card")
     assert create_cost_model(named, None, Precision.FP32, "paper").identity.device == "my card"
-    with pytest.raises(OptionError, match="is for device 'my card', not 't4'; leave out --device"):
+    with pytest.raises(OptionError, match="is for device 'my card', not 't4'; leave out `device`"):
         create_cost_model(named, t4, Precision.FP32, "paper")
 
 

@@ -149,7 +149,7 @@ def test_facts_of_the_wrong_kind_of_device(capability: str, facts: dict[str, obj
 
 
 def test_a_gpu_is_not_derived_from_a_cpu() -> None:
-    with pytest.raises(DeviceError, match="is a CPU; give a GPU with --like"):
+    with pytest.raises(DeviceError, match="is a CPU; give a GPU with `like`"):
         derive("half", cpu(), {"sm_count": 1})
 
 

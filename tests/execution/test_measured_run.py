@@ -47,7 +47,7 @@ def test_the_simulator_backend_takes_what_the_events_take() -> None:
     # Concats in place are no work: the published engine's plan, which launches them, takes longer.
     assert execution.latency_us < run_plan(lower_schedule(found, network), network, profile).latency_us
     assert not {span.unit for span in execution.spans} & {"fire2.concat"}
-    with pytest.raises(BackendError, match="computes no values; use --backend numpy_reference"):
+    with pytest.raises(BackendError, match="computes no values; use `backend` numpy_reference"):
         output_error(network, found, backend)
 
 
@@ -92,11 +92,11 @@ def test_ratios() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ("numpy", r"--backend 'numpy' is not known; did you mean 'numpy_reference'\?"),
+        ("numpy", r"`backend` 'numpy' is not known; did you mean 'numpy_reference'\?"),
         ("numpy_reference:threads=2", "backend numpy_reference has no option 'threads'"),
-        ("simulator", "backend simulator needs a device; give --device NAME"),
+        ("simulator", "backend simulator needs a device; give `device` NAME"),
         ("simulator:devise=v100", r"backend simulator has no option 'devise'; did you mean 'device'\?"),
-        ("simulator:device", r"--backend 'simulator:device': 'device' is no setting; write simulator:option=value"),
+        ("simulator:device", r"`backend` 'simulator:device': 'device' is no setting; write simulator:option=value"),
     ],
 )
 def test_backends_that_are_misspelt(spec: str, reason: str) -> None:

@@ -44,5 +44,5 @@ def test_who_says_it() -> None:
     assert device_of(path, "t4", "my-gpu.yaml") == "my-gpu.yaml"
     with pytest.raises(MeasurementError, match="recorded on v100-sxm2, not on t4"):
         device_of(path, "v100-dgx1", "t4")
-    with pytest.raises(MeasurementError, match="--device"):
+    with pytest.raises(MeasurementError, match="`device`"):
         device_of(path, None, None)

@@ -192,13 +192,16 @@ def test_operator_that_another_domain_calls_as_iossim_does(tmp_path):
 def test_open_batch(tmp_path):
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, 8, 8]})
     text = message(path)
-    assert "dimension 0 ('N') of input 'x' is open; bind it with --batch or --dim N=8 or --shape x=Nx3x8x8" in text
+    assert (
+        "dimension 0 ('N') of input 'x' is open; bind it with `batch` or `dimensions` N=8 or `shapes` x=Nx3x8x8"
+        in text
+    )
 
 
 def test_open_dimension(tmp_path):
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, "height", None]})
     assert (
-        "dimension 2 ('height') of input 'x' is open; bind it with --dim height=8 or --shape x=Nx3xheightx?"
+        "dimension 2 ('height') of input 'x' is open; bind it with `dimensions` height=8 or `shapes` x=Nx3xheightx?"
         in message(path, batch=1)
     )
     assert "dimension 3 of input 'x' is open" in message(path, batch=1, dimensions={"height": 8})
@@ -206,7 +209,7 @@ def test_open_dimension(tmp_path):
 
 def test_input_without_shape(tmp_path):
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": None})
-    assert "input 'x' has no shape; give one with --shape x=NxCxHxW" in message(path, batch=1)
+    assert "input 'x' has no shape; give one with `shapes` x=NxCxHxW" in message(path, batch=1)
     assert import_onnx(path, shapes={"x": (1, 2)}).types["y"].shape == (1, 2)
 
 
@@ -237,7 +240,7 @@ def test_dimension_computed_of_names(tmp_path):
     concat = [node("Concat", ["x", "past"], ["y"], "c", axis=1)]
     path = write_onnx(tmp_path / "m.onnx", concat, {"x": ["N", "new", 4], "past": ["N", "2*(all - new)//2", 4]})
     text = message(path, dimensions={"N": 2, "new": 3})
-    assert "('2*(all - new)//2') of input 'past' is open; bind it with --dim all=8 or --shape" in text
+    assert "('2*(all - new)//2') of input 'past' is open; bind it with `dimensions` all=8 or `shapes`" in text
     graph = import_onnx(path, dimensions={"N": 2, "new": 3, "all": 8})
     assert graph.types["past"].shape == (2, 5, 4)
     assert graph.types["y"].shape == (2, 8, 4)
@@ -297,7 +300,7 @@ def test_inputs_without_a_common_batch(tmp_path):
     nodes = [node("Add", ["a", "b"], ["y"])]
     path = write_onnx(tmp_path / "m.onnx", nodes, {"a": [4, 2], "b": [1, 2]})
     assert import_onnx(path, batch=4).types["y"].shape == (4, 2)
-    assert "no common batch to set to 2; use --shape" in message(path, OptionError, batch=2)
+    assert "no common batch to set to 2; use `shapes`" in message(path, OptionError, batch=2)
 
 
 def test_op_that_does_not_fit_its_inputs(tmp_path):

@@ -168,7 +168,7 @@ def test_a_dimension_bound_once_is_bound_everywhere(tmp_path):
 
 @pytest.mark.parametrize(
     ("shape", "remedy"),
-    [((1, 3, 20, 8), "export it with these dimensions open"), ((4, 3, 8, 8), "give that with --batch")],
+    [((1, 3, 20, 8), "export it with these dimensions open"), ((4, 3, 8, 8), "give that with `batch`")],
 )
 def test_a_shape_replaces_no_sizes_that_the_file_fixes(tmp_path, shape, remedy):
     """The file may say them elsewhere too, as in a reshape to ``[1, -1]``."""

@@ -16,7 +16,7 @@ from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling import counting
-from iossim.scheduling.counting import SearchSpace, count_search_space, more_transitions_than, width
+from iossim.scheduling.counting import SearchSpace, count_search_space, distinct_stages, more_transitions_than, width
 from iossim.scheduling.lattice import build_lattice
 from iossim.scheduling.options import StageSpace
 
@@ -54,7 +54,9 @@ def test_counts_equal_brute_force(problem: ScheduleProblem, space: StageSpace) -
     counted = count_search_space(problem, space)
     assert counted.states == len(states)
     assert counted.transitions == len(transitions)
-    assert counted.distinct_stages == len({stage for _, stage in transitions})
+    distinct = {sum(1 << unit for unit in stage) for _, stage in transitions}
+    assert counted.distinct_stages == len(distinct)
+    assert distinct_stages(problem, space).tolist() == sorted(distinct)
     assert counted.schedules == schedules(full)
     antichains = [
         chosen
@@ -128,10 +130,10 @@ def test_a_long_count_returns_to_python_in_between(space: StageSpace, monkeypatc
 def test_a_block_too_large_to_count_is_an_error_with_a_remedy() -> None:
     problem = ScheduleProblem.of_edges(18, [], name="wide")
     with pytest.raises(
-        OptionError, match="block 'wide' has more than 1,000 states; split it with a smaller --max-block"
+        OptionError, match="block 'wide' has more than 1,000 states; split it with a smaller `max_block`"
     ):
         count_search_space(problem, StageSpace(), max_states=1000)
-    with pytest.raises(OptionError, match="has more than 3,000,000 transitions; prune with --max-group-size"):
+    with pytest.raises(OptionError, match="has more than 3,000,000 transitions; prune with `max_group_size`"):
         count_search_space(problem, StageSpace(), max_transitions=3_000_000)
 
 

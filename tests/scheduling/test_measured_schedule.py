@@ -69,7 +69,7 @@ def test_all_stages_of_a_backend_measured(scheduler: str, tmp_path: Path) -> Non
 
 
 def test_a_device_without_a_profile_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"'fake-device' has no profile .* give --device"):
+    with pytest.raises(OptionError, match=r"'fake-device' has no profile .* give `device`"):
         iossim.optimize("squeezenet", None, cost_model=backend_model(tmp_path), budget="50")
 
 

@@ -216,7 +216,7 @@ def test_what_cannot_run_at_all_is_said() -> None:
 def test_a_budget_too_small_for_any_schedule_is_refused() -> None:
     block = layered(np.random.default_rng(6), layers=3, width=3)
     truth = Measuring(RandomCostModel(1))
-    with pytest.raises(OptionError, match=r"--budget 2 is too small: a first schedule takes \d+ measurements"):
+    with pytest.raises(OptionError, match=r"`budget` 2 is too small: a first schedule takes \d+ measurements"):
         search([block], RandomCostModel(1), truth, Budget(measurements=2))
     assert not truth.asked
 

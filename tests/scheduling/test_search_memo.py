@@ -27,8 +27,8 @@ def test_schedules_are_the_same(space: StageSpace, limits: SearchLimits) -> None
     memo = SearchMemo(prices)
 
     def found(name: str, memo: SearchMemo | None) -> Schedule:
-        options = SearchOptions(space, limits, memo=memo)
-        return schedule(network, prices, name, options).model_copy(update={"search_s": 0.0})
+        options = SearchOptions(space, limits)
+        return schedule(network, prices, name, options, memo=memo).model_copy(update={"search_s": 0.0})
 
     for name in scheduler_names():
         assert found(name, memo) == found(name, None)
@@ -45,15 +45,15 @@ def test_what_was_solved_is_not_solved_again(monkeypatch: pytest.MonkeyPatch) ->
         return solve_block(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ios, "solve_block", counted)
-    prices = RandomCostModel()
-    options = SearchOptions(memo=SearchMemo(prices))
-    first = ios.solve([problem], prices, options, concurrent=True, merge=False)
+    prices, options = RandomCostModel(), SearchOptions()
+    memo = SearchMemo(prices)
+    first = ios.solve([problem], prices, options, concurrent=True, merge=False, memo=memo)
     assert (len(solved), first.saved_s) == (1, 0)
-    second = ios.solve([problem], prices, options, concurrent=True, merge=True)
+    second = ios.solve([problem], prices, options, concurrent=True, merge=True, memo=memo)
     assert len(solved) == 1
     assert second.plans == first.plans
     assert second.saved_s > 0
-    ios.solve([problem], prices, options, concurrent=False, merge=True)
+    ios.solve([problem], prices, options, concurrent=False, merge=True, memo=memo)
     assert len(solved) == 2
-    ios.solve([problem], RandomCostModel(seed=1), options, concurrent=True, merge=True)
+    ios.solve([problem], RandomCostModel(seed=1), options, concurrent=True, merge=True, memo=memo)
     assert len(solved) == 3

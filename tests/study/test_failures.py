@@ -13,11 +13,11 @@ from iossim.study.failures import DEFECTS
 from iossim.study.sweep import run_study
 
 
-def broken(*given: object) -> None:
+def broken(*given: object, **named: object) -> None:
     raise TypeError("unsupported operand")
 
 
-def mistaken(*given: object) -> None:
+def mistaken(*given: object, **named: object) -> None:
     raise OptionError("no such thing; give another")
 
 

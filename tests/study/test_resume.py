@@ -69,7 +69,7 @@ def test_an_interrupted_study_goes_on_and_repeats_nothing(
         run_study(SCENARIO, tmp_path, workers=1, report=False)
     assert len(evaluated) == 5
     assert not (tmp_path / "results.json").exists()
-    with pytest.raises(OptionError, match="unfinished run of this study; give --resume"):
+    with pytest.raises(OptionError, match="unfinished run of this study; give `resume`"):
         run_study(SCENARIO, tmp_path, workers=1, report=False)
     monkeypatch.setattr(sweep, "evaluate_point", counted)
     run = run_study(
@@ -93,8 +93,8 @@ def test_a_search_that_is_interrupted_is_no_result(tmp_path: Path, monkeypatch: 
 
     found = evaluate.schedule
 
-    def incomplete(*given: Any) -> Any:
-        return found(*given).model_copy(update={"complete": False})
+    def incomplete(*given: Any, **named: Any) -> Any:
+        return found(*given, **named).model_copy(update={"complete": False})
 
     monkeypatch.setattr(evaluate, "schedule", incomplete)
     with pytest.raises(KeyboardInterrupt):
@@ -168,11 +168,11 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} if folder.is_dir() else {}
         with pytest.raises(OptionError, match=says) as refused:
             run_study(scenario, folder, workers=1, resume=resume, report=False)
-        assert "--out" in str(refused.value)
+        assert "`out`" in str(refused.value)
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     run_folder(undisturbed, tmp_path / "run")
-    refuses(tmp_path / "run", "finished results of this study; give --resume")
+    refuses(tmp_path / "run", "finished results of this study; give `resume`")
     for again in (False, True):
         other = SCENARIO.model_copy(update={"name": "other", "batch_sizes": [2]})
         refuses(tmp_path / "run", "of study 'small'", other, again)

@@ -259,11 +259,11 @@ def test_random_prices_go_by_the_seed_and_predict_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"workers": 0}, "--workers 0"),
-        ({"executor": "threads"}, "--executor 'threads'"),
-        ({"executor": "dask"}, "--scheduler"),
-        ({"address": "tcp://127.0.0.1:1"}, "--executor dask"),
-        ({"executor": "dask", "address": "tcp://127.0.0.1:1", "workers": 2}, "--workers"),
+        ({"workers": 0}, "`workers` 0"),
+        ({"executor": "threads"}, "`executor` 'threads'"),
+        ({"executor": "dask"}, "`address`"),
+        ({"address": "tcp://127.0.0.1:1"}, "`executor` dask"),
+        ({"executor": "dask", "address": "tcp://127.0.0.1:1", "workers": 2}, "`workers`"),
     ],
 )
 def test_impossible_workers_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
@@ -275,7 +275,7 @@ def test_impossible_workers_are_refused(tmp_path: Path, options: dict[str, Any],
 def test_measurements_are_made_by_one_worker(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     scenario = small_study(cost_models=["onnxruntime_cpu:threads=1"])
-    with pytest.raises(OptionError, match="--workers 1"):
+    with pytest.raises(OptionError, match="`workers` 1"):
         run_study(scenario, tmp_path / "run", workers=2, report=False)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stage_signature import stage_signature
 
-from iossim.cost.model import CostModel, CostModelIdentity, Prices
+from iossim.cost.model import MeasuredBy, Prices, WrappedCostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
@@ -22,10 +22,9 @@ def by_place(problem: ScheduleProblem, mask: int, strategy: Strategy) -> Hashabl
 
 
 @dataclass
-class Measuring:
+class Measuring(WrappedCostModel):
     """``inner``, asked stage by stage: ``asked`` counts signatures. KeyboardInterrupt at the batches in ``interrupt_at``."""
 
-    inner: CostModel
     sign: Sign = stage_signature
     interrupt_at: frozenset[int] = frozenset()
     batches: int = 0
@@ -34,8 +33,8 @@ class Measuring:
     sizes: list[int] = field(default_factory=list)
 
     @property
-    def identity(self) -> CostModelIdentity:
-        return self.inner.identity
+    def measured_by(self) -> MeasuredBy:
+        return MeasuredBy.STAND_IN
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
         return [self.sign(batch.problem, mask, strategy) for mask, strategy in batch.stages()]
@@ -47,9 +46,6 @@ class Measuring:
         self.asked.update(self.signatures(batch))
         self.sizes.append(len(batch))
         return self.inner.price_stages(batch)
-
-    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
-        return self.inner.price_boundary(left_concurrent, right_concurrent)
 
     def bounds(self, problem: ScheduleProblem) -> None:
         return None

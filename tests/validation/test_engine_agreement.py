@@ -7,7 +7,7 @@ import pytest
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
-from iossim.backends.simulator.events.stages import distinct_stages, stage_us
+from iossim.backends.simulator.events.stages import stage_us
 from iossim.devices.load import device
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
@@ -15,6 +15,7 @@ from iossim.models.load import load
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
+from iossim.scheduling.counting import distinct_stages
 from iossim.validation.engines import SPACE, EventDrivenStages, compare_prices
 
 DEVICE = device("v100-sxm2")

@@ -33,7 +33,7 @@ def test_folder(folder: Path) -> None:
     assert [(measured.header.data_set, profile.name) for measured, profile in found.sets] == [("made", "v100-sxm2")]
     assert len(found.notes) == 1
     assert "my-gpu" in found.notes[0]
-    assert "--device FILE.yaml" in found.notes[0]
+    assert "`device` FILE.yaml" in found.notes[0]
 
 
 def test_chosen_devices(folder: Path) -> None:

@@ -109,7 +109,7 @@ def test_what_cannot_be_predicted_is_noted(tmp_path: Path) -> None:
     other = write(tmp_path / "other.jsonl", run, device="unknown")
     assert evaluate_all([other]) == (
         (),
-        (f"{other}: of unknown, which has no profile; give one with --device FILE.yaml",),
+        (f"{other}: of unknown, which has no profile; give one with `device` FILE.yaml",),
     )
 
 

@@ -30,10 +30,10 @@ from iossim.cost.measured.stage_plans import (
     copies_for,
     measured_stage,
 )
-from iossim.cost.measured.stage_signature import FREE, IMPOSSIBLE, StageSignatures
+from iossim.cost.measured.stage_signature import StageSignatures
 from iossim.cost.measured.stage_subject import stage_subject
 from iossim.cost.measured.store import MeasurementStore
-from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import FREE, IMPOSSIBLE, CostModelIdentity, MeasuredBy, Prices, StageBounds
 from iossim.errors import OptionError
 from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, backend_from
 from iossim.execution.engine import Engine
@@ -81,6 +81,10 @@ class MeasuredCostModel:
     _prices_us: dict[str, float] = field(default_factory=dict)
     _single_us: dict[str, float] = field(default_factory=dict)
     _boundary_us: float | None = None
+
+    @property
+    def measured_by(self) -> MeasuredBy:
+        return MeasuredBy.DEVICE
 
     @property
     def context(self) -> Context:
@@ -335,5 +339,5 @@ def create(
     backend = backend_from(f"{name}:{argument}", precision, Engine.named(engine))
     own = backend.context.device
     if device is not None and device.name != own:
-        raise OptionError(f"--cost-model {name} measures {own!r}, not {device.name!r}; leave out --device")
+        raise OptionError(f"`cost_model` {name} measures {own!r}, not {device.name!r}; leave out `device`")
     return MeasuredCostModel(backend, MeasurementStore(store))

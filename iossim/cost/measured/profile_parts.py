@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.measured.stage_signature import FREE, IMPOSSIBLE
+from iossim.cost.model import FREE, IMPOSSIBLE
 from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
@@ -38,13 +38,13 @@ class ProfileOptions:
 
     def __post_init__(self) -> None:
         for name, value, least in (
-            ("--pairs", self.pairs, 0),
-            ("--stages", self.stages, 0),
-            ("--max-group-size", self.max_group_size, 1),
-            ("--max-groups", self.max_groups, 1),
+            ("pairs", self.pairs, 0),
+            ("stages", self.stages, 0),
+            ("max_group_size", self.max_group_size, 1),
+            ("max_groups", self.max_groups, 1),
         ):
             if value is not None and value < least:
-                raise OptionError(f"{name} {value} is too few; give {least} or more")
+                raise OptionError(f"`{name}` {value} is too few; give {least} or more")
 
 
 @dataclass(frozen=True, eq=False)

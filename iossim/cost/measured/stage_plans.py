@@ -66,7 +66,7 @@ def measured_stage(
     groups = PlannedStage(mask, strategy).groups(problem)
     members = [tuple(problem.units[unit] for unit in bits(group)) for group in groups]
     if strategy is Strategy.CONCURRENT:
-        members = [units for units in members if signatures.group_text(network, units)]
+        members = [units for units in members if any(signatures.unit_key(network, unit) for unit in units)]
     return MeasuredStage(network, tuple(members), strategy, signature)
 
 

@@ -1,17 +1,15 @@
 """Which work a stage is: stages of equal signature share one measurement, in whatever block, network or process.
 
-A signature is a hash of the strategy and, of each group, the sequence of its units: each by its own signature (ops,
-attributes, types) and by what placement makes of it (``iossim.execution.placement``: which terms it copies). Groups are a
-multiset: which stream a group gets, and who else reads its inputs, do not count. Units that launch nothing do not count
-either, nor do groups of such units alone.
+A signature is the identity of :mod:`iossim.schedule.stage_hash`. Units are compared by their own signatures (ops, attributes,
+types) and by what placement makes of them (``iossim.execution.placement``: which terms they copy); one that launches nothing
+does nothing. Which stream a group gets, and who else reads its inputs, do not count.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from iossim.cost.model import FREE, IMPOSSIBLE
 from iossim.errors import ScheduleError
 from iossim.execution.lower import lower_stage
 from iossim.execution.placement import Placement, placed
@@ -19,15 +17,8 @@ from iossim.execution.plan import Copy
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.stage_hash import stage_digest
 from iossim.schedule.strategy import Strategy
-
-#: The signature of a stage that launches nothing: it takes no time.
-FREE = "free"
-#: The signature of units that do not merge: they cannot run as one.
-IMPOSSIBLE = "impossible"
-
-_FORMAT = "stage 1"
-_DIGITS = 32
 
 
 @dataclass
@@ -36,7 +27,7 @@ class StageSignatures:
 
     _placements: dict[Network, Placement] = field(default_factory=dict)
     _stages: dict[ScheduleProblem, dict[tuple[int, Strategy], str]] = field(default_factory=dict)
-    _groups: dict[ScheduleProblem, dict[int, str]] = field(default_factory=dict)
+    _keys: dict[ScheduleProblem, list[str]] = field(default_factory=dict)
     _merges: dict[tuple[Network, tuple[int, ...]], str] = field(default_factory=dict)
 
     def of_batch(self, batch: StageBatch) -> list[str]:
@@ -53,14 +44,11 @@ class StageSignatures:
         network = network_of(problem)
         if strategy is Strategy.MERGE:
             return self._merge(network, tuple(problem.units[unit] for unit in bits(mask)))
-        known = self._groups.setdefault(problem, {})
-        texts = []
-        for group in problem.groups(mask):
-            if group not in known:
-                known[group] = self.group_text(network, [problem.units[unit] for unit in bits(group)])
-            if known[group]:
-                texts.append(known[group])
-        return _hashed(Strategy.CONCURRENT, sorted(texts)) if texts else FREE
+        if problem not in self._keys:
+            self._keys[problem] = [self.unit_key(network, unit) for unit in problem.units]
+        keys = self._keys[problem]
+        groups = ([keys[unit] for unit in bits(group)] for group in problem.groups(mask))
+        return stage_digest(Strategy.CONCURRENT, groups) or FREE
 
     def placement(self, network: Network) -> Placement:
         """Where the network's values lie."""
@@ -68,16 +56,10 @@ class StageSignatures:
             self._placements[network] = placed(network)
         return self._placements[network]
 
-    def launches(self, network: Network, unit: int) -> bool:
-        """Whether a unit does anything at all when it runs."""
-        return bool(self.placement(network).moves.get(unit, True))
-
-    def group_text(self, network: Network, units: Sequence[int]) -> str:
-        """The units of a group that launch something, each by its signature and placement; empty if none does."""
+    def unit_key(self, network: Network, unit: int) -> str:
+        """What a unit is compared by; empty if it launches nothing when it runs."""
         placement = self.placement(network)
-        return ">".join(
-            f"{network.signatures[unit]}{placement.signature(unit)}" for unit in units if self.launches(network, unit)
-        )
+        return f"{network.signatures[unit]}{placement.signature(unit)}" if placement.moves.get(unit, True) else ""
 
     def _merge(self, network: Network, units: tuple[int, ...]) -> str:
         if (network, units) not in self._merges:
@@ -90,8 +72,8 @@ class StageSignatures:
         except ScheduleError:
             return IMPOSSIBLE
         copied = {command.unit for command in plan.commands if isinstance(command, Copy)}
-        parts = [f"{network.signatures[unit]}{'copied' * (network.units[unit].name in copied)}" for unit in units]
-        return _hashed(Strategy.MERGE, parts)
+        keys = [f"{network.signatures[unit]}{'copied' * (network.units[unit].name in copied)}" for unit in units]
+        return stage_digest(Strategy.MERGE, [keys]) or FREE
 
 
 def network_of(problem: ScheduleProblem) -> Network:
@@ -99,7 +81,3 @@ def network_of(problem: ScheduleProblem) -> Network:
     if problem.network is None:
         raise ScheduleError(f"problem {problem.name!r} has no network; only units of a network can be measured")
     return problem.network
-
-
-def _hashed(strategy: Strategy, texts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join([_FORMAT, strategy, *texts]).encode()).hexdigest()[:_DIGITS]

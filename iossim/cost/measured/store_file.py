@@ -69,7 +69,7 @@ def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"cannot make the folder of the measurement store {path}: {error.strerror}; choose another --store"
+                f"cannot make the folder of the measurement store {path}: {error.strerror}; choose another `store`"
             ) from None
     _check_header(path)
     mode = _reading_mode(path) if read_only else "mode=rwc"
@@ -120,15 +120,15 @@ def told(path: Path) -> Iterator[None]:
         elif "unable to open" in reason or "readonly" in reason:
             remedy = "choose a file that you may write to"
         elif "full" in reason:
-            remedy = "make room, or choose another --store"
+            remedy = "make room, or choose another `store`"
         else:
-            remedy = "choose another --store, or move this one away"
+            remedy = "choose another `store`, or move this one away"
         raise StoreError(f"measurement store {path}: {reason}; {remedy}") from None
     except sqlite3.DatabaseError as error:
         if type(error) is not sqlite3.DatabaseError:
             raise  # a misuse of ours, not a fault of the file
         raise StoreError(
-            f"measurement store {path}: {error}: it is no SQLite file or is damaged; choose another --store, or move "
+            f"measurement store {path}: {error}: it is no SQLite file or is damaged; choose another `store`, or move "
             "this one away"
         ) from None
 
@@ -154,7 +154,7 @@ def _check_header(path: Path) -> None:
         return  # missing, or SQLite will say why it cannot be opened
     if head and head != _HEADER:
         raise StoreError(
-            f"measurement store {path}: file is not a database; choose another --store, or move this file away"
+            f"measurement store {path}: file is not a database; choose another `store`, or move this file away"
         )
 
 
@@ -164,13 +164,13 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID and (tables or application):
         raise StoreError(
-            f"{path} is a SQLite file of another program, no measurement store of iossim; choose another --store"
+            f"{path} is a SQLite file of another program, no measurement store of iossim; choose another `store`"
         )
     version = _version(connection)
     if version > len(MIGRATIONS):
         raise StoreError(
             f"measurement store {path} has schema {version}, this iossim knows up to {len(MIGRATIONS)}; update iossim, "
-            "or choose another --store"
+            "or choose another `store`"
         )
 
 

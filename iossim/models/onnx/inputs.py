@@ -78,7 +78,7 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     if len(fixed) > 1:
         listed = ", ".join(f"{value.name} {value.spelled()}" for value in free)
         raise OptionError(
-            f"{path}: its inputs ({listed}) have no common batch to set to {batch}; use --shape instead"
+            f"{path}: its inputs ({listed}) have no common batch to set to {batch}; use `shapes` instead"
         )
     changed = types | {
         value.name: TensorType((batch, *types[value.name].shape[1:]), value.dtype) for value in free if value.batch
@@ -123,7 +123,7 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
             raise OptionError(f"shape {spelled} does not fit input {name!r} of {path}: {by_name[name].spelled()}")
         fixed = [axis for axis, size in enumerate(declared or ()) if isinstance(size, int) and size != shape[axis]]
         if fixed:
-            remedy = "give that with --batch" if fixed == [0] else "export it with these dimensions open"
+            remedy = "give that with `batch`" if fixed == [0] else "export it with these dimensions open"
             raise OptionError(
                 f"shape {spelled} of input {name!r} is not that of {path}, {by_name[name].spelled()}; {remedy}"
             )
@@ -168,7 +168,7 @@ def _bind(
         return TensorType(shape, value.dtype)
     if value.dimensions is None:
         raise ModelError(
-            f"{path}: input {value.name!r} has no shape; give one with --shape {value.name}={value.spelled()}"
+            f"{path}: input {value.name!r} has no shape; give one with `shapes` {value.name}={value.spelled()}"
         )
     bound: list[int] = []
     for axis, dimension in enumerate(value.dimensions):
@@ -178,8 +178,8 @@ def _bind(
         if size is None:
             called = f"dimension {axis}" if dimension == "?" else f"dimension {axis} ({dimension!r})"
             names = [] if dimension == "?" else sorted(dimension_names(str(dimension)) - sizes.keys())
-            ways = ["--batch"] * (axis == 0) + [" ".join(f"--dim {name}=8" for name in names)] * bool(names)
-            ways.append(f"--shape {value.name}={value.spelled()}")
+            ways = ["`batch`"] * (axis == 0) + [" ".join(f"`dimensions` {name}=8" for name in names)] * bool(names)
+            ways.append(f"`shapes` {value.name}={value.spelled()}")
             raise ModelError(f"{path}: {called} of input {value.name!r} is open; bind it with {' or '.join(ways)}")
         if size < 0:
             raise OptionError(

@@ -26,7 +26,7 @@ def load(module: Any, options: LoadOptions) -> Network:
     if isinstance(module, str):
         raise ModelError(
             f"network {module!r} was made in memory, of a PyTorch module; give network=iossim.load(module, inputs), "
-            "or as --model an ONNX file of it, which iossim.load(module, inputs, onnx_file=PATH) writes"
+            "or as `model` an ONNX file of it, which iossim.load(module, inputs, onnx_file=PATH) writes"
         )
     if options.example_inputs is None and not _is_module(module):
         raise ModelError(

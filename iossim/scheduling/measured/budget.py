@@ -26,9 +26,9 @@ class Budget:
         try:
             value = float(number) if text.endswith("s") else int(number)
         except ValueError:
-            raise OptionError(f"--budget {text!r} is no budget; {_REMEDY}") from None
+            raise OptionError(f"`budget` {text!r} is no budget; {_REMEDY}") from None
         if not 0 < value < float("inf"):
-            raise OptionError(f"--budget {text!r} leaves nothing to measure; {_REMEDY}")
+            raise OptionError(f"`budget` {text!r} leaves nothing to measure; {_REMEDY}")
         return Budget(seconds=value) if text.endswith("s") else Budget(measurements=int(value))
 
     def __str__(self) -> str:

@@ -52,7 +52,7 @@ class Correction:
         self._weights = np.zeros(size)
 
     def add(self, classes: Sequence[int], residuals: Floats) -> None:
-        """Take in log(measured / estimated) of some classes, each once."""
+        """Take in ``residuals``, log(measured / estimated) of some classes, each once; both ``[added]``."""
         rows = _rows(np.array(classes, dtype=np.int64), *self._arrays, len(self._families))
         _accumulate(rows, residuals, self._gram, self._moment)
         self._squares += float((residuals**2).sum())
@@ -73,7 +73,7 @@ class Correction:
         self._weights, self.deviation = solved.weights, solved.deviation
 
     def predict(self) -> Floats:
-        """The expected log(measured / estimated) of every class."""
+        """The expected log(measured / estimated) of every class, shape ``[classes]``."""
         predicted: Floats = _predict(*self._arrays, self._weights)
         return predicted
 

@@ -11,8 +11,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.cost.measured.stage_signature import FREE, IMPOSSIBLE
-from iossim.cost.model import MeasuringCostModel
+from iossim.cost.model import FREE, IMPOSSIBLE, MeasuringCostModel
 from iossim.scheduling.measured.planner import Step
 from iossim.scheduling.measured.space import SearchSpace
 

@@ -22,7 +22,10 @@ _K = np.linspace(-30.0, 6.0, 4000)
 
 
 def optimistic_us(expected_us: Floats, deviation: float, kappa: float, typical_us: float) -> Floats:
-    """The reservation price of each stage, us, from its expected price and the standard deviation of its logarithm."""
+    """The reservation price of each stage, us, from its expected price and the standard deviation of its logarithm.
+
+    ``expected_us`` and the result have shape ``[stages]``; ``typical_us`` is the price whose gain ``kappa`` is for.
+    """
     gain = _gain(_K)
     worth = float(np.interp(kappa, _K, gain)) * typical_us
     with np.errstate(divide="ignore", over="ignore"):
@@ -33,7 +36,10 @@ def optimistic_us(expected_us: Floats, deviation: float, kappa: float, typical_u
 
 
 def _gain(k: Floats) -> Floats:
-    """The expected gain over a price that lies ``k`` standard deviations below the mean, in standard deviations."""
+    """The expected gain over a price that lies ``k`` standard deviations below the mean, in standard deviations.
+
+    The expected improvement of a normal variable (D. R. Jones, M. Schonlau, W. J. Welch, J. Global Optimization 13, 1998).
+    """
     from scipy.special import ndtr
 
     density = np.exp(-0.5 * k**2) / np.sqrt(2 * np.pi)

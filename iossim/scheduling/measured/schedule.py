@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import log, sqrt
 from time import perf_counter
 
-from iossim.cost.model import CostModel, MeasuringCostModel
-from iossim.devices.profile import DeviceProfile
+from iossim.cost.model import CostModel, MeasuringCostModel, PredictsDevice
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
@@ -77,10 +76,9 @@ def schedule_measured(
 
 def expected_deviation(estimate: CostModel) -> float:
     """The standard deviation of the logarithm of an estimate's error, from the held-out bands of a simulator's profile."""
-    profile = getattr(estimate, "profile", None)
-    if not isinstance(profile, DeviceProfile):
+    if not isinstance(estimate, PredictsDevice):
         return DEVIATION
-    bands = [band for several in profile.provenance.bands.values() for band in several]
+    bands = [band for several in estimate.profile.provenance.bands.values() for band in several]
     rows = sum(band.rows for band in bands)
     if not rows:
         return DEVIATION

@@ -165,7 +165,7 @@ class _Search:
             most = self.budget.measurements
             if most is not None and most < len(self.ledger) + len(todo):
                 raise OptionError(
-                    f"--budget {self.budget} is too small: a first schedule takes "
+                    f"`budget` {self.budget} is too small: a first schedule takes "
                     f"{len(self.ledger) + len(todo)} measurements; give more"
                 )
             self._measure(todo)

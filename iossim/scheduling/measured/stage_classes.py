@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.cost.measured.stage_signature import FREE
-from iossim.cost.model import CostModel
+from iossim.cost.model import FREE, CostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
@@ -59,7 +58,7 @@ class StageClasses:
 
 
 def number_units(signatures: Sequence[Sequence[Hashable]]) -> tuple[list[Integers], int]:
-    """Numbers for the units of all problems, equal for equal signatures, and how many there are.
+    """Numbers for the units of all problems, int64 ``[units]`` each, equal for equal signatures; and how many there are.
 
     Number 0 is that of units that launch nothing.
     """
@@ -74,7 +73,11 @@ def number_units(signatures: Sequence[Sequence[Hashable]]) -> tuple[list[Integer
 def classify(
     transitions: Sequence[Transitions], unit_numbers: Sequence[Integers], units: int, estimate: CostModel
 ) -> StageClasses:
-    """Find the classes of all stages; price and describe one stage of each."""
+    """Find the classes of all stages; price and describe one stage of each.
+
+    ``unit_numbers`` and ``units`` are what :func:`number_units` returned: a stage is compared by them
+    (:mod:`iossim.schedule.stage_hash`).
+    """
     keys = unit_keys(range(units))
     keys[0] = 0
     hashes = [

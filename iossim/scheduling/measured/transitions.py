@@ -54,8 +54,7 @@ def enumerate_transitions(
 
     ``merges``: the sets of units that may merge. ``concurrent``: may a stage run several groups?
     """
-    # Without concurrency a stage that is not merged is one unit.
-    limits = (*space.limits(len(problem)), space.single_root) if concurrent else (1, 1, True)
+    limits = space.walk_limits(len(problem), concurrent)
     arguments = (lattice.addable, lattice.child, problem.predecessors, *limits, stage_walk(len(problem)), merges)
     begin = np.zeros(2 * len(lattice) + 1, dtype=np.int64)
     nothing = np.empty(0, dtype=np.int32)

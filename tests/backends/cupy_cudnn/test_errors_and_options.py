@@ -156,7 +156,7 @@ def test_other_element_types_are_refused() -> None:
 
     b = GraphBuilder("half", Precision.FP16)
     network = b.network([b.add(Relu(), b.input("x", (2, 3)), name="op")])
-    with pytest.raises(BackendError, match="is fp16, and only fp32 is computed; load the model with --dtype fp32"):
+    with pytest.raises(BackendError, match="is fp16, and only fp32 is computed; load the model with `dtype` fp32"):
         host_backend().execute(network, plan_of(network), {"x": np.zeros((2, 3), np.float16)})
 
 

@@ -91,7 +91,7 @@ def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: P
     ((first, *_),) = lower_unit(network, network.units[0], device("v100-sxm2"))
     assert (first.kernels[0].flops, first.kernels[0].bytes_written) == (16, 16)
     assert network.graph.work(network.graph.nodes[0]).flops == 0
-    with pytest.raises(ModelError, match="does not know: Det, Einsum; leave out --strict"):
+    with pytest.raises(ModelError, match="does not know: Det, Einsum; leave out `strict`"):
         load(path, strict=True)
 
 

@@ -1,0 +1,79 @@
+"""Messages name parameters in backquotes, and only the command line knows flags."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+import iossim
+import iossim.backends
+from iossim.cli.flags import with_flags
+from iossim.cli.main import build_app
+
+#: Files whose texts hold whole commands for somebody to type, or flags of another program.
+COMMANDS = {
+    "iossim/devices/host_processor.py",
+    "iossim/devices/nvidia_smi.py",
+    "iossim/devices/template.py",
+    "iossim/measurements/formats/nsight_compute.py",
+    "iossim/models/load.py",
+    "iossim/reporting/study/commands.py",
+    "iossim/reporting/study/plots/timeline.py",
+    "iossim/study/run_directory.py",
+    "iossim/study/scenario_template.py",
+}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Every text below the command line that is no docstring, with its file."""
+    for package in (iossim, iossim.backends):
+        for root in map(Path, package.__path__):
+            for path in root.rglob("*.py"):
+                name = f"{package.__name__.replace('.', '/')}/{path.relative_to(root).as_posix()}"
+                if name.startswith("iossim/cli/"):
+                    continue
+                tree = ast.parse(path.read_text())
+                said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+                for node in ast.walk(tree):
+                    if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+                        yield name, node.value
+
+
+def flags() -> set[str]:
+    """The flags of all commands."""
+    found: set[str] = set()
+    waiting = [typer.main.get_command(build_app())]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        found.update(flag for parameter in command.params for flag in parameter.opts)
+    return found
+
+
+def test_no_room_below_names_a_flag() -> None:
+    named = {(file, text) for file, text in texts() if file not in COMMANDS and re.search(r"(?<!\S)--[a-z]", text)}
+    assert named == set()
+
+
+def test_what_messages_name_is_a_flag() -> None:
+    known = flags()
+    named = {name for _, text in texts() for name in re.findall(r"`([a-z_0-9]+)`", text)}
+    assert {"device", "max_groups", "cost_model"} <= named
+    assert {name for name in named if with_flags(f"`{name}`") not in known} == set()
+
+
+@pytest.mark.parametrize(
+    ("message", "printed"),
+    [
+        ("`max_groups` 0 is too few; give `device` NAME", "--max-groups 0 is too few; give --device NAME"),
+        ("give `dimensions` n=8 or `sm_count` 40", "give --dim n=8 or --sm 40"),
+        ("'`' is no name, nor is `A b`", "'`' is no name, nor is `A b`"),
+    ],
+)
+def test_with_flags(message: str, printed: str) -> None:
+    assert with_flags(message) == printed
