@@ -67,11 +67,11 @@ def bench(
     from iossim.analysis.measured_schedules import measure_network, split_names
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
-    from iossim.reporting.output_folder import check_writable
     from iossim.scheduling.measured.budget import Budget
+    from iossim.user_files import check_writable
 
     _, baselines = split_names(compare, "--compare", plain=())
-    chosen = api.known_schedulers(schedulers)
+    chosen = options.known_schedulers(schedulers)
     timing = options.timing(rounds, warm_up, seed, cold)
     search = api.search_options("general", max_group_size, max_groups)
     spend = Budget.parse(budget or "all")
@@ -108,7 +108,7 @@ def bench(
     else:
         _print(found, runner.context)
     if out is not None:
-        from iossim.reporting.output_folder import write_all
+        from iossim.user_files import write_all
 
         written = write_all(out, _files(found, runner.context, plot))
         typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)

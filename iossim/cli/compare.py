@@ -15,7 +15,7 @@ from iossim.cli.outputs import Writer, check_outputs, schedule_files, wants_plot
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.api import Comparison
+    from iossim.analysis.comparison import Comparison
     from iossim.cost.model import CostModel
 
 
@@ -59,7 +59,7 @@ def compare(
         if there is not None:
             typer.echo(there.sentence())
     if out is not None:
-        from iossim.reporting.output_folder import write_all
+        from iossim.user_files import write_all
 
         written = write_all(out, _files(comparison, told, prices, trace, plot))
         typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
@@ -70,8 +70,8 @@ def compare(
 def _print(comparison: Comparison) -> None:
     from rich.console import Console
 
-    from iossim.api import expectation, optimality
-    from iossim.reporting.console import TIE, comparison_table
+    from iossim.analysis.comparison import TIE, comparison_table
+    from iossim.reporting.schedule_words import expectation, optimality
 
     console = Console()
     # Not as the table's own title, which would wrap at the table's width.

@@ -63,7 +63,7 @@ def list_devices(as_json: options.Json = False) -> None:
         return
     from rich.console import Console
 
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
     # A path may be long; what a device is called is read whole.
     shown = [{**row, "also": ", ".join(row["also"])} for row in rows]

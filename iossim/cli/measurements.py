@@ -85,7 +85,7 @@ def list_measurements(
     if records and rows:
         from rich.console import Console
 
-        from iossim.reporting.console import Column, records_table
+        from iossim.tables import Column, records_table
 
         shown = ("kind", "measured", "copy_us", "spread_percent", "rounds", "date")
         Console().print(

@@ -213,7 +213,7 @@ def _show(title: str, rows: list[dict[str, str]] | list[dict[str, object]], as_j
         return
     from rich.console import Console
 
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
     columns = [Column(key, wraps=key in ("block", "description", "kinds", "title")) for key in rows[0]]
     Console().print(records_table(title, rows, columns))  # type: ignore[arg-type]

@@ -86,15 +86,15 @@ def optimize(
     else:
         from rich.console import Console
 
-        from iossim.reporting.console import schedule_table
+        from iossim.reporting.schedule_words import schedule_table, summary
 
         console = Console()
         console.print(schedule_table(found))
-        console.print(api.summary(found), highlight=False)
+        console.print(summary(found), highlight=False)
         for remark in found.remarks:
             console.print(f"note: {remark}", style="dim", highlight=False)
     if out is not None:
-        from iossim.reporting.output_folder import write_all
+        from iossim.user_files import write_all
 
         baseline = api.optimize(network, None, scheduler="sequential", engine=engine, cost_model=prices)
         written = write_all(out, schedule_files(network, found, prices, trace, plot, baseline.latency_us))

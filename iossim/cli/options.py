@@ -140,6 +140,20 @@ Cold = Annotated[bool, typer.Option("--cold", help="Let no run find its inputs a
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to standard output.")]
 
 
+def known_schedulers(names: str) -> list[str]:
+    """``sequential,ios-both`` as a list; raises OptionError for a scheduler that is not known, or none at all."""
+    from iossim.errors import OptionError, did_you_mean
+    from iossim.scheduling.scheduler import scheduler_names
+
+    chosen = list(dict.fromkeys(filter(None, names.split(","))))
+    for name in chosen:
+        if name not in scheduler_names():
+            raise OptionError(f"--schedulers {name!r} is not known; {did_you_mean(name, scheduler_names())}")
+    if not chosen:
+        raise OptionError(f"--schedulers names none; known: {', '.join(scheduler_names())}")
+    return chosen
+
+
 def timing(rounds: int, warm_up: int, seed: int, cold: bool) -> Timing:
     """How plans are timed; raises OptionError for what is no number of rounds, or no seed."""
     from iossim.errors import OptionError

@@ -21,7 +21,7 @@ Writer = Callable[[Path], None]
 
 def check_outputs(out: Path | None, trace: bool | None, plot: bool | None, cost_model: CostModel) -> None:
     """Refuse what cannot be written before the search starts."""
-    from iossim.reporting.output_folder import check_writable
+    from iossim.user_files import check_writable
 
     if out is None and (trace or plot):
         raise OptionError(f"{'--trace' if trace else '--plot'} needs a folder to write to; give --out DIR")

@@ -122,7 +122,7 @@ def _print(name: str, context: Context, found: Profile, path: Path) -> None:
     from rich.console import Console
 
     from iossim.cost.measured.profiling import NOISY
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
     console = Console()
     where = f"{context.backend} on {context.device}, {context.precision}, {context.engine} engine"

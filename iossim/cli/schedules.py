@@ -75,24 +75,25 @@ def import_schedule(
         from rich.console import Console
 
         from iossim.devices.profile import DeviceProfile
-        from iossim.reporting.console import schedule_table
+        from iossim.prediction.published import is_in_sample
+        from iossim.reporting.schedule_words import schedule_table, summary
 
         console = Console()
         console.print(schedule_table(priced))
-        console.print(api.summary(priced), highlight=False)
+        console.print(summary(priced), highlight=False)
         for remark in priced.remarks:
             console.print(f"note: {remark}", style="dim", highlight=False)
         if published_us is not None:
             error = priced.latency_us / published_us - 1
             where = f"of IOS at batch {network.source.batch}"
             profile = getattr(prices, "profile", None)
-            fitted = isinstance(profile, DeviceProfile) and network.name in profile.provenance.left_out
+            fitted = isinstance(profile, DeviceProfile) and is_in_sample(profile, network.name)
             kind = ", in-sample: the device was fitted to this network's figures" if fitted else ""
             console.print(
                 f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}{kind}", highlight=False
             )
     if out is not None:
-        from iossim.reporting.output_folder import write_all
+        from iossim.user_files import write_all
 
         written = write_all(out, schedule_files(network, priced, prices, trace, plot, None))
         typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
@@ -119,16 +120,22 @@ def export_schedule(
 def _published_us(network: Network, priced: Schedule) -> float | None:
     """The published latency of such a schedule: only if the file's network is the published one, op by op."""
     from iossim.errors import IossimError
-    from iossim.ir.types import Precision
-    from iossim.measurements.published_figures import published_latency_us
     from iossim.models.load import load
+    from iossim.prediction.published import comparable_published_us
 
     batch = network.source.batch
-    published_us = published_latency_us(network.name, priced.device, batch, priced.scheduler)
-    if published_us is None or network.precision is not Precision.FP32 or priced.cost_model["name"] == "random":
+    published_us = comparable_published_us(
+        network.name,
+        priced.device,
+        batch,
+        priced.scheduler,
+        precision=network.precision,
+        engine=priced.engine,
+        cost_model=priced.cost_model["name"],
+    )
+    if published_us is None:
         return None
     try:
-        same = load(network.name, batch=batch).graph.hash == network.graph.hash
+        return published_us if load(network.name, batch=batch).graph.hash == network.graph.hash else None
     except IossimError:
         return None
-    return published_us if same and priced.engine == "paper" else None

@@ -24,9 +24,8 @@ def register(app: typer.Typer) -> None:
 
 def print_schema(name: Name = None, out: Folder = None) -> None:
     """Print a schema, or write NAME.json of all of them into a folder."""
-    from iossim.reporting.output_folder import write_all
     from iossim.schemas import schema, schema_names
-    from iossim.user_files import write_atomically
+    from iossim.user_files import write_all, write_atomically
 
     if (name is None) is (out is None):
         raise OptionError(

@@ -32,7 +32,8 @@ def search_space(
     as_json: options.Json = False,
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
-    from iossim.api import describe, search_options
+    from iossim.api import search_options
+    from iossim.reporting.schedule_words import describe
     from iossim.schedule.problem import ScheduleProblem
     from iossim.scheduling.counting import SearchSpace, count_search_space
 
@@ -60,7 +61,7 @@ def search_space(
         return
     from rich.console import Console
 
-    from iossim.reporting.console import records_table
+    from iossim.tables import records_table
 
     unpruned = space.max_group_size is None and space.max_groups is None
     title = f"{network.name}, {describe(space)}{', unpruned' if unpruned else ''}"

@@ -78,7 +78,7 @@ def simulate(
     else:
         _print(saved, priced, execution)
     if out is not None:
-        from iossim.reporting.output_folder import write_all
+        from iossim.user_files import write_all
 
         files = schedule_files(network, priced, prices, trace, plot, None, execution)
         if execution is not None and wants_plot(plot):
@@ -106,7 +106,7 @@ def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
 def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> None:
     from rich.console import Console
 
-    from iossim.reporting.console import schedule_table
+    from iossim.reporting.schedule_words import schedule_table
 
     console = Console()
     console.print(schedule_table(priced))

@@ -61,7 +61,7 @@ def list_scenarios(as_json: options.Json = False) -> None:
         return
     from rich.console import Console
 
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
     columns = [Column("name"), Column("title", wraps=True), Column("points"), Column("schedules")]
     Console().print(records_table("Scenarios", rows, columns))

@@ -67,8 +67,8 @@ def report(folder: Folder, figures: Figures = None, table: Tables = False, plot:
 
 
 def _write_pictures(folder: Path, drawn: list[Figure], kind: PictureFormat) -> None:
-    from iossim.reporting.output_folder import write_all
     from iossim.reporting.study.pictures import MOST_SLICES, picture_files
+    from iossim.user_files import write_all
 
     files = picture_files(drawn, kind)
     written = write_all(folder, files)

@@ -73,6 +73,7 @@ def run(
     as_json: options.Json = False,
 ) -> None:
     """Run a study; prints its answers, then a table."""
+    from iossim.reporting.perfetto_trace import perfetto_trace
     from iossim.study.scenario_file import read_scenario
     from iossim.study.sweep import run_study
 
@@ -86,18 +87,33 @@ def run(
                 executor=executor,
                 address=scheduler,
                 resume=resume,
-                traces=traces,
-                report=report,
+                trace=perfetto_trace if traces else None,
                 command=["iossim", *sys.argv[1:]],
                 progress=progress,
             )
     except KeyboardInterrupt:
         typer.echo(f"interrupted: what is done is kept in {out}; go on with --resume", err=True)
         raise typer.Exit(ExitCode.INCOMPLETE) from None
+    if report:
+        _write_report(found)
     if as_json:
         typer.echo(json.dumps(_summary(found), indent=1))
     else:
         _print(found)
+
+
+def _write_report(run: StudyRun) -> None:
+    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
+    from iossim.errors import IossimError, first_line
+    from iossim.plugins import warn_once
+    from iossim.study.run_directory import REPORT
+
+    try:
+        from iossim.reporting.study import write_report
+
+        write_report(run, run.folder / REPORT)
+    except (ImportError, IossimError) as error:
+        warn_once(f"no {REPORT} was written: {first_line(error)}")
 
 
 def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
@@ -158,9 +174,9 @@ def _print(found: StudyRun) -> None:
     """The answers, then the rows, then what was written."""
     from rich.console import Console
 
-    from iossim.reporting.console import cases_table
     from iossim.reporting.study.axes import fixed_in_words, in_sample_in_words
     from iossim.study.scenario import AXES
+    from iossim.tables import Column, records_table
 
     results = found.results
     console = Console()
@@ -172,7 +188,9 @@ def _print(found: StudyRun) -> None:
         question = f"published: {answer.question} ({answer.source})" if answer.source else answer.question
         console.print(question, style="bold", highlight=False, markup=False)
         if len(answer.cases) > 1:
-            console.print(cases_table(answer.cases))
+            keys = dict.fromkeys(key for case in answer.cases for key in case)
+            told = [{key: case.get(key, "") for key in keys} for case in answer.cases]
+            console.print(records_table("", told, [Column(key, key, wraps=True) for key in keys]))
         else:
             console.print(f"  {answer.answer}", highlight=False, markup=False)
     rows = [row for row in results.rows if row.status == "ok"]
@@ -192,7 +210,7 @@ def _print(found: StudyRun) -> None:
 
 def _table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
     """Rows side by side, with their labels on some axes."""
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
     columns = [
         *(Column(axis) for axis in axes),

@@ -62,7 +62,7 @@ def validate(
     """
     from iossim.devices.load import device as load_device
     from iossim.errors import OptionError
-    from iossim.reporting.output_folder import check_writable, write_all
+    from iossim.user_files import check_writable, write_all
     from iossim.validation.report import validate as recompute
 
     if out is None and plot:

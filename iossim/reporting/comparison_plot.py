@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from iossim.reporting.comparison import ComparisonRow, best_row
-from iossim.reporting.console import TIE
+from iossim.analysis.comparison import TIE, ComparisonRow, best_row
 from iossim.reporting.figures import PALETTE, new_figure
 from iossim.reporting.scheduler_colours import scheduler_marks
 

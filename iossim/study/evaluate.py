@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -9,19 +10,23 @@ from iossim.backends.simulator.parallel_pricing import set_pricing_threads
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
+from iossim.execution.timeline import Span
+from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.ios import solve
 from iossim.scheduling.memo import SearchMemo
-from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.scheduling.options import SearchOptions
 from iossim.scheduling.scheduler import schedule
+from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.failures import Failures
 from iossim.study.points import Point
-from iossim.study.setting import Setting, setting_of, with_intervals
 from iossim.study.study_run import BlockTime, Row
 
 _MIB = 1 << 20
+#: What writes the timeline of a schedule as text.
+TraceFormat = Callable[[Network, Schedule, Sequence[Span]], str]
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class PointTask:
     point: Point
     schedulers: tuple[str, ...]
     measures: tuple[str, ...] = ()
-    traces: bool = False
+    trace: TraceFormat | None = None
     #: Whether other processes have the other cores.
     one_of_many: bool = False
 
@@ -61,19 +66,17 @@ def evaluate_point(task: PointTask) -> PointResult:
     _load_compiled_code()
     failures = Failures()
     try:
-        setting = setting_of(task.point)
+        context = context_of(task.point)
     except Exception as error:  # whatever a point dies of is the reason of its rows, and the others go on
         reason = failures.reason(error)
         rows_failed = tuple(_failed(task.point, name, reason) for name in task.schedulers)
         return PointResult(task.point, rows_failed, {}, {}, {}, failures.tracebacks)
     found: dict[str, Schedule] = {}
     reasons: dict[str, str] = {}
-    search = task.point.search
-    space = StageSpace(search.stages, search.max_group_size, search.max_groups)
-    options = SearchOptions(space, memo=SearchMemo(setting.prices))
+    options = SearchOptions(task.point.search.space, memo=SearchMemo(context.prices))
     for name in task.schedulers:
         try:
-            found[name] = schedule(setting.network, setting.prices, name, options)
+            found[name] = schedule(context.network, context.prices, name, options)
         except Exception as error:  # as above, of one scheduler
             reasons[name] = failures.reason(error)
         else:
@@ -84,11 +87,12 @@ def evaluate_point(task: PointTask) -> PointResult:
     rows: dict[str, Row] = {}
     traces: dict[str, str] = {}
     schedules: dict[str, str] = {}
-    for one in with_intervals(list(found.values()), setting.errors):
+    judged = context.errors.judged(list(found.values())) if context.errors else list(found.values())
+    for one in judged:
         try:
-            rows[one.scheduler] = _row(setting, one, found, task.measures)
-            if task.traces and (trace := _trace(setting, one)):
-                traces[one.scheduler] = trace
+            rows[one.scheduler] = _row(context, one, found, task.measures)
+            if task.trace is not None and (spans := _timeline(context, one)) is not None:
+                traces[one.scheduler] = task.trace(context.network, one, spans)
             schedules[one.scheduler] = one.model_dump_json(indent=1) + "\n"
         except Exception as error:  # as above, of one row
             reasons[one.scheduler] = failures.reason(error)
@@ -104,9 +108,9 @@ def evaluate_point(task: PointTask) -> PointResult:
     )
 
 
-def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
+def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
     """The row of one schedule among those that were ``found`` at its point."""
-    point = setting.point
+    point = context.point
     slowest_us = max(other.latency_us for other in found.values())
     baseline_us = found["sequential"].latency_us if "sequential" in found else slowest_us
     low_us, high_us = one.interval_us or (None, None)
@@ -119,7 +123,7 @@ def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: 
         for block in one.blocks
     ]
     own = found[one.scheduler]
-    published_ms = setting.published_ms(one.scheduler)
+    published_ms = context.published_ms(one.scheduler)
     return Row(
         point=point.index,
         **point.labels,  # type: ignore[arg-type]
@@ -134,15 +138,15 @@ def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: 
         streams=one.streams,
         merged_stages=sum(stage.strategy is Strategy.MERGE for stage in one.stages),
         gap=one.gap,
-        weights_mib=setting.weights_mib,
-        peak_memory_mib=_peak_memory_mib(setting, one) if "peak_memory" in measures else None,
-        active_warps=_active_warps(setting, one) if "active_warps" in measures else None,
-        board_power_w=setting.board_power_w,
-        peak_tflops=setting.profile.fp32_tflops,
+        weights_mib=context.weights_mib,
+        peak_memory_mib=_peak_memory_mib(context, one) if "peak_memory" in measures else None,
+        active_warps=_active_warps(context, one) if "active_warps" in measures else None,
+        board_power_w=context.board_power_w,
+        peak_tflops=context.profile.fp32_tflops,
         published_ms=published_ms,
-        in_sample=None if published_ms is None else setting.is_in_sample,
+        in_sample=None if published_ms is None else context.is_in_sample,
         blocks=blocks,
-        time_by_kind_us=setting.errors.time_by_kind_us(own) if setting.errors else {},
+        time_by_kind_us=context.errors.time_by_kind_us(own) if context.errors else {},
     )
 
 
@@ -156,30 +160,26 @@ def _failed(point: Point, scheduler: str, reason: str) -> Row:
     )
 
 
-def _peak_memory_mib(setting: Setting, one: Schedule) -> float:
+def _peak_memory_mib(context: EvaluationContext, one: Schedule) -> float:
     """Weights, and the arena of the plan with values in place, as backends run it."""
-    plan = lower_schedule(one, setting.network, setting.point.engine, in_place=True)
-    return setting.weights_mib + plan_memory(plan).arena_bytes / _MIB
+    plan = lower_schedule(one, context.network, context.point.engine, in_place=True)
+    return context.weights_mib + plan_memory(plan).arena_bytes / _MIB
 
 
-def _active_warps(setting: Setting, one: Schedule) -> float | None:
+def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
     """Warps that are resident on all SMs together, on average over the run; a processor has none."""
     from iossim.backends.simulator.events import run_schedule
 
-    if setting.profile.is_processor:
+    if context.profile.is_processor:
         return None
-    execution = run_schedule(setting.network, one, setting.profile, engine=setting.point.engine)
+    execution = run_schedule(context.network, one, context.profile, engine=context.point.engine)
     return execution.mean_active_warps
 
 
-def _trace(setting: Setting, one: Schedule) -> str | None:
-    """The schedule's timeline for a trace viewer; None where the cost model knows none."""
-    from iossim.reporting.perfetto_trace import perfetto_trace
-
-    timeline = getattr(setting.prices, "timeline", None)
-    if timeline is None:
-        return None
-    return perfetto_trace(setting.network, one, timeline(setting.network, one))
+def _timeline(context: EvaluationContext, one: Schedule) -> Sequence[Span] | None:
+    """When each kernel runs; None where the cost model knows no timeline."""
+    timeline = getattr(context.prices, "timeline", None)
+    return None if timeline is None else timeline(context.network, one)  # type: ignore[no-any-return]
 
 
 @cache

@@ -13,7 +13,6 @@ from iossim.models.load import load
 from iossim.schedule.problem import ScheduleProblem
 from iossim.scheduling.counting import count_search_space
 from iossim.scheduling.ios import STRATEGIES
-from iossim.scheduling.options import StageSpace
 from iossim.study.points import Point, points_of
 from iossim.study.scenario import Model, Scenario, Search
 
@@ -97,7 +96,6 @@ def _load(model: Model, seed: int) -> Network:
 
 
 def _searched(model: str, name: str, network: Network, search: Search) -> Searched:
-    space = StageSpace(search.stages, search.max_group_size, search.max_groups)
     seen: dict[bytes, int] = {}
     stages: int | None = 0
     for block in network.blocks:
@@ -105,7 +103,7 @@ def _searched(model: str, name: str, network: Network, search: Search) -> Search
         edges = problem.predecessors.tobytes()
         try:
             if edges not in seen:
-                seen[edges] = count_search_space(problem, space, _MAX_STATES, _MAX_TRANSITIONS).distinct_stages
+                seen[edges] = count_search_space(problem, search.space, _MAX_STATES, _MAX_TRANSITIONS).distinct_stages
         except OptionError:
             stages = None
             break

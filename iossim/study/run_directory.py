@@ -19,7 +19,6 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from iossim.errors import OptionError
-from iossim.reporting.output_folder import check_writable
 from iossim.study.cross_evaluation import CrossResult
 from iossim.study.evaluate import PointResult
 from iossim.study.failures import DEFECTS
@@ -28,7 +27,7 @@ from iossim.study.points import Point
 from iossim.study.scenario import AXES, Scenario
 from iossim.study.scenario_file import write_scenario
 from iossim.study.study_run import Results, Row, StudyRun
-from iossim.user_files import read_text, write_atomically
+from iossim.user_files import check_writable, read_text, write_atomically
 from iossim.values import first_problem
 
 SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"

@@ -11,11 +11,11 @@ import pytest
 from fake_timelines import fake_execution, fake_timeline
 from random_networks import random_network, random_schedule, sequential_schedule
 
+from iossim.analysis.comparison import ComparisonRow
 from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.reporting.active_warps_plot import active_warps_figure
-from iossim.reporting.comparison import ComparisonRow
 from iossim.reporting.comparison_plot import comparison_figure
 from iossim.reporting.figures import save_figure
 from iossim.reporting.kind_colours import kind_colour, kind_colours, op_kind, text_on

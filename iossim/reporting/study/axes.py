@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from iossim.reporting.console import Cell, Column
+from iossim.analysis.comparison import fastest
 from iossim.study.scenario import AXES
 from iossim.study.study_run import Row, StudyRun
+from iossim.tables import Cell, Column
 
 #: Of more values a reader chooses one, rather than to see all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
@@ -123,9 +124,7 @@ def points(run: StudyRun) -> dict[int, list[Row]]:
 
 def best_of(rows: Sequence[Row]) -> Row | None:
     """The fastest of a point; of equals the last, which searched the larger space; None where all failed."""
-    timed = [row for row in rows if row.latency_ms is not None]
-    least_ms = min((row.latency_ms or 0.0 for row in timed), default=0.0)
-    return next((row for row in reversed(timed) if (row.latency_ms or 0.0) <= least_ms * (1 + 1e-9)), None)
+    return fastest([row for row in rows if row.latency_ms is not None], lambda row: row.latency_ms or 0.0)
 
 
 def axis_columns(axes: Mapping[str, object] | Sequence[str]) -> tuple[Column, ...]:

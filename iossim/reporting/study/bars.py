@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import floor, log10
 from typing import Any
 
-from iossim.reporting.console import Cell, Column
 from iossim.reporting.study.axes import (
     POINT,
     Layout,
@@ -25,6 +24,7 @@ from iossim.reporting.study.specifications import layer, need_altair, scheduler_
 from iossim.reporting.study.theme import HALO, PUBLISHED
 from iossim.study.scenario import AXES
 from iossim.study.study_run import Row, StudyRun
+from iossim.tables import Cell, Column
 
 _BAR_PIXELS = 15
 #: What the longest text behind a bar takes.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from iossim.reporting.console import Cell, Column
 from iossim.reporting.study.axes import (
     axis_columns,
     coordinates,
@@ -22,6 +21,7 @@ from iossim.reporting.study.commands import figure_command
 from iossim.reporting.study.figure import Figure, Panel
 from iossim.reporting.study.heat_map import heat_map
 from iossim.study.study_run import CrossPrice, Row, StudyRun
+from iossim.tables import Cell, Column
 
 #: The darkest colour stands for this or more: a few percent must not look large.
 _LEAST_SCALE_PERCENT = 20.0

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iossim.reporting.console import Cell, Column
 from iossim.study.study_run import StudyRun
+from iossim.tables import Cell, Column
 
 Record = Mapping[str, Cell]
 #: The data of every specification: the records of a panel and of the choices made. Whoever draws fills it in.

@@ -8,11 +8,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from iossim.reporting.console import Cell
 from iossim.reporting.study.axes import title_of
 from iossim.reporting.study.figure import ROWS, Figure, LegendEntry
 from iossim.reporting.study.theme import paper
 from iossim.reporting.study.vega import need_vl_convert, vega_lite_version
+from iossim.tables import Cell
 from iossim.user_files import write_atomically
 
 PictureFormat = Literal["svg", "png"]

@@ -41,7 +41,7 @@ def _libraries_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def real(tmp_path_factory: pytest.TempPathFactory) -> StudyRun:
     """A study that was run: its schedules are there."""
     scenario = small_study(("ios_sample",), devices=[Device(device="v100-sxm2")], batch_sizes=[1, 8])
-    return run_study(scenario, tmp_path_factory.mktemp("real") / "run", workers=1, report=False)
+    return run_study(scenario, tmp_path_factory.mktemp("real") / "run", workers=1)
 
 
 class _Outline(HTMLParser):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iossim.reporting.console import Cell, Column
 from iossim.reporting.study.axes import (
     axis_columns,
     best_of,
@@ -32,6 +31,7 @@ from iossim.reporting.study.specifications import (
 )
 from iossim.reporting.study.theme import PUBLISHED
 from iossim.study.study_run import Row, StudyRun
+from iossim.tables import Cell, Column
 
 _HEIGHT_PIXELS = 250
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iossim.reporting.console import Cell, Column
 from iossim.reporting.study.axes import (
     axis_columns,
     best_of,
@@ -20,6 +19,7 @@ from iossim.reporting.study.figure import Figure, Panel, Plot
 from iossim.reporting.study.heat_map import heat_map
 from iossim.reporting.study.plots.speedup import baseline_of
 from iossim.study.study_run import StudyRun
+from iossim.tables import Cell, Column
 
 _FEW_POINTS = 12
 #: The axis along the top, where it varies: the shortest names first.

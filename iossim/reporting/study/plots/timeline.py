@@ -10,7 +10,6 @@ import numpy as np
 
 from iossim.execution.execution import Execution
 from iossim.ir.network import Network
-from iossim.reporting.console import Cell, Column
 from iossim.reporting.kind_colours import kind_colours, op_kind
 from iossim.reporting.stage_extent import stage_extents
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
@@ -20,6 +19,7 @@ from iossim.reporting.study.specifications import layer, need_altair, specificat
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
 from iossim.study.study_run import StudyRun
+from iossim.tables import Cell, Column
 
 _LANE_PIXELS, _STRIP_PIXELS = 24, 92
 #: Steps of the occupancy that are drawn; between them it is the mean over time.

@@ -1,0 +1,19 @@
+"""The network of a saved schedule, loaded as the schedule says."""
+
+from __future__ import annotations
+
+from iossim.ir.network import ModelSource, Network
+from iossim.models.load import load_source
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import Schedule
+
+
+def network_of(saved: Schedule, model: str | None = None) -> Network:
+    """The network that a schedule was made for, which it fits; ``model`` is where it is now, if its file has moved.
+
+    Raises ScheduleError where the schedule does not fit it, and what loading raises.
+    """
+    source = saved.source
+    network = load_source(ModelSource(model or source.model, source.batch, tuple(source.options.items())))
+    fit(saved, network)
+    return network

@@ -1,0 +1,80 @@
+"""A point of a study, loaded: its network, its device, its prices. What points share is loaded once in a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iossim.cost.create import create_cost_model
+from iossim.cost.model import CostModel
+from iossim.devices.profile import DeviceProfile
+from iossim.execution.engine import Engine
+from iossim.ir.network import Network
+from iossim.prediction.published import comparable_published_us, is_in_sample
+from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
+from iossim.study.lru_cache import LruCache
+from iossim.study.points import Point, device_of, network_of
+
+_MIB = 1 << 20
+
+# Points come so that those of one network follow each other. Networks hold their weights only once these are asked for.
+_NETWORKS: LruCache[Network] = LruCache(2)
+_PROFILES: LruCache[DeviceProfile] = LruCache(64)
+_CONTEXTS: LruCache[EvaluationContext] = LruCache(2)
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationContext:
+    """What the schedules of a point are made and priced with; ``errors`` is None where prices predict no device."""
+
+    point: Point
+    network: Network
+    profile: DeviceProfile
+    prices: CostModel
+    errors: ScheduleErrors | None
+
+    @property
+    def weights_mib(self) -> float:
+        return sum(constant.type.bytes for constant in self.network.graph.constants.values()) / _MIB
+
+    @property
+    def is_in_sample(self) -> bool:
+        """Whether published figures of the model took part in the fit of the device's parameters."""
+        return is_in_sample(self.profile, self.point.model.model)
+
+    @property
+    def board_power_w(self) -> float | None:
+        """The device's; None where its profile knows none, as that of a processor."""
+        fact = self.profile.datasheet.board_power_w
+        return fact.value if fact else None
+
+    def published_ms(self, scheduler: str) -> float | None:
+        """The measured latency that is published for this point, where one is known."""
+        point, search = self.point, self.point.search
+        is_whole = point.model.block is None and not point.model.shapes and not point.device.set
+        if not is_whole or self.errors is None:
+            return None
+        found_us = comparable_published_us(
+            point.model.model,
+            self.profile.name,
+            point.batch,
+            scheduler,
+            precision=self.network.precision,
+            engine=point.engine,
+            cost_model=point.cost_model,
+            space=search.space,
+        )
+        return None if found_us is None else found_us / 1e3
+
+
+def context_of(point: Point) -> EvaluationContext:
+    """Load a point; raises a subclass of IossimError for what cannot be loaded."""
+    return _CONTEXTS.get(point.key, lambda: _load(point))
+
+
+def _load(point: Point) -> EvaluationContext:
+    model, device = point.model.model_dump_json(), point.device.model_dump_json()
+    profile = _PROFILES.get(device, lambda: device_of(point.device))
+    network = _NETWORKS.get((model, point.batch, point.dtype, point.seed), lambda: network_of(point))
+    spec = f"random:{point.seed}" if point.cost_model == "random" else point.cost_model
+    prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine))
+    return EvaluationContext(point, network, profile, prices, schedule_errors(network, prices))
