@@ -11,7 +11,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.loading import ModelOptions, takes_model_options
-from iossim.cli.outputs import Writer, wants_plot
+from iossim.cli.outputs import Writer, pictures, wants_plot
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -158,7 +158,6 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
     from datetime import date
 
     from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
-    from iossim.reporting.figures import save_figure
     from iossim.user_files import write_atomically
 
     header = NetworkHeader(
@@ -190,11 +189,9 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
     files: dict[str, Writer] = {"networks.jsonl": lambda path: write_atomically(path, "".join(lines))}
     if wants_plot(plot):
         from iossim.analysis.measured_schedules import comparison_rows
-        from iossim.reporting.comparison_plot import comparison_figure
+        from iossim.reporting.figures.comparison import comparison_figure
 
         title = f"Measured by {context.backend} on {context.device}, {context.precision}, {context.engine} engine"
         panels = {one.network.name: comparison_rows(one) for one in found}
-        figure = comparison_figure(title, panels, "10th to 90th percentile of the rounds")
-        files["bench.svg"] = lambda path: save_figure(figure, path)
-        files["bench.png"] = lambda path: save_figure(figure, path)
+        files |= pictures(comparison_figure(title, panels, "10th to 90th percentile of the rounds", "bench"))
     return files

@@ -11,7 +11,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.loading import ModelOptions, takes_model_options
-from iossim.cli.outputs import Writer, check_outputs, schedule_files, wants_plot
+from iossim.cli.outputs import Writer, check_outputs, pictures, schedule_files, wants_plot
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -110,11 +110,8 @@ def _files(
     files: dict[str, Writer] = {"comparison.json": lambda path: write_atomically(path, told + "\n")}
     files |= schedule_files(comparison.network, comparison.best, prices, trace, plot, comparison.baseline_us)
     if wants_plot(plot):
-        from iossim.reporting.comparison_plot import comparison_figure
-        from iossim.reporting.figures import save_figure
+        from iossim.reporting.figures.comparison import comparison_figure
 
         title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
-        figure = comparison_figure(title, {comparison.network.name: comparison.rows})
-        files["comparison.svg"] = lambda path: save_figure(figure, path)
-        files["comparison.png"] = lambda path: save_figure(figure, path)
+        files |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
     return files

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from iossim.execution.execution import Execution
     from iossim.execution.timeline import Span
     from iossim.ir.network import Network
+    from iossim.reporting.figures.figure import Figure
     from iossim.schedule.schedule import Schedule
 
 Writer = Callable[[Path], None]
+#: What draws pictures: the module, and the package that has it.
+_DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
 
 
 def check_outputs(out: Path | None, trace: bool | None, plot: bool | None, cost_model: CostModel) -> None:
@@ -32,13 +35,27 @@ def check_outputs(out: Path | None, trace: bool | None, plot: bool | None, cost_
             f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
             "--trace and --plot"
         )
-    if plot and find_spec("matplotlib") is None:
-        raise OptionError("--plot needs matplotlib, which is not installed; pip install 'iossim[report]'")
+    if plot:
+        check_drawing()
+
+
+def check_drawing() -> None:
+    """Raise OptionError where a library that draws pictures is missing."""
+    for name, package in _DRAWING.items():
+        if find_spec(name) is None:
+            raise OptionError(f"--plot needs {package}, which is not installed; pip install 'iossim[report]'")
 
 
 def wants_plot(plot: bool | None) -> bool:
-    """Pictures are drawn unless refused, where matplotlib is installed."""
-    return find_spec("matplotlib") is not None if plot is None else plot
+    """Pictures are drawn unless refused, where what draws them is installed."""
+    return all(find_spec(name) is not None for name in _DRAWING) if plot is None else plot
+
+
+def pictures(*figures: Figure) -> dict[str, Writer]:
+    """Each figure as SVG and as PNG, under its name."""
+    from iossim.reporting.figures.pictures import picture_files
+
+    return picture_files(figures, "svg", "png", titled=True)
 
 
 def schedule_files(
@@ -69,10 +86,7 @@ def schedule_files(
 
         files["trace.json"] = lambda path: write_atomically(path, perfetto_trace(network, schedule, spans, execution))
     if wants_plot(plot):
-        from iossim.reporting.figures import save_figure
-        from iossim.reporting.timeline_plot import timeline_figure
+        from iossim.reporting.figures.timeline import timeline_figure
 
-        figure = timeline_figure(network, schedule, spans, sequential_us, execution)
-        files["timeline.svg"] = lambda path: save_figure(figure, path)
-        files["timeline.png"] = lambda path: save_figure(figure, path)
+        files |= pictures(timeline_figure(network, schedule, spans, sequential_us, execution))
     return files

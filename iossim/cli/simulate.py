@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import Writer, check_outputs, schedule_files, wants_plot
+from iossim.cli.outputs import Writer, check_outputs, pictures, schedule_files, wants_plot
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -131,8 +131,7 @@ def _active_warps(
 ) -> dict[str, Writer]:
     """The picture of active warps over time: the sequential schedule above this one."""
     from iossim import api
-    from iossim.reporting.active_warps_plot import active_warps_figure
-    from iossim.reporting.figures import save_figure
+    from iossim.reporting.figures.active_warps import active_warps_figure
     from iossim.scheduling.scheduler import schedule
 
     runs = {priced.scheduler: execution}
@@ -140,8 +139,4 @@ def _active_warps(
         one_by_one = schedule(network, prices, "sequential")
         runs = {"sequential": api.simulate_events(one_by_one, device, network=network), **runs}
     title = f"{priced.network} on {priced.device}, batch {priced.source.batch}, {priced.engine} engine"
-    figure = active_warps_figure(title, runs)
-    return {
-        "active_warps.svg": lambda path: save_figure(figure, path),
-        "active_warps.png": lambda path: save_figure(figure, path),
-    }
+    return pictures(active_warps_figure(title, runs))

@@ -10,8 +10,8 @@ import typer
 from iossim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from iossim.reporting.study.figure import Figure
-    from iossim.reporting.study.pictures import PictureFormat
+    from iossim.reporting.figures.figure import Figure
+    from iossim.reporting.figures.pictures import PictureFormat
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, which 'iossim study run' wrote.")]
 Figures = Annotated[
@@ -67,7 +67,7 @@ def report(folder: Folder, figures: Figures = None, table: Tables = False, plot:
 
 
 def _write_pictures(folder: Path, drawn: list[Figure], kind: PictureFormat) -> None:
-    from iossim.reporting.study.pictures import MOST_SLICES, picture_files
+    from iossim.reporting.figures.pictures import MOST_SLICES, picture_files
     from iossim.user_files import write_all
 
     files = picture_files(drawn, kind)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import Writer, wants_plot
+from iossim.cli.outputs import Writer, check_drawing, pictures, wants_plot
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -67,8 +66,8 @@ def validate(
 
     if out is None and plot:
         raise OptionError("--plot needs a folder to write to; give --out DIR")
-    if plot and not wants_plot(None):
-        raise OptionError("--plot needs matplotlib, which is not installed; pip install 'iossim[report]'")
+    if plot:
+        check_drawing()
     if out is not None:
         check_writable(out)
     profiles = [load_device(name) for name in device] if device else None
@@ -98,10 +97,7 @@ def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:
     text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
     files: dict[str, Writer] = {"validation.json": lambda path: write_atomically(path, text)}
     if wants_plot(plot):
-        from iossim.reporting.accuracy_plots import accuracy_figures
-        from iossim.reporting.figures import save_figure
+        from iossim.reporting.figures.accuracy import accuracy_figures
 
-        for name, figure in accuracy_figures(report).items():
-            for kind in ("svg", "png"):
-                files[f"{name}.{kind}"] = partial(save_figure, figure)
+        files |= pictures(*accuracy_figures(report))
     return files

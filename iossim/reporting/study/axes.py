@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from math import prod
 
 from iossim.analysis.comparison import fastest
+from iossim.reporting.figures.figure import title_of
 from iossim.study.scenario import AXES
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column
 
 #: Of more values a reader chooses one, rather than to see all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
-#: What axes are called on a page.
-TITLES = {"cost_model": "cost model", "search": "search", "dtype": "data type", "batch": "batch size"}
 #: Axes that make the best groups first.
 _PREFERENCE = ("model", "device", "dtype", "engine", "search", "cost_model", "batch")
 #: Stands for all axes together, where they do not make a grid.
@@ -28,11 +27,6 @@ class Layout:
     group: str
     panel: str | None
     choices: tuple[Column, ...]
-
-
-def title_of(axis: str) -> str:
-    """An axis as a page calls it."""
-    return TITLES.get(axis, axis)
 
 
 def value_of(row: Row, axis: str) -> Cell:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from iossim.reporting.figures.figure import Figure, Panel, title_of
+from iossim.reporting.figures.heat_map import heat_map
 from iossim.reporting.study.axes import (
     axis_columns,
     coordinates,
     panel_title,
     panels_and_choices,
     points,
-    title_of,
     value_of,
     values_of,
     varying,
 )
 from iossim.reporting.study.bars import three_digits
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Panel
-from iossim.reporting.study.heat_map import heat_map
 from iossim.study.study_run import CrossPrice, Row, StudyRun
 from iossim.tables import Cell, Column
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from iossim.reporting.study.figure import Figure
+from iossim.reporting.figures.figure import Figure
 from iossim.tables import records_table
 
 #: Lines of a table that a terminal shows.

@@ -16,9 +16,10 @@ from rich.console import Console
 from small_studies import small_study
 
 from iossim.errors import OptionError
-from iossim.reporting.study import vega, write_report
+from iossim.reporting.figures import vega
+from iossim.reporting.figures.pictures import MOST_SLICES, picture_files, whole_specification
+from iossim.reporting.study import write_report
 from iossim.reporting.study.page_data import page_data, row_columns
-from iossim.reporting.study.pictures import MOST_SLICES, picture_files, whole_specification
 from iossim.reporting.study.plots import figures
 from iossim.reporting.study.report import report
 from iossim.reporting.study.terminal import print_figure

@@ -7,7 +7,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from iossim.errors import OptionError, did_you_mean
-from iossim.reporting.study.figure import Figure, Plot
+from iossim.reporting.figures.figure import Figure
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from iossim.reporting.figures.figure import Figure
 from iossim.reporting.study.axes import points
 from iossim.reporting.study.bars import Bars, bar_figure
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Plot
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
 
 

@@ -5,6 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
+from iossim.reporting.figures.specifications import (
+    dodged,
+    layer,
+    log_ticks,
+    names_axis,
+    need_altair,
+    scheduler_legend,
+    scheduler_scale,
+    shape_scale,
+    specification,
+)
+from iossim.reporting.figures.theme import PUBLISHED
 from iossim.reporting.study.axes import (
     axis_columns,
     best_of,
@@ -16,20 +29,9 @@ from iossim.reporting.study.axes import (
     values_of,
     varying,
 )
+from iossim.reporting.study.bars import WHISKERS
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.specifications import (
-    dodged,
-    layer,
-    log_ticks,
-    names_axis,
-    need_altair,
-    scheduler_legend,
-    scheduler_scale,
-    shape_scale,
-    specification,
-)
-from iossim.reporting.study.theme import PUBLISHED
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column
 
@@ -88,7 +90,7 @@ def draw(run: StudyRun) -> Figure | None:
         choices=choices,
         legend=(
             *scheduler_legend(schedulers, lines=True),
-            *((LegendEntry("expected (nine of ten measurements)", "currentColor", "whisker"),) if whiskers else ()),
+            *((LegendEntry(WHISKERS, "currentColor", "whisker"),) if whiskers else ()),
             *((LegendEntry("published measurement", "currentColor", PUBLISHED),) if published else ()),
         ),
     )

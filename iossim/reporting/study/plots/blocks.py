@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from iossim.reporting.figures.figure import Figure, Panel
+from iossim.reporting.figures.specifications import (
+    layer,
+    need_altair,
+    scheduler_legend,
+    scheduler_scale,
+    specification,
+)
 from iossim.reporting.study.axes import axis_columns, best_of, coordinates, point_label, points, varying
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Panel, Plot
-from iossim.reporting.study.specifications import layer, need_altair, scheduler_legend, scheduler_scale, specification
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from iossim.reporting.figures.figure import Figure
 from iossim.reporting.study.cross_matrix import cross_matrix, has_cross
-from iossim.reporting.study.figure import Figure, Plot
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
 
 

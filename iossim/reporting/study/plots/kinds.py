@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iossim.reporting.kind_colours import BOUNDARIES, kind_colours
+from iossim.prediction.schedule_interval import BOUNDARIES
+from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
+from iossim.reporting.figures.specifications import layer, need_altair, specification
+from iossim.reporting.kind_colours import kind_colours
 from iossim.reporting.study.axes import axis_columns, best_of, coordinates, point_label, points, varying
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.specifications import layer, need_altair, specification
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from iossim.reporting.figures.figure import Figure
 from iossim.reporting.study.axes import best_of, point_label, points, values_of, varying
 from iossim.reporting.study.bars import Bars, bar_figure, three_digits
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Plot
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 
 

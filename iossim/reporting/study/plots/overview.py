@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iossim.reporting.figures.figure import Figure, Panel, title_of
+from iossim.reporting.figures.heat_map import heat_map
 from iossim.reporting.study.axes import (
     axis_columns,
     best_of,
     coordinates,
     panel_title,
     points,
-    title_of,
     values_of,
     varying,
 )
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Panel, Plot
-from iossim.reporting.study.heat_map import heat_map
+from iossim.reporting.study.plot import Plot
 from iossim.reporting.study.plots.speedup import baseline_of
 from iossim.study.study_run import StudyRun
 from iossim.tables import Cell, Column

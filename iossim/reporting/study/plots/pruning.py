@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
+from iossim.reporting.figures.specifications import dodged, layer, log_ticks, names_axis, need_altair, specification
 from iossim.reporting.study.axes import coordinates, panel_title, panels_and_choices, values_of, varying
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.specifications import dodged, layer, log_ticks, names_axis, need_altair, specification
+from iossim.reporting.study.plot import Plot
 from iossim.study.scenario import Search
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column

@@ -7,11 +7,12 @@ from typing import Any
 
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
+from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
+from iossim.reporting.figures.specifications import layer, log_ticks, need_altair, specification
 from iossim.reporting.kind_colours import kind_colours, op_kind
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.specifications import layer, log_ticks, need_altair, specification
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
 from iossim.tables import Cell, Column
 
