@@ -10,7 +10,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
 from iossim.cli.outputs import Writer, pictures, wants_plot
 from iossim.cli.progress import progress_bars
 
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
     app.command("bench", help="Measure networks under several schedulers on this machine.")(bench)
 
 
-@takes_model_options
+@takes_options
 def bench(
     models: Models,
     backend: options.BackendName,
@@ -48,10 +48,8 @@ def bench(
     engine: options.Engine = "paper",
     max_group_size: options.MaxGroupSize = None,
     max_groups: options.MaxGroups = None,
-    rounds: options.Rounds = 30,
-    warm_up: options.WarmUp = 3,
-    seed: options.Seed = 0,
-    cold: options.Cold = False,
+    *,
+    timed: TimingOptions,
     store: options.Store = None,
     out: options.Out = None,
     plot: options.Plot = None,
@@ -72,7 +70,7 @@ def bench(
 
     _, baselines = split_names(compare, "--compare", plain=())
     chosen = options.known_schedulers(schedulers)
-    timing = options.timing(rounds, warm_up, seed, cold)
+    timing = timed.timing()
     search = api.search_options("general", max_group_size, max_groups)
     spend = Budget.parse(budget or "all")
     if out is not None:

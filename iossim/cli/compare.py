@@ -10,7 +10,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
 from iossim.cli.outputs import Writer, check_outputs, pictures, schedule_files, wants_plot
 from iossim.cli.progress import progress_bars
 
@@ -23,18 +23,13 @@ def register(app: typer.Typer) -> None:
     app.command("compare", help="Compare all schedulers on one device, side by side.")(compare)
 
 
-@takes_model_options
+@takes_options
 def compare(
     model: options.Model,
     *,
     device: options.Device = None,
     reading: ModelOptions,
-    engine: options.Engine = "paper",
-    max_group_size: options.MaxGroupSize = None,
-    max_groups: options.MaxGroups = None,
-    stages: options.Stages = "general",
-    cost_model: options.CostModelName = "simulator",
-    store: options.Store = None,
+    pricing: PricingOptions,
     out: options.Out = None,
     trace: options.Trace = None,
     plot: options.Plot = None,
@@ -44,12 +39,14 @@ def compare(
     from iossim import api
     from iossim.analysis.other_engine import under_other_engine
 
-    search = api.search_options(stages, max_group_size, max_groups)
+    search = pricing.search
     network = reading.network(model)
-    prices = api.cost_model(cost_model, device, network.precision, engine, store)
+    prices = pricing.prices(network, device)
     check_outputs(out, trace, plot, prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
+        comparison = api.compare(
+            network, None, engine=pricing.engine, cost_model=prices, options=search, progress=progress
+        )
         there = under_other_engine(network, comparison.best, prices, search) if comparison.complete else None
     told = json.dumps({**comparison.to_json(), "other_engine": there and there.to_json()}, indent=1)
     if as_json:

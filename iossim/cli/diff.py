@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.simulate import OtherModel
 
 FirstSchedule = Annotated[Path, typer.Argument(metavar="A", help="A schedule.json.")]
 SecondSchedule = Annotated[
@@ -33,7 +32,7 @@ def register(app: typer.Typer) -> None:
 def diff(
     a: FirstSchedule,
     b: SecondSchedule,
-    model: OtherModel = None,
+    model: options.OtherModel = None,
     all_stages: AllStages = False,
     as_json: options.Json = False,
 ) -> None:

@@ -9,7 +9,6 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.progress import progress_bars
-from iossim.cli.simulate import OtherEngine, OtherModel, SavedSchedule
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -44,10 +43,10 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    schedule: SavedSchedule,
+    schedule: options.SavedSchedule,
     device: options.Device = None,
-    engine: OtherEngine = None,
-    model: OtherModel = None,
+    engine: options.OtherEngine = None,
+    model: options.OtherModel = None,
     cost_model: OwnPrices = None,
     store: options.Store = None,
     stage: StageNumbers = None,

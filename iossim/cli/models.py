@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.cli.option_groups import ModelOptions, takes_options
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def list_models(as_json: options.Json = False) -> None:
     _show("Networks of the zoo", rows, as_json)
 
 
-@takes_model_options
+@takes_options
 def show_model(
     model: options.Model,
     reading: ModelOptions,
@@ -186,7 +186,7 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
     return f"{_listed(dict(kept))} and {len(ordered) - most} more kinds"
 
 
-@takes_model_options
+@takes_options
 def export_model(
     model: options.Model,
     out: ToFile,

@@ -9,7 +9,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
-from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     app.command("profile", help="Measure a model's units, pairs and stages on a backend.")(profile)
 
 
-@takes_model_options
+@takes_options
 def profile(
     model: options.Model,
     backend: options.BackendName,
@@ -67,7 +67,7 @@ def profile(
     from iossim.execution.engine import Engine
 
     sampled = ProfileOptions(pairs, stages, seed, max_group_size, max_groups)
-    timing = options.timing(rounds, warm_up, seed, cold)
+    timing = TimingOptions(rounds, warm_up, seed, cold).timing()
     network = reading.network(model)
     runner = backend_from(backend, network.precision, Engine.named(engine))
     _describe_processor(runner.context.device)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.cli import options
+from iossim.cli.option_groups import TimingOptions, takes_options
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from iossim.reporting.measured_runs import StageRow
     from iossim.schedule.schedule import Schedule
 
-ScheduleFile = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that optimize wrote.")]
 Compare = Annotated[
     str,
     typer.Option(
@@ -44,19 +44,16 @@ def register(app: typer.Typer) -> None:
     app.command("run", help="Run a saved schedule on this machine, check it, and time it.")(run)
 
 
+@takes_options
 def run(
-    schedule: ScheduleFile,
+    schedule: options.SavedSchedule,
     backend: options.BackendName,
     compare: Compare = "sequential",
     device: options.Device = None,
     model: OwnModel = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="paper or graph; by default the schedule's own.")
-    ] = None,
-    rounds: options.Rounds = 30,
-    warm_up: options.WarmUp = 3,
-    seed: options.Seed = 0,
-    cold: options.Cold = False,
+    engine: options.OtherEngine = None,
+    *,
+    timed: TimingOptions,
     strict: options.Strict = False,
     check: Check = True,
     stages: Stages = False,
@@ -85,14 +82,14 @@ def run(
     saved, network = api.read_schedule(schedule, model)
     if strict:
         refuse_foreign(network, model or saved.source.model)
-    timing = options.timing(rounds, warm_up, seed, cold)
+    timing = timed.timing()
     chosen = Engine.named(engine or saved.engine or Engine.PAPER)
     defaults = {"device": device} if device and backend.partition(":")[0] == "simulator" else {}
     runner = backend_from(backend, Precision.named(saved.precision), chosen, **defaults)
     schedules = {name: plain_schedule(network, name) for name in plain}
     schedules[saved.scheduler if saved.scheduler not in schedules else f"{saved.scheduler} (saved)"] = saved
     with progress_bars(quiet=as_json, unit="rounds") as start:
-        error = output_error(network, saved, runner, seed) if check else None
+        error = output_error(network, saved, runner, timing.seed) if check else None
         if device is not None:
             predicted = predictions(network, schedules, device, chosen)
         else:

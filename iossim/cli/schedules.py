@@ -26,10 +26,6 @@ OnDevice = Annotated[
 ]
 ToFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")]
 Format = Annotated[str, typer.Option("--format", metavar="NAME", help="ios, dot, or a plugin's.")]
-OtherModel = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="The model, where it is no longer where the schedule says."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +96,7 @@ def import_schedule(
 
 
 def export_schedule(
-    schedule: SavedSchedule, out: ToFile, format_name: Format = "ios", model: OtherModel = None
+    schedule: SavedSchedule, out: ToFile, format_name: Format = "ios", model: options.OtherModel = None
 ) -> None:
     """Write a saved schedule, and its network with it, as another program reads them."""
     from iossim import api

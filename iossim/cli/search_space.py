@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.cli.option_groups import ModelOptions, takes_options
 from iossim.cli.progress import progress_bars
 
 CountedStages = Annotated[
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command("search-space", help="Count states, stages and schedules, block by block.")(search_space)
 
 
-@takes_model_options
+@takes_options
 def search_space(
     model: options.Model,
     reading: ModelOptions,

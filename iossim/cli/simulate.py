@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,14 +17,6 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule
 
-SavedSchedule = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that optimize wrote.")]
-OtherModel = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="The model, where it is no longer where the schedule says."),
-]
-OtherEngine = Annotated[
-    str | None, typer.Option("--engine", metavar="NAME", help="paper or graph; by default the schedule's own.")
-]
 EventDriven = Annotated[
     bool,
     typer.Option("--event-driven", help="Also run it as a whole, block by block, on the event-driven simulator."),
@@ -37,10 +28,10 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    schedule: SavedSchedule,
+    schedule: options.SavedSchedule,
     device: options.Device = None,
-    engine: OtherEngine = None,
-    model: OtherModel = None,
+    engine: options.OtherEngine = None,
+    model: options.OtherModel = None,
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     event_driven: EventDriven = False,
@@ -50,18 +41,11 @@ def simulate(
     as_json: options.Json = False,
 ) -> None:
     """Price a saved schedule, by default on its own device."""
-    from dataclasses import replace
-
     from iossim import api
-    from iossim.ir.network import ModelSource
-    from iossim.models.load import load_source
-    from iossim.schedule.schedule import Schedule
 
     if event_driven and cost_model != "simulator":
         raise OptionError(f"--event-driven runs on the simulator, not on {cost_model!r}; leave --cost-model out")
-    saved = Schedule.read(schedule)
-    source = ModelSource(saved.source.model, saved.source.batch, tuple(saved.source.options.items()))
-    network = load_source(source if model is None else replace(source, model=model))
+    saved, network = api.read_schedule(schedule, model)
     under = engine or saved.engine or "paper"
     if cost_model == "simulator":
         priced = api.simulate(saved, device, network=network, engine=engine)

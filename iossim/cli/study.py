@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,10 +19,6 @@ from iossim.cli.study_new import new_study
 if TYPE_CHECKING:
     from iossim.study.forecast import Forecast
     from iossim.study.scenario import Scenario
-
-ScenarioName = Annotated[
-    str, typer.Argument(metavar="NAME|FILE", help="A scenario that ships (see 'iossim study list'), or a .yaml file.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -67,7 +63,7 @@ def list_scenarios(as_json: options.Json = False) -> None:
     Console().print(records_table("Scenarios", rows, columns))
 
 
-def show_scenario(name: ScenarioName, as_json: options.Json = False) -> None:
+def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> None:
     """What a scenario will do: points, schedulers, questions, and how much work that is."""
     from iossim.study.forecast import forecast
     from iossim.study.scenario_file import read_scenario

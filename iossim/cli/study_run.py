@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from iossim.scheduling.scheduler import Progress
     from iossim.study.study_run import Row, StudyRun
 
-ScenarioName = Annotated[
-    str, typer.Argument(metavar="NAME|FILE", help="A scenario that ships (see 'iossim study list'), or a .yaml file.")
-]
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of the run; made where it is not there.")
 ]
@@ -61,7 +58,7 @@ def register_in(group: typer.Typer) -> None:
 
 
 def run(
-    scenario: ScenarioName,
+    scenario: options.ScenarioName,
     *,
     out: Out,
     resume: Resume = False,
