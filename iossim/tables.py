@@ -91,6 +91,11 @@ def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Seque
     return table
 
 
+def number_of(cell: Cell) -> float:
+    """A cell as a number; 0 for what is none."""
+    return float(cell) if isinstance(cell, int | float) else 0.0
+
+
 def plain_text(table: Table) -> str:
     """A table as text without colour, as wide as it needs to be."""
     written = StringIO()

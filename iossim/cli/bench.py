@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
-from iossim.cli.outputs import Writer, pictures, wants_plot
+from iossim.cli.outputs import Writer, pictures, print_json, print_notes, text_file, wants_plot, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -102,14 +101,11 @@ def bench(
             if not found[-1].complete:
                 break
     if as_json:
-        typer.echo(json.dumps([_to_json(one, runner.context) for one in found], indent=1))
+        print_json([_to_json(one, runner.context) for one in found])
     else:
         _print(found, runner.context)
     if out is not None:
-        from iossim.user_files import write_all
-
-        written = write_all(out, _files(found, runner.context, plot))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+        write_files(out, _files(found, runner.context, plot))
     if len(found) < len(networks) or not found[-1].complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
@@ -143,10 +139,8 @@ def _print(found: list[MeasuredNetwork], context: Context) -> None:
         console.print(title, style="bold", highlight=False, markup=False)
         console.print(measured_table("", measured.rows))
         for name, schedule in measured.schedules.items():
-            for note in schedule.notes:
-                console.print(f"note: {name}: {note}", style="dim", highlight=False, markup=False)
-        for remark in network.remarks:
-            console.print(f"note: {remark}", style="dim", highlight=False, markup=False)
+            print_notes(console, (f"{name}: {note}" for note in schedule.notes))
+        print_notes(console, network.remarks)
         if said := disturbance(measured.rows):
             console.print(said, highlight=False)
 
@@ -156,7 +150,6 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
     from datetime import date
 
     from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
-    from iossim.user_files import write_atomically
 
     header = NetworkHeader(
         device=context.device,
@@ -184,7 +177,7 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
                     )
                 )
             )
-    files: dict[str, Writer] = {"networks.jsonl": lambda path: write_atomically(path, "".join(lines))}
+    files: dict[str, Writer] = {"networks.jsonl": text_file("".join(lines))}
     if wants_plot(plot):
         from iossim.analysis.measured_schedules import comparison_rows
         from iossim.reporting.figures.comparison import comparison_figure

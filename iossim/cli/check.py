@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
+from iossim.cli.outputs import print_json
 from iossim.cli.progress import progress_bars
 from iossim.errors import OptionError
 
@@ -80,7 +80,7 @@ def check(
             "holds": all(each.holds for each in made),
             "checks": rows,
         }
-        typer.echo(json.dumps(document, indent=1))
+        print_json(document)
     else:
         for each in made:
             typer.echo(str(each))

@@ -11,7 +11,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
-from iossim.cli.outputs import Writer, check_outputs, pictures, schedule_files, wants_plot
+from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, print_notes, text_file, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def compare(
     device: options.Device = None,
     reading: ModelOptions,
     pricing: PricingOptions,
-    out: options.Out = None,
-    trace: options.Trace = None,
-    plot: options.Plot = None,
+    outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model by every scheduler and print them side by side."""
@@ -42,7 +40,7 @@ def compare(
     search = pricing.search
     network = reading.network(model)
     prices = pricing.prices(network, device)
-    check_outputs(out, trace, plot, prices)
+    outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
         comparison = api.compare(
             network, None, engine=pricing.engine, cost_model=prices, options=search, progress=progress
@@ -55,11 +53,8 @@ def compare(
         _print(comparison)
         if there is not None:
             typer.echo(there.sentence())
-    if out is not None:
-        from iossim.user_files import write_all
-
-        written = write_all(out, _files(comparison, told, prices, trace, plot))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+    if outputs.out is not None:
+        write_files(outputs.out, _files(comparison, told, prices, outputs))
     if not comparison.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
@@ -78,8 +73,7 @@ def _print(comparison: Comparison) -> None:
         said = "errors: in-sample, by parameters fitted to these figures too; left out, by a fit without this network"
         console.print(said, style="dim", highlight=False)
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
-    for note in dict.fromkeys(notes):
-        console.print(f"note: {note}", style="dim", highlight=False)
+    print_notes(console, dict.fromkeys(notes))
     best, baseline = comparison.best, comparison.baseline
     if best.ties:
         console.print(f"{TIE} a tie with the best: the difference is inside the noise", highlight=False)
@@ -98,15 +92,11 @@ def _print(comparison: Comparison) -> None:
         console.print(claim, highlight=False)
 
 
-def _files(
-    comparison: Comparison, told: str, prices: CostModel, trace: bool | None, plot: bool | None
-) -> dict[str, Writer]:
+def _files(comparison: Comparison, told: str, prices: CostModel, outputs: ScheduleOutputs) -> dict[str, Writer]:
     """comparison.json with what was ``told`` as JSON, the best schedule's files, and the picture of all."""
-    from iossim.user_files import write_atomically
-
-    files: dict[str, Writer] = {"comparison.json": lambda path: write_atomically(path, told + "\n")}
-    files |= schedule_files(comparison.network, comparison.best, prices, trace, plot, comparison.baseline_us)
-    if wants_plot(plot):
+    files = {"comparison.json": text_file(told + "\n")}
+    files |= outputs.files(comparison.network, comparison.best, prices, comparison.baseline_us)
+    if outputs.draws:
         from iossim.reporting.figures.comparison import comparison_figure
 
         title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"

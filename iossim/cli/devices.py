@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.derive import derive
+from iossim.cli.outputs import print_json
 
 DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
 
@@ -59,7 +59,7 @@ def list_devices(as_json: options.Json = False) -> None:
             }
         )
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        print_json(rows)
         return
     from rich.console import Console
 
@@ -80,7 +80,7 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
     profile = device(name)
     if as_json:
-        typer.echo(json.dumps(profile.model_dump(mode="json"), indent=1))
+        print_json(profile.model_dump(mode="json"))
         return
     if whole:
         import yaml
@@ -117,9 +117,7 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
         except IossimError as error:
             found[name] = [str(error)]
     if as_json:
-        typer.echo(
-            json.dumps([{"profile": name, "problems": problems} for name, problems in found.items()], indent=1)
-        )
+        print_json([{"profile": name, "problems": problems} for name, problems in found.items()])
     else:
         for name, problems in found.items():
             typer.echo(f"{name}: {'plausible' if not problems else ''}".rstrip())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from iossim.cli import options
+from iossim.cli.outputs import print_json
 
 FirstSchedule = Annotated[Path, typer.Argument(metavar="A", help="A schedule.json.")]
 SecondSchedule = Annotated[
@@ -42,7 +42,7 @@ def diff(
 
     found = diff_schedules(Schedule.read(a), Schedule.read(b), model)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
+        print_json(found.to_json())
         return
     from rich.console import Console
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
+from iossim.cli.outputs import print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def explain(
     with progress_bars(quiet=as_json, unit="blocks") as progress:
         found = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
+        print_json(found.to_json())
         return
     from rich.console import Console
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import OptionGroup, takes_options
+from iossim.cli.outputs import print_json
 from iossim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def list_measurements(
         )
         path = opened.path
     if as_json:
-        typer.echo(json.dumps({"store": str(path), "records" if records else "contexts": rows}, indent=1))
+        print_json({"store": str(path), "records" if records else "contexts": rows})
         return
     total = sum(one.records for one in held)
     typer.echo(f"{path}: {total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}")
@@ -174,7 +174,7 @@ def export_measurements(
         "left_out": list(found.notes),
     }
     if as_json:
-        typer.echo(json.dumps(facts, indent=1))
+        print_json(facts)
         return
     typer.echo(f"wrote {file}: {facts['operators']} operators and {facts['stages']} stages on {found.device}")
     for note in found.notes:
@@ -197,7 +197,7 @@ def import_measurements(stores: Stores, store: options.Store = None, as_json: op
             rows.append({"from": str(path), "measurements": len(records), "new": opened.add(records)})
         to = opened.path
     if as_json:
-        typer.echo(json.dumps({"store": str(to), "imported": rows}, indent=1))
+        print_json({"store": str(to), "imported": rows})
         return
     for row in rows:
         typer.echo(f"{row['from']}: {row['measurements']:,} measurements, {row['new']:,} of them new to {to}")
@@ -233,7 +233,7 @@ def prune_measurements(
         gone = opened.remove(chosen) if yes else 0
         path = opened.path
     if as_json:
-        typer.echo(json.dumps({"store": str(path), "chosen": count, "deleted": gone}, indent=1))
+        print_json({"store": str(path), "chosen": count, "deleted": gone})
     elif yes:
         typer.echo(f"{path}: {gone:,} measurements deleted")
     else:

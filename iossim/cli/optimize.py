@@ -10,7 +10,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
-from iossim.cli.outputs import check_outputs, schedule_files
+from iossim.cli.outputs import ScheduleOutputs, print_notes, write_files
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def optimize(
     scheduler: options.SchedulerName = "ios-both",
     pricing: PricingOptions,
     budget: options.Budget = None,
-    out: options.Out = None,
-    trace: options.Trace = None,
-    plot: options.Plot = None,
+    outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model, print the stages, and write schedule.json, graph.dot, trace.json and timeline.svg to --out.
@@ -54,7 +52,7 @@ def optimize(
     # Of a backend, the device is where estimates come from.
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = Budget.parse(budget) if budget else default_budget(prices)
-    check_outputs(out, trace, plot, prices)
+    outputs.check(prices)
     # One bar: blocks that are done, or stages that are measured.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():
@@ -82,14 +80,10 @@ def optimize(
         console = Console()
         console.print(schedule_table(found))
         console.print(summary(found), highlight=False)
-        for remark in found.remarks:
-            console.print(f"note: {remark}", style="dim", highlight=False)
-    if out is not None:
-        from iossim.user_files import write_all
-
+        print_notes(console, found.remarks)
+    if outputs.out is not None:
         baseline = api.optimize(network, None, scheduler="sequential", engine=pricing.engine, cost_model=prices)
-        written = write_all(out, schedule_files(network, found, prices, trace, plot, baseline.latency_us))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+        write_files(outputs.out, outputs.files(network, found, prices, baseline.latency_us))
     if not found.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 

@@ -1,15 +1,23 @@
-"""The files that optimize, compare and simulate write."""
+"""What commands print as JSON, and the files that they write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import typer
+
+from iossim.cli import options
+from iossim.cli.option_groups import OptionGroup
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from iossim.cost.model import CostModel
     from iossim.execution.execution import Execution
     from iossim.execution.timeline import Span
@@ -22,21 +30,61 @@ Writer = Callable[[Path], None]
 _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
 
 
-def check_outputs(out: Path | None, trace: bool | None, plot: bool | None, cost_model: CostModel) -> None:
-    """Refuse what cannot be written before the search starts."""
-    from iossim.user_files import check_writable
+@dataclass(frozen=True)
+class ScheduleOutputs(OptionGroup):
+    """What is written of a schedule, and where to."""
 
-    if out is None and (trace or plot):
-        raise OptionError(f"{'--trace' if trace else '--plot'} needs a folder to write to; give --out DIR")
-    if out is not None:
-        check_writable(out)
-    if (trace or plot) and not hasattr(cost_model, "timeline"):
-        raise OptionError(
-            f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
-            "--trace and --plot"
-        )
-    if plot:
-        check_drawing()
+    out: options.Out = None
+    trace: options.Trace = None
+    plot: options.Plot = None
+
+    def check(self, cost_model: CostModel) -> None:
+        """Refuse what cannot be written before the search starts."""
+        from iossim.user_files import check_writable
+
+        if self.out is None and (self.trace or self.plot):
+            raise OptionError(f"{'--trace' if self.trace else '--plot'} needs a folder to write to; give --out DIR")
+        if self.out is not None:
+            check_writable(self.out)
+        if (self.trace or self.plot) and not hasattr(cost_model, "timeline"):
+            raise OptionError(
+                f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
+                "--trace and --plot"
+            )
+        if self.plot:
+            check_drawing()
+
+    @property
+    def draws(self) -> bool:
+        return wants_plot(self.plot)
+
+    def files(
+        self,
+        network: Network,
+        schedule: Schedule,
+        cost_model: CostModel,
+        sequential_us: float | None = None,
+        execution: Execution | None = None,
+    ) -> dict[str, Writer]:
+        """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's picture.
+
+        Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
+        """
+        from iossim.reporting.dot import dot
+
+        files: dict[str, Writer] = {"schedule.json": schedule.save, "graph.dot": text_file(dot(network, schedule))}
+        if not hasattr(cost_model, "timeline"):
+            return files
+        spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
+        if self.trace is not False:
+            from iossim.reporting.perfetto_trace import perfetto_trace
+
+            files["trace.json"] = text_file(perfetto_trace(network, schedule, spans, execution))
+        if self.draws:
+            from iossim.reporting.figures.timeline import timeline_figure
+
+            files |= pictures(timeline_figure(network, schedule, spans, sequential_us, execution))
+        return files
 
 
 def check_drawing() -> None:
@@ -58,35 +106,29 @@ def pictures(*figures: Figure) -> dict[str, Writer]:
     return picture_files(figures, "svg", "png", titled=True)
 
 
-def schedule_files(
-    network: Network,
-    schedule: Schedule,
-    cost_model: CostModel,
-    trace: bool | None,
-    plot: bool | None,
-    sequential_us: float | None,
-    execution: Execution | None = None,
-) -> dict[str, Writer]:
-    """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's picture.
-
-    Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
-    """
-    from iossim.reporting.dot import dot
+def text_file(text: str) -> Writer:
+    """Writes a file of that text."""
     from iossim.user_files import write_atomically
 
-    files: dict[str, Writer] = {
-        "schedule.json": schedule.save,
-        "graph.dot": lambda path: write_atomically(path, dot(network, schedule)),
-    }
-    if not hasattr(cost_model, "timeline"):
-        return files
-    spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
-    if trace is not False:
-        from iossim.reporting.perfetto_trace import perfetto_trace
+    return lambda path: write_atomically(path, text)
 
-        files["trace.json"] = lambda path: write_atomically(path, perfetto_trace(network, schedule, spans, execution))
-    if wants_plot(plot):
-        from iossim.reporting.figures.timeline import timeline_figure
 
-        files |= pictures(timeline_figure(network, schedule, spans, sequential_us, execution))
-    return files
+def write_files(folder: Path, files: Mapping[str, Writer]) -> None:
+    """Write files by name into a folder, all or none, and say so on standard error."""
+    from iossim.user_files import write_all
+
+    tell_written(write_all(folder, files))
+
+
+def tell_written(paths: Iterable[Path]) -> None:
+    typer.echo(f"wrote {', '.join(map(str, paths))}", err=True)
+
+
+def print_json(document: Any) -> None:
+    """JSON on standard output."""
+    typer.echo(json.dumps(document, indent=1))
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    for note in notes:
+        console.print(f"note: {note}", style="dim", highlight=False, markup=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
+from iossim.cli.outputs import print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def profile(
             "remarks": network.remarks,
             **found.to_json(),
         }
-        typer.echo(json.dumps(facts, indent=1))
+        print_json(facts)
     else:
         _print(network.name, runner.context, found, path)
         for remark in network.remarks:

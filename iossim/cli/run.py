@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import TimingOptions, takes_options
+from iossim.cli.outputs import print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def run(
     }
     if as_json:
         document = _to_json(saved, runner, rows, by_stage, error, memory)
-        typer.echo(json.dumps({**document, "remarks": network.remarks}, indent=1))
+        print_json({**document, "remarks": network.remarks})
         return
     _print(saved, runner, rows, by_stage, error, memory)
     for remark in network.remarks:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import check_outputs, schedule_files
+from iossim.cli.option_groups import takes_options
+from iossim.cli.outputs import ScheduleOutputs, print_notes, tell_written, write_files
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="schedules")
 
 
+@takes_options
 def import_schedule(
     file: IosFilePath,
     device: OnDevice = _PUBLISHED_DEVICE,
@@ -43,9 +45,8 @@ def import_schedule(
     engine: options.Engine = "paper",
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
-    out: options.Out = None,
-    trace: options.Trace = None,
-    plot: options.Plot = None,
+    *,
+    outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
@@ -59,7 +60,7 @@ def import_schedule(
             f"IOS schedule {file}: the name must end in .json, for the schedule to find its network again"
         )
     prices = api.cost_model(cost_model, device, "fp32", engine, store)
-    check_outputs(out, trace, plot, prices)
+    outputs.check(prices)
     network = load(str(file), batch=batch)
     read = schedule_of_file(read_ios_file(file), file, network)
     priced = api.simulate(read, None, network=network, engine=engine, cost_model=prices)
@@ -77,8 +78,7 @@ def import_schedule(
         console = Console()
         console.print(schedule_table(priced))
         console.print(summary(priced), highlight=False)
-        for remark in priced.remarks:
-            console.print(f"note: {remark}", style="dim", highlight=False)
+        print_notes(console, priced.remarks)
         if published_us is not None:
             error = priced.latency_us / published_us - 1
             where = f"of IOS at batch {network.source.batch}"
@@ -88,11 +88,8 @@ def import_schedule(
             console.print(
                 f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}{kind}", highlight=False
             )
-    if out is not None:
-        from iossim.user_files import write_all
-
-        written = write_all(out, schedule_files(network, priced, prices, trace, plot, None))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+    if outputs.out is not None:
+        write_files(outputs.out, outputs.files(network, priced, prices))
 
 
 def export_schedule(
@@ -110,7 +107,7 @@ def export_schedule(
         write_atomically(out, text)
     except OSError as error:
         raise OptionError(f"--out {out} cannot be written: {error.strerror}; choose another file") from None
-    typer.echo(f"wrote {out}", err=True)
+    tell_written([out])
 
 
 def _published_us(network: Network, priced: Schedule) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from math import prod
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, takes_options
+from iossim.cli.outputs import print_json
 from iossim.cli.progress import progress_bars
 
 CountedStages = Annotated[
@@ -55,9 +55,7 @@ def search_space(
     # Blocks are scheduled one after another, each in any of its ways.
     totals["schedules"] = prod(int(block["schedules"]) for block in blocks)
     if as_json:
-        typer.echo(
-            json.dumps({"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals}, indent=1)
-        )
+        print_json({"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals})
         return
     from rich.console import Console
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import Writer, check_outputs, pictures, schedule_files, wants_plot
+from iossim.cli.option_groups import takes_options
+from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, print_json, write_files
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command("simulate", help="Price a saved schedule on a device, stage by stage.")(simulate)
 
 
+@takes_options
 def simulate(
     schedule: options.SavedSchedule,
     device: options.Device = None,
@@ -35,9 +37,8 @@ def simulate(
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     event_driven: EventDriven = False,
-    out: options.Out = None,
-    trace: options.Trace = None,
-    plot: options.Plot = None,
+    *,
+    outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Price a saved schedule, by default on its own device."""
@@ -53,22 +54,19 @@ def simulate(
     else:
         prices = api.cost_model(cost_model, device, network.precision, under, store)
         priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
-    check_outputs(out, trace, plot, prices)
+    outputs.check(prices)
     execution = None
     if event_driven:
         execution = api.simulate_events(saved, device, network=network, engine=engine)
     if as_json:
-        typer.echo(json.dumps(_document(priced, execution), indent=1))
+        print_json(_document(priced, execution))
     else:
         _print(saved, priced, execution)
-    if out is not None:
-        from iossim.user_files import write_all
-
-        files = schedule_files(network, priced, prices, trace, plot, None, execution)
-        if execution is not None and wants_plot(plot):
+    if outputs.out is not None:
+        files = outputs.files(network, priced, prices, execution=execution)
+        if execution is not None and outputs.draws:
             files |= _active_warps(network, priced, device or saved.device, prices, execution)
-        written = write_all(out, files)
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+        write_files(outputs.out, files)
 
 
 def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:

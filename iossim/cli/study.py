@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
@@ -14,6 +13,7 @@ import typer
 
 import iossim.cli
 from iossim.cli import options
+from iossim.cli.outputs import print_json
 from iossim.cli.study_new import new_study
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def list_scenarios(as_json: options.Json = False) -> None:
             }
         )
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        print_json(rows)
         return
     from rich.console import Console
 
@@ -72,7 +72,7 @@ def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> 
     expected = forecast(scenario)
     if as_json:
         data = {"scenario": scenario.model_dump(mode="json"), "work": expected.to_json()}
-        typer.echo(json.dumps(data, indent=1))
+        print_json(data)
         return
     typer.echo(f"{scenario.name}: {scenario.title or 'no title'}")
     for text in (scenario.description, *_axes_in_words(scenario), *_sentences(scenario), *_work_in_words(expected)):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +12,12 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
+from iossim.cli.outputs import print_json
+from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from iossim.scheduling.scheduler import Progress
     from iossim.study.study_run import Row, StudyRun
 
 Out = Annotated[
@@ -76,7 +75,7 @@ def run(
 
     read = read_scenario(scenario)
     try:
-        with _progress(quiet=as_json) as progress:
+        with progress_bars(quiet=as_json, unit="points", tells_rest=True) as start:
             found = run_study(
                 read,
                 out,
@@ -86,7 +85,7 @@ def run(
                 resume=resume,
                 trace=perfetto_trace if traces else None,
                 command=["iossim", *sys.argv[1:]],
-                progress=progress,
+                progress=start("study"),
             )
     except KeyboardInterrupt:
         typer.echo(f"interrupted: what is done is kept in {out}; go on with --resume", err=True)
@@ -94,7 +93,7 @@ def run(
     if report:
         _write_report(found)
     if as_json:
-        typer.echo(json.dumps(_summary(found), indent=1))
+        print_json(_summary(found))
     else:
         _print(found)
 
@@ -120,35 +119,12 @@ def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
 
     found = compare_runs(read_run(a).results, read_run(b).results)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
+        print_json(found.to_json())
     else:
         for line in found.lines():
             typer.echo(line)
     if found.is_beyond_noise:
         raise typer.Exit(ExitCode.DOES_NOT_HOLD)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Progress]:
-    """A bar that counts points, with the time that is left; nothing where nobody looks."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("points"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("", total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def _summary(found: StudyRun) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import Writer, check_drawing, pictures, wants_plot
+from iossim.cli.outputs import Writer, check_drawing, pictures, print_json, text_file, wants_plot, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def validate(
     """
     from iossim.devices.load import device as load_device
     from iossim.errors import OptionError
-    from iossim.user_files import check_writable, write_all
+    from iossim.user_files import check_writable
     from iossim.validation.report import validate as recompute
 
     if out is None and plot:
@@ -74,12 +74,11 @@ def validate(
     with progress_bars(quiet=as_json, unit="") as progress:
         report = recompute(profiles, data, part or None, quick=quick, progress=progress)
     if as_json:
-        typer.echo(json.dumps(report.to_json(), indent=1, allow_nan=False))
+        print_json(report.to_json())
     else:
         _print(report)
     if out is not None:
-        written = write_all(out, _files(report, plot))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+        write_files(out, _files(report, plot))
 
 
 def _print(report: ValidationReport) -> None:
@@ -92,10 +91,8 @@ def _print(report: ValidationReport) -> None:
 
 def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:
     """validation.json, and the pictures."""
-    from iossim.user_files import write_atomically
-
     text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
-    files: dict[str, Writer] = {"validation.json": lambda path: write_atomically(path, text)}
+    files = {"validation.json": text_file(text)}
     if wants_plot(plot):
         from iossim.reporting.figures.accuracy import accuracy_figures
 

@@ -26,6 +26,9 @@ PLOTS = (
 #: The axes of a study, in the order in which points are counted: the last varies fastest.
 AXES: tuple[Axis, ...] = ("model", "device", "batch", "dtype", "engine", "cost_model", "search")
 
+#: Values that go without saying, of the axes that have one.
+USUAL: dict[Axis, str] = {"dtype": "fp32", "engine": "paper", "cost_model": "simulator", "search": "exact"}
+
 
 class Model(Value):
     """A network of the zoo or an ONNX file, and how it is read; in a file a name alone will do."""

@@ -26,7 +26,7 @@ from iossim.reporting.kind_colours import kind_colour, kind_colours, op_kind, te
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
-from iossim.tables import Cell
+from iossim.tables import Cell, number_of
 
 BUSY, WARPS = "#a79bd0", "#d55e00"
 _LANE_PIXELS, _STRIP_PIXELS, _LOW_STRIP_PIXELS = 24, 92, 40
@@ -281,13 +281,13 @@ def _steps(execution: Execution) -> list[dict[str, Cell]]:
 
 
 def _meet(step: Mapping[str, Cell], row: _Row) -> bool:
-    return float(step["end_ms"] or 0.0) > row.start_ms and float(step["start_ms"] or 0.0) < row.end_ms
+    return number_of(step["end_ms"]) > row.start_ms and number_of(step["start_ms"]) < row.end_ms
 
 
 def _clipped(step: Mapping[str, Cell], row: _Row) -> dict[str, Cell]:
     return {
-        "start_ms": max(float(step["start_ms"] or 0.0), row.start_ms),
-        "end_ms": min(float(step["end_ms"] or 0.0), row.end_ms),
+        "start_ms": max(number_of(step["start_ms"]), row.start_ms),
+        "end_ms": min(number_of(step["end_ms"]), row.end_ms),
     }
 
 
@@ -319,10 +319,10 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
         return int(record["stream"] or 0), int(record["stage"] or 0), str(record["unit"])
 
     found: list[dict[str, Cell]] = []
-    ordered = sorted(kernels, key=lambda record: (int(record["stream"] or 0), float(record["start_ms"] or 0.0)))
+    ordered = sorted(kernels, key=lambda record: (int(record["stream"] or 0), number_of(record["start_ms"])))
     for (stream, stage, unit), group in groupby(ordered, key=group_of):
         own = list(group)
-        start_ms, end_ms = float(own[0]["start_ms"] or 0.0), float(own[-1]["end_ms"] or 0.0)
+        start_ms, end_ms = number_of(own[0]["start_ms"]), number_of(own[-1]["end_ms"])
         units = schedule.stages[stage].units if own[0]["merged"] else [unit]
         text, size = _label(units, (end_ms - start_ms) * pixels_per_ms - 4)
         if text:
@@ -366,7 +366,7 @@ def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
     total_ms: Counter[str] = Counter()
     for record in records:
         if record["what"] == "kernel":
-            total_ms[str(record["kind"])] += float(record["time_ms"] or 0.0)  # type: ignore[assignment]
+            total_ms[str(record["kind"])] += number_of(record["time_ms"])  # type: ignore[assignment]
     colours = kind_colours(total_ms)
     return {kind: colours[kind] for kind in sorted(total_ms, key=lambda kind: (-total_ms[kind], kind))}
 

@@ -11,7 +11,7 @@ from iossim.study.study_run import StudyRun
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A kind of figure; each module of ``iossim.reporting.study.plots`` with a ``PLOT`` is one."""
+    """A kind of figure; the modules of ``iossim.reporting.study.plots`` list theirs in ``PLOTS``."""
 
     name: str
     #: Place on the page.

@@ -16,7 +16,7 @@ from iossim.study.study_run import StudyRun
 def plots() -> dict[str, Plot]:
     """All kinds by name, in their order on the page."""
     modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
-    found: list[Plot] = [module.PLOT for module in modules if hasattr(module, "PLOT")]
+    found: list[Plot] = [plot for module in modules for plot in getattr(module, "PLOTS", ())]
     return {plot.name: plot for plot in sorted(found, key=lambda plot: (plot.order, plot.name))}
 
 

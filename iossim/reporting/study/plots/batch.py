@@ -37,6 +37,8 @@ from iossim.tables import Cell, Column
 
 _HEIGHT_PIXELS = 250
 
+_NAME = "batch"
+
 
 def fits(run: StudyRun) -> bool:
     """Two sizes among other things that vary make no line."""
@@ -64,7 +66,7 @@ def draw(run: StudyRun) -> Figure | None:
         panels += [Panel(f"{before}throughput", throughput, where), Panel(f"{before}latency", latency, where)]
     whiskers = any(row.low_ms is not None for row in rows)
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="Throughput and latency against batch size",
         finding=_finding(run, axes),
         caption=(
@@ -86,7 +88,7 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=tuple(panels),
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
         choices=choices,
         legend=(
             *scheduler_legend(schedulers, lines=True),
@@ -159,4 +161,4 @@ def _finding(run: StudyRun, axes: Sequence[str]) -> str:
     )
 
 
-PLOT = Plot("batch", 30, fits, draw)
+PLOTS = (Plot(_NAME, 30, fits, draw),)

@@ -24,6 +24,8 @@ _BAR_PIXELS = 9
 _ROUNDING = 1e-6
 _MOST_RECORDS = 12_000
 
+_NAME = "blocks"
+
 
 def fits(run: StudyRun) -> bool:
     """One block is the whole."""
@@ -65,7 +67,7 @@ def draw(run: StudyRun) -> Figure | None:
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
     left_out = len(shown) < len(rows)
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="Where the time goes, block by block",
         finding=_finding(run, base),
         caption=(
@@ -90,7 +92,7 @@ def draw(run: StudyRun) -> Figure | None:
             sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))
         ),
         panels=(Panel("", _specification(schedulers)),),
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
         choices=tuple(Column(axis) for axis in axes),
         legend=scheduler_legend(schedulers),
     )
@@ -147,4 +149,4 @@ def _finding(run: StudyRun, base: dict[tuple[int, str], float]) -> str:
     return ""
 
 
-PLOT = Plot("blocks", 70, fits, draw)
+PLOTS = (Plot(_NAME, 70, fits, draw),)

@@ -19,6 +19,8 @@ _BAR_PIXELS = 24
 #: A figure of more points would outgrow the page; then the first points are shown.
 _MOST_RECORDS = 20_000
 
+_NAME = "kinds"
+
 
 def fits(run: StudyRun) -> bool:
     return any(row.time_by_kind_us for row in run.results.rows)
@@ -35,7 +37,7 @@ def draw(run: StudyRun) -> Figure | None:
     records = tuple(record for row in shown for record in _records(row, axes, colours))
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="Where the time goes, by kind of op",
         finding=_finding(run),
         caption=(
@@ -56,7 +58,7 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=(Panel("", _specification(schedulers, colours)),),
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
         choices=choices,
         legend=tuple(LegendEntry(kind, colour) for kind, colour in colours.items()),
     )
@@ -126,4 +128,4 @@ def _finding(run: StudyRun) -> str:
     return ""
 
 
-PLOT = Plot("kinds", 80, fits, draw)
+PLOTS = (Plot(_NAME, 80, fits, draw),)

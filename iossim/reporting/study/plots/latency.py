@@ -11,6 +11,8 @@ from iossim.reporting.study.commands import figure_command
 from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 
+_NAME = "latency"
+
 
 def fits(run: StudyRun) -> bool:
     """Latency against batch sizes alone is drawn as lines."""
@@ -32,7 +34,7 @@ def draw(run: StudyRun) -> Figure | None:
             lambda row: row.published_ms,
             limit=_limit_ms(run),
         ),
-        name=PLOT.name,
+        name=_NAME,
         title="Latency",
         finding=_finding(run),
         caption=(
@@ -40,7 +42,7 @@ def draw(run: StudyRun) -> Figure | None:
             "diamonds are published measurements. ≈ marks what ties with the fastest of its point."
         ),
         alt="Bars of the latency of each scheduler's schedule, with whiskers of the expected interval.",
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
     )
 
 
@@ -69,4 +71,4 @@ def _finding(run: StudyRun) -> str:
     )
 
 
-PLOT = Plot("latency", 20, fits, draw)
+PLOTS = (Plot(_NAME, 20, fits, draw),)

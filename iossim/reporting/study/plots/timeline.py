@@ -15,7 +15,9 @@ from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
 from iossim.reporting.study.commands import figure_command, in_folder
 from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
-from iossim.tables import Cell, Column
+from iossim.tables import Cell, Column, number_of
+
+_NAME = "timeline"
 
 
 def fits(run: StudyRun) -> bool:
@@ -38,7 +40,7 @@ def draw(run: StudyRun) -> Figure | None:
             Panel(f"{name} schedule: occupancy", strip, {"schedule": name, "strip": True}),
         ]
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="Timelines of two schedules",
         finding=_finding(chosen[0], records),
         caption=(
@@ -77,7 +79,7 @@ def draw(run: StudyRun) -> Figure | None:
 def _command(run: StudyRun, point: ChosenPoint) -> str:
     """What draws the picture, and what makes a trace of one of its runs."""
     trace = f"iossim simulate {in_folder(run, point.best_file)} --event-driven --out timeline"
-    return f"{figure_command(run, PLOT.name)}\n{trace}"
+    return f"{figure_command(run, _NAME)}\n{trace}"
 
 
 @lru_cache(maxsize=16)
@@ -107,7 +109,7 @@ def _point_records(point: ChosenPoint) -> list[dict[str, Cell]]:
 def _finding(point: ChosenPoint, records: Sequence[Mapping[str, Cell]]) -> str:
     sequential, best = _executions(point)
     busy = [
-        float(np.mean([float(r["busy_sms_percent"] or 0.0) for r in records if _is_step(r, point.label, name)]))
+        float(np.mean([number_of(r["busy_sms_percent"]) for r in records if _is_step(r, point.label, name)]))
         for name in ("sequential", "best")
     ]
     return (
@@ -120,4 +122,4 @@ def _is_step(record: Mapping[str, Cell], label: str, name: str) -> bool:
     return (record["point"], record["schedule"], record["what"]) == (label, name, "occupancy")
 
 
-PLOT = Plot("timeline", 90, fits, draw)
+PLOTS = (Plot(_NAME, 90, fits, draw),)
