@@ -135,11 +135,15 @@ def measure_network(
             if name not in STRATEGIES:
                 found[name] = schedule(network, prices, name, options, bar)
                 continue
-
-            def show(done: int, most: int | None, best_us: float, bound_us: float, bar: Progress = bar) -> None:
-                bar(done, most or done)
-
-            found[name] = measured_schedule(network, prices, name, budget, device, options, show)
+            found[name] = measured_schedule(
+                network,
+                prices,
+                name,
+                budget,
+                device,
+                options,
+                lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done),
+            )
     estimate = device or _known_device(backend.context.device)
     predicted = predictions(network, found, estimate, backend.context.engine) if estimate else {}
     rows = measure_beside(network, found, baselines, backend, timing, predicted, progress)

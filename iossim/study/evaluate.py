@@ -179,7 +179,7 @@ def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
 def _timeline(context: EvaluationContext, one: Schedule) -> Sequence[Span] | None:
     """When each kernel runs; None where the cost model knows no timeline."""
     timeline = getattr(context.prices, "timeline", None)
-    return None if timeline is None else timeline(context.network, one)  # type: ignore[no-any-return]
+    return None if timeline is None else timeline(context.network, one)
 
 
 @cache
