@@ -173,15 +173,7 @@ class Comparison:
 
     def published_us(self, scheduler: str) -> float | None:
         """The measured latency that is published for this point, where one is known; random prices predict none."""
-        return comparable_published_us(
-            self.network.source.model,
-            self.device,
-            self.batch,
-            scheduler,
-            precision=self.network.precision,
-            engine=self.engine,
-            cost_model=self.cost_model["name"],
-        )
+        return comparable_published_us(self[scheduler], self.network.source.model)
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values; latencies in us."""

@@ -10,7 +10,16 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
-from iossim.cli.outputs import Writer, pictures, print_json, print_notes, text_file, wants_plot, write_files
+from iossim.cli.outputs import (
+    Writer,
+    pictures,
+    plain_console,
+    print_json,
+    print_notes,
+    text_file,
+    wants_plot,
+    write_files,
+)
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -123,11 +132,9 @@ def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:
 
 
 def _print(found: list[MeasuredNetwork], context: Context) -> None:
-    from rich.console import Console
-
     from iossim.reporting.measured_runs import disturbance, measured_table
 
-    console = Console()
+    console = plain_console()
     for number, measured in enumerate(found):
         if number:
             console.print()
@@ -136,13 +143,13 @@ def _print(found: list[MeasuredNetwork], context: Context) -> None:
             f"{network.name} by {context.backend} on {context.device}, batch {network.source.batch}, "
             f"{context.precision}, {context.engine} engine"
         )
-        console.print(title, style="bold", highlight=False, markup=False)
+        console.print(title, style="bold")
         console.print(measured_table("", measured.rows))
         for name, schedule in measured.schedules.items():
             print_notes(console, (f"{name}: {note}" for note in schedule.notes))
         print_notes(console, network.remarks)
         if said := disturbance(measured.rows):
-            console.print(said, highlight=False)
+            console.print(said)
 
 
 def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) -> dict[str, Writer]:

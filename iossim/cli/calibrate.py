@@ -10,7 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.options import whole_number
-from iossim.cli.outputs import print_json, print_notes
+from iossim.cli.outputs import plain_console, print_json, print_notes
 
 if TYPE_CHECKING:
     from iossim.calibration.calibrate import DeviceData
@@ -213,11 +213,9 @@ def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
 
 
 def _print(found: FittedProfiles) -> None:
-    from rich.console import Console
-
     from iossim.reporting.calibration import error_table, parameter_table
 
-    console = Console()
+    console = plain_console()
     provenance = found.profile.provenance
     if provenance.held_out:
         console.print(error_table("Held-out shapes: errors of the time on the device", provenance.held_out))

@@ -11,7 +11,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
-from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, print_notes, text_file, write_files
+from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_notes, text_file, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -60,36 +60,34 @@ def compare(
 
 
 def _print(comparison: Comparison) -> None:
-    from rich.console import Console
-
     from iossim.analysis.comparison import TIE, comparison_table
     from iossim.reporting.schedule_words import expectation, optimality
 
-    console = Console()
+    console = plain_console()
     # Not as the table's own title, which would wrap at the table's width.
-    console.print(comparison.title, style="bold", highlight=False, markup=False)
+    console.print(comparison.title, style="bold")
     console.print(comparison_table("", comparison.rows))
     if comparison.left_out_us:
         said = "errors: in-sample, by parameters fitted to these figures too; left out, by a fit without this network"
-        console.print(said, style="dim", highlight=False)
+        console.print(said, style="dim")
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     print_notes(console, dict.fromkeys(notes))
     best, baseline = comparison.best, comparison.baseline
     if best.ties:
-        console.print(f"{TIE} a tie with the best: the difference is inside the noise", highlight=False)
+        console.print(f"{TIE} a tie with the best: the difference is inside the noise")
     if best.latency_us < baseline.latency_us * (1 - 1e-9):
         expected = expectation(best)
         speedup = f"{baseline.latency_us / best.latency_us:.2f}x the speed of {baseline.scheduler}"
         tie = ", a tie" if baseline.scheduler in best.ties else ""
-        console.print(f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}", highlight=False)
+        console.print(f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
         if expected:
-            console.print(f"measured, {expected} are expected of it (nine times of ten)", highlight=False)
+            console.print(f"measured, {expected} are expected of it (nine times of ten)")
     else:
-        console.print(f"best: none is faster than {baseline.scheduler}", highlight=False)
+        console.print(f"best: none is faster than {baseline.scheduler}")
     if not comparison.complete:
-        console.print("interrupted: not all was searched, and the last line holds the best so far", highlight=False)
+        console.print("interrupted: not all was searched, and the last line holds the best so far")
     elif claim := optimality(best):
-        console.print(claim, highlight=False)
+        console.print(claim)
 
 
 def _files(comparison: Comparison, told: str, prices: CostModel, outputs: ScheduleOutputs) -> dict[str, Writer]:

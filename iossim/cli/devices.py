@@ -9,7 +9,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.derive import derive
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import plain_console, print_json
 
 DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
 
@@ -61,14 +61,12 @@ def list_devices(as_json: options.Json = False) -> None:
     if as_json:
         print_json(rows)
         return
-    from rich.console import Console
-
     from iossim.tables import Column, records_table
 
     # A path may be long; what a device is called is read whole.
     shown = [{**row, "also": ", ".join(row["also"])} for row in rows]
     columns = [Column(key, wraps=key == "from", digits=1 if key == "dram_gbps" else 2) for key in rows[0]]
-    Console().print(records_table("Devices", shown, columns))
+    plain_console().print(records_table("Devices", shown, columns))
 
 
 def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = False) -> None:
@@ -87,11 +85,9 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
         typer.echo(yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip())
         return
-    from rich.console import Console
-
     from iossim.reporting.device_summary import device_summary
 
-    Console().print(device_summary(profile), highlight=False)
+    plain_console().print(device_summary(profile))
 
 
 def new_device(name: NewName, out: NewFile = None) -> None:

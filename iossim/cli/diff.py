@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import plain_console, print_json
 
 FirstSchedule = Annotated[Path, typer.Argument(metavar="A", help="A schedule.json.")]
 SecondSchedule = Annotated[
@@ -44,11 +44,9 @@ def diff(
     if as_json:
         print_json(found.to_json())
         return
-    from rich.console import Console
-
     from iossim.reporting.schedule_diff import diff_lines, diff_table
 
     for line in diff_lines(found):
         typer.echo(line)
     if found.changed or all_stages:
-        Console().print(diff_table(found, all_stages))
+        plain_console().print(diff_table(found, all_stages))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -65,14 +65,12 @@ def explain(
     if as_json:
         print_json(found.to_json())
         return
-    from rich.console import Console
-
     from iossim.reporting.explanation import LEGEND, choices_table, kernels_table, long_lines, overview, short_lines
 
     for line in overview(found):
         typer.echo(line)
     if stage:
-        console = Console()
+        console = plain_console()
         for one in found.stages:
             typer.echo("")
             for line in long_lines(one):

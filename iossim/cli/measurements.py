@@ -10,7 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import OptionGroup, takes_options
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import plain_console, print_json
 from iossim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -105,12 +105,10 @@ def list_measurements(
     total = sum(one.records for one in held)
     typer.echo(f"{path}: {total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}")
     if records and rows:
-        from rich.console import Console
-
         from iossim.tables import Column, records_table
 
         shown = ("kind", "measured", "copy_us", "spread_percent", "rounds", "date")
-        Console().print(
+        plain_console().print(
             records_table(
                 "",
                 [{name: row[name] for name in shown} for row in rows],

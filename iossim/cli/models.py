@@ -13,7 +13,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, takes_options
-from iossim.cli.outputs import print_json, tell_written
+from iossim.cli.outputs import plain_console, print_json, tell_written
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -211,9 +211,7 @@ def _show(title: str, rows: list[dict[str, str]] | list[dict[str, object]], as_j
     if as_json:
         print_json(rows)
         return
-    from rich.console import Console
-
     from iossim.tables import Column, records_table
 
     columns = [Column(key, wraps=key in ("block", "description", "kinds", "title")) for key in rows[0]]
-    Console().print(records_table(title, rows, columns))  # type: ignore[arg-type]
+    plain_console().print(records_table(title, rows, columns))  # type: ignore[arg-type]

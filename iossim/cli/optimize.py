@@ -10,7 +10,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
-from iossim.cli.outputs import ScheduleOutputs, print_notes, write_files
+from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, write_files
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
@@ -73,13 +73,11 @@ def optimize(
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
     else:
-        from rich.console import Console
-
         from iossim.reporting.schedule_words import schedule_table, summary
 
-        console = Console()
+        console = plain_console()
         console.print(schedule_table(found))
-        console.print(summary(found), highlight=False)
+        console.print(summary(found))
         print_notes(console, found.remarks)
     if outputs.out is not None:
         baseline = api.optimize(network, None, scheduler="sequential", engine=pricing.engine, cost_model=prices)

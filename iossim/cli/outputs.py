@@ -129,6 +129,13 @@ def print_json(document: Any) -> None:
     typer.echo(json.dumps(document, indent=1))
 
 
+def plain_console() -> Console:
+    """The terminal, for tables, and for text as it is: brackets are no markup, and numbers have no colour."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     for note in notes:
-        console.print(f"note: {note}", style="dim", highlight=False, markup=False)
+        console.print(f"note: {note}", style="dim")

@@ -9,7 +9,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -119,14 +119,12 @@ def duration(seconds: float) -> str:
 
 
 def _print(name: str, context: Context, found: Profile, path: Path) -> None:
-    from rich.console import Console
-
     from iossim.cost.measured.profiling import NOISY
     from iossim.tables import Column, records_table
 
-    console = Console()
+    console = plain_console()
     where = f"{context.backend} on {context.device}, {context.precision}, {context.engine} engine"
-    console.print(f"{name} by {where}", style="bold", highlight=False, markup=False)
+    console.print(f"{name} by {where}", style="bold")
     rows = [
         {
             "part": row["part"],
@@ -153,4 +151,4 @@ def _print(name: str, context: Context, found: Profile, path: Path) -> None:
     lines.append(f"took {duration(found.duration_s)}; all is kept in {path}")
     if not found.complete:
         lines.append("interrupted: the same command goes on where this one stopped")
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    console.print("\n".join(lines), soft_wrap=True)

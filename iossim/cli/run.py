@@ -10,7 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import TimingOptions, takes_options
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -165,32 +165,29 @@ def _print(
     error: float | None,
     memory: dict[str, int],
 ) -> None:
-    from rich.console import Console
-
     from iossim.reporting.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
 
-    console = Console()
+    console = plain_console()
     context = runner.context
     title = f"{saved.network} by {context.backend}, batch {saved.source.batch}, {context.precision}, {context.engine} engine"
-    console.print(title, style="bold", highlight=False, markup=False)
+    console.print(title, style="bold")
     console.print(measured_table("", rows))
     if said := disturbance(rows):
-        console.print(said, highlight=False)
+        console.print(said)
     if by_stage is not None:
         console.print()
         console.print(stage_table(by_stage))
         if (median := median_stage_error_percent(by_stage)) is not None:
-            console.print(f"median error of the predicted stages: {median:.1f}%", highlight=False)
+            console.print(f"median error of the predicted stages: {median:.1f}%")
     if error is not None:
         said = (
             "are not finite, and NumPy's are"
             if isinf(error)
             else f"differ from NumPy's by {error:.1e} of the largest value"
         )
-        console.print(f"outputs {said}", highlight=False)
+        console.print(f"outputs {said}")
     mib = {name: size / 2**20 for name, size in memory.items()}
     console.print(
         f"activations take {mib['arena_bytes']:.2f} MiB (no plan less than {mib['lower_bound_bytes']:.2f}; "
         f"without sharing {mib['unshared_bytes']:.2f})",
-        highlight=False,
     )

@@ -9,7 +9,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
-from iossim.cli.outputs import ScheduleOutputs, print_notes, tell_written, write_files
+from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell_written, write_files
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -69,15 +69,13 @@ def import_schedule(
     if as_json:
         typer.echo(priced.model_dump_json(indent=1))
     else:
-        from rich.console import Console
-
         from iossim.devices.profile import DeviceProfile
         from iossim.prediction.published import is_in_sample
         from iossim.reporting.schedule_words import schedule_table, summary
 
-        console = Console()
+        console = plain_console()
         console.print(schedule_table(priced))
-        console.print(summary(priced), highlight=False)
+        console.print(summary(priced))
         print_notes(console, priced.remarks)
         if published_us is not None:
             error = priced.latency_us / published_us - 1
@@ -85,9 +83,7 @@ def import_schedule(
             profile = getattr(prices, "profile", None)
             fitted = isinstance(profile, DeviceProfile) and is_in_sample(profile, network.name)
             kind = ", in-sample: the device was fitted to this network's figures" if fitted else ""
-            console.print(
-                f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}{kind}", highlight=False
-            )
+            console.print(f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}{kind}")
     if outputs.out is not None:
         write_files(outputs.out, outputs.files(network, priced, prices))
 
@@ -116,19 +112,12 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
     from iossim.models.load import load
     from iossim.prediction.published import comparable_published_us
 
-    batch = network.source.batch
-    published_us = comparable_published_us(
-        network.name,
-        priced.device,
-        batch,
-        priced.scheduler,
-        precision=network.precision,
-        engine=priced.engine,
-        cost_model=priced.cost_model["name"],
-    )
+    published_us = comparable_published_us(priced, network.name)
     if published_us is None:
         return None
     try:
-        return published_us if load(network.name, batch=batch).graph.hash == network.graph.hash else None
+        return (
+            published_us if load(network.name, batch=network.source.batch).graph.hash == network.graph.hash else None
+        )
     except IossimError:
         return None

@@ -10,7 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, takes_options
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.progress import progress_bars
 
 CountedStages = Annotated[
@@ -57,10 +57,8 @@ def search_space(
     if as_json:
         print_json({"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals})
         return
-    from rich.console import Console
-
     from iossim.tables import records_table
 
     unpruned = space.max_group_size is None and space.max_groups is None
     title = f"{network.name}, {describe(space)}{', unpruned' if unpruned else ''}"
-    Console().print(records_table(title, [*blocks, {"name": "total", **totals}]))
+    plain_console().print(records_table(title, [*blocks, {"name": "total", **totals}]))

@@ -9,7 +9,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
-from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, print_json, write_files
+from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_json, write_files
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -86,17 +86,14 @@ def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
 
 
 def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> None:
-    from rich.console import Console
-
     from iossim.reporting.schedule_words import schedule_table
 
-    console = Console()
+    console = plain_console()
     console.print(schedule_table(priced))
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
     console.print(
         f"{priced.latency_us / 1e3:.3f} ms on {priced.device}, {saved.latency_us / 1e3:.3f} ms on {saved.device} "
         f"where it was found ({ratio:.2f}x)",
-        highlight=False,
     )
     if execution is not None:
         off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
@@ -104,7 +101,6 @@ def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> No
             f"block by block: {execution.latency_us / 1e3:.3f} ms{off}; on average "
             f"{execution.mean_active_warps:,.0f} active warps; in use: issue {execution.mean_issue:.0%}, "
             f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}, power {execution.mean_power:.0%}",
-            highlight=False,
         )
 
 

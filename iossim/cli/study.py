@@ -13,7 +13,7 @@ import typer
 
 import iossim.cli
 from iossim.cli import options
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.study_new import new_study
 
 if TYPE_CHECKING:
@@ -55,12 +55,10 @@ def list_scenarios(as_json: options.Json = False) -> None:
     if as_json:
         print_json(rows)
         return
-    from rich.console import Console
-
     from iossim.tables import Column, records_table
 
     columns = [Column("name"), Column("title", wraps=True), Column("points"), Column("schedules")]
-    Console().print(records_table("Scenarios", rows, columns))
+    plain_console().print(records_table("Scenarios", rows, columns))
 
 
 def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> None:

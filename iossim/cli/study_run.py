@@ -12,7 +12,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -145,39 +145,37 @@ def _summary(found: StudyRun) -> dict[str, object]:
 
 def _print(found: StudyRun) -> None:
     """The answers, then the rows, then what was written."""
-    from rich.console import Console
-
     from iossim.reporting.study.axes import fixed_in_words, in_sample_in_words
     from iossim.study.scenario import AXES
     from iossim.tables import Column, records_table
 
     results = found.results
-    console = Console()
-    console.print(results.scenario.title or results.scenario.name, style="bold", highlight=False, markup=False)
+    console = plain_console()
+    console.print(results.scenario.title or results.scenario.name, style="bold")
     if same := fixed_in_words(results.rows):
-        console.print(same, highlight=False, markup=False)
+        console.print(same)
     for answer in results.answers:
         # A claim is of whom made it; what is found here stands below it.
         question = f"published: {answer.question} ({answer.source})" if answer.source else answer.question
-        console.print(question, style="bold", highlight=False, markup=False)
+        console.print(question, style="bold")
         if len(answer.cases) > 1:
             keys = dict.fromkeys(key for case in answer.cases for key in case)
             told = [{key: case.get(key, "") for key in keys} for case in answer.cases]
             console.print(records_table("", told, [Column(key, key, wraps=True) for key in keys]))
         else:
-            console.print(f"  {answer.answer}", highlight=False, markup=False)
+            console.print(f"  {answer.answer}")
     rows = [row for row in results.rows if row.status == "ok"]
     failed = [row for row in results.rows if row.status == "failed"]
     if rows:
         varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
         console.print(_table(rows[:_ROWS_SHOWN], varied))
     if sentence := in_sample_in_words(rows):
-        console.print(sentence, style="dim", highlight=False, markup=False)
+        console.print(sentence, style="dim")
     if len(rows) > _ROWS_SHOWN:
-        console.print(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv", highlight=False)
+        console.print(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv")
     reasons = Counter(row.reason for row in failed)
     for reason, count in reasons.items():
-        console.print(f"failed, {count} rows: {reason}", style="red", highlight=False, markup=False)
+        console.print(f"failed, {count} rows: {reason}", style="red")
     typer.echo(f"wrote {', '.join(_written(found.folder))} to {found.folder}", err=True)
 
 

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import Writer, check_drawing, pictures, print_json, text_file, wants_plot, write_files
+from iossim.cli.outputs import (
+    Writer,
+    check_drawing,
+    pictures,
+    plain_console,
+    print_json,
+    text_file,
+    wants_plot,
+    write_files,
+)
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -82,11 +91,9 @@ def validate(
 
 
 def _print(report: ValidationReport) -> None:
-    from rich.console import Console
-
     from iossim.reporting.accuracy_tables import accuracy_tables
 
-    Console(highlight=False).print(accuracy_tables(report))
+    plain_console().print(accuracy_tables(report))
 
 
 def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:

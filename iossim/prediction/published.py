@@ -6,31 +6,26 @@ from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.measurements.published_figures import published_latency_us
+from iossim.schedule.schedule import Schedule
 from iossim.scheduling.ios import PAPER_GROUP_SIZE, PAPER_GROUPS, STRATEGIES
 from iossim.scheduling.options import StageSpace
 
 
-def comparable_published_us(
-    model: str,
-    device: str,
-    batch: int,
-    scheduler: str,
-    *,
-    precision: Precision,
-    engine: str,
-    cost_model: str,
-    space: StageSpace | None = None,
-) -> float | None:
-    """The measured latency (us) that is published of a network, device, batch size and scheduler; None where none compares.
+def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | None = None) -> float | None:
+    """The measured latency (us) that is published of what a schedule is of, by its scheduler; None where none compares.
 
-    Published are fp32 and the paper's engine. Random prices predict none; nor does a search that was pruned more than the
-    published ones (``space``, where it is known).
+    ``model`` is the network as publications call it. Published are fp32 and the paper's engine. Random prices predict none;
+    nor does a search that was pruned more than the published ones (``space``, where it is known).
     """
-    if cost_model == "random" or engine != Engine.PAPER or precision is not Precision.FP32:
+    if (
+        schedule.cost_model["name"] == "random"
+        or schedule.engine != Engine.PAPER
+        or schedule.precision != Precision.FP32
+    ):
         return None
-    if space is not None and scheduler in STRATEGIES and _is_narrower(space):
+    if space is not None and schedule.scheduler in STRATEGIES and _is_narrower(space):
         return None
-    return published_latency_us(model, device, batch, scheduler)
+    return published_latency_us(model, schedule.device, schedule.source.batch, schedule.scheduler)
 
 
 def is_in_sample(profile: DeviceProfile, model: str) -> bool:

@@ -123,7 +123,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         for block in one.blocks
     ]
     own = found[one.scheduler]
-    published_ms = context.published_ms(one.scheduler)
+    published_ms = context.published_ms(one)
     return Row(
         point=point.index,
         **point.labels,  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.prediction.published import comparable_published_us, is_in_sample
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
+from iossim.schedule.schedule import Schedule
 from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, device_of, network_of
 
@@ -47,22 +48,13 @@ class EvaluationContext:
         fact = self.profile.datasheet.board_power_w
         return fact.value if fact else None
 
-    def published_ms(self, scheduler: str) -> float | None:
+    def published_ms(self, schedule: Schedule) -> float | None:
         """The measured latency that is published for this point, where one is known."""
-        point, search = self.point, self.point.search
+        point = self.point
         is_whole = point.model.block is None and not point.model.shapes and not point.device.set
         if not is_whole or self.errors is None:
             return None
-        found_us = comparable_published_us(
-            point.model.model,
-            self.profile.name,
-            point.batch,
-            scheduler,
-            precision=self.network.precision,
-            engine=point.engine,
-            cost_model=point.cost_model,
-            space=search.space,
-        )
+        found_us = comparable_published_us(schedule, point.model.model, point.search.space)
         return None if found_us is None else found_us / 1e3
 
 
