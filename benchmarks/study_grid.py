@@ -17,8 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-from iossim.study.run_directory import PARQUET, RESULTS, SCHEDULES, TABLE
+from iossim.reporting.study import write_report
+from iossim.study.run_directory import PARQUET, REPORT, RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Device, Model, Scenario, Search
 from iossim.study.sweep import run_study
 
@@ -51,11 +53,17 @@ def main() -> None:
         for count in given.workers:
             folders.append(Path(folder) / f"{count}-workers")
             with _told(folders):
-                run_study(scenario, folders[-1], workers=count, report=given.report)
+                _run(scenario, folders[-1], given.report, workers=count)
         if given.dask:
             folders.append(Path(folder) / f"dask-{given.dask}")
             with _told(folders), _cluster(given.dask) as address:
-                run_study(scenario, folders[-1], executor="dask", address=address, report=given.report)
+                _run(scenario, folders[-1], given.report, executor="dask", address=address)
+
+
+def _run(scenario: Scenario, folder: Path, report: bool, **options: Any) -> None:
+    run = run_study(scenario, folder, **options)
+    if report:
+        write_report(run, folder / REPORT)
 
 
 @contextmanager

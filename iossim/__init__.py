@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from iossim._version import __version__
 
 if TYPE_CHECKING:
-    from iossim.api import Comparison, compare, cost_model, optimize, simulate, simulate_events
+    from iossim.analysis.comparison import Comparison
+    from iossim.api import compare, cost_model, optimize, simulate, simulate_events
     from iossim.devices.load import device
     from iossim.errors import IossimError
     from iossim.ir.network import Network
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import Schedule
 
 _HOMES = {
-    "Comparison": "iossim.api",
+    "Comparison": "iossim.analysis.comparison",
     "compare": "iossim.api",
     "cost_model": "iossim.api",
     "optimize": "iossim.api",

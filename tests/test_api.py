@@ -10,6 +10,7 @@ import pytest
 import iossim
 from iossim import api
 from iossim.errors import OptionError, ScheduleError
+from iossim.reporting.schedule_words import optimality, summary
 from iossim.scheduling.options import SearchLimits, SearchOptions
 
 
@@ -111,28 +112,28 @@ def test_simulate_takes_schedules_and_paths(tmp_path: Path) -> None:
 def test_what_is_proven() -> None:
     """Exact over the whole space; over a pruned space; not at all where blocks had to be split or pruned to be solved."""
     whole = iossim.optimize("squeezenet", "t4")
-    assert api.optimality(whole) == "proven optimal at these prices among all schedules of general stages"
+    assert optimality(whole) == "proven optimal at these prices among all schedules of general stages"
     merging = iossim.optimize("squeezenet", "t4", scheduler="ios-merge")
-    assert str(api.optimality(merging)).endswith("among all schedules of single units and merged ones")
+    assert str(optimality(merging)).endswith("among all schedules of single units and merged ones")
     pruned = iossim.optimize("squeezenet", "t4", scheduler="ios-parallel", options=api.search_options("paper", 3, 2))
-    assert str(api.optimality(pruned)).endswith(
+    assert str(optimality(pruned)).endswith(
         "paper stages, groups of at most 3 units, at most 2 groups, without merging"
     )
     limited = iossim.optimize("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
     assert any("split into runs" in note for note in limited.notes)
-    assert api.optimality(limited) == "not proven optimal: not all was searched, as noted"
+    assert optimality(limited) == "not proven optimal: not all was searched, as noted"
     assert (whole.proven, merging.proven, pruned.proven, limited.proven) == (True, True, True, False)
     assert limited.complete
     comparison = iossim.compare("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
     assert not any(found["proven"] for found in comparison.to_json()["schedules"])
     assert all(found["complete"] for found in comparison.to_json()["schedules"])
     assert limited.latency_us >= whole.latency_us * (1 - 1e-9)
-    assert api.optimality(iossim.optimize("squeezenet", "t4", scheduler="greedy")) is None
+    assert optimality(iossim.optimize("squeezenet", "t4", scheduler="greedy")) is None
 
 
 def test_summary() -> None:
     found = iossim.optimize("squeezenet", "t4")
-    text = api.summary(found)
+    text = summary(found)
     assert text.startswith(f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages")
     assert found.lower_bound_us is not None
     assert found.gap is not None

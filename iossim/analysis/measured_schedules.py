@@ -9,17 +9,22 @@ from pathlib import Path
 
 import numpy as np
 
+from iossim.analysis.comparison import ComparisonRow
+from iossim.analysis.measured_search import measured_schedule
+from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.random import RandomCostModel
+from iossim.devices.load import device as load_device
 from iossim.devices.load import device_names
 from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import Backend, Samples, Timing
+from iossim.execution.engine import Engine
 from iossim.execution.measured_run import MeasuredRow, measure_schedules, ratio_of
 from iossim.ir.network import Network
-from iossim.reporting.comparison import ComparisonRow
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import reprice
+from iossim.scheduling.ios import STRATEGIES
 from iossim.scheduling.measured.budget import Budget
 from iossim.scheduling.options import SearchOptions
 from iossim.scheduling.scheduler import Progress, ignore, schedule
@@ -82,9 +87,7 @@ def measure_beside(
 
 def predictions(network: Network, schedules: Mapping[str, Schedule], device: str, engine: str) -> dict[str, float]:
     """What the simulator of a device says of each schedule, values in place as backends keep them; microseconds."""
-    from iossim.api import cost_model
-
-    prices = cost_model("simulator:in-place", device, network.precision, engine)
+    prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
     return {name: reprice(found, network, prices).latency_us for name, found in schedules.items()}
 
 
@@ -121,26 +124,26 @@ def measure_network(
     for ``device``, by default the one that is measured; predictions are those of the same simulator. Raises OptionError
     where that has no profile.
     """
-    from iossim import api
-
     found: dict[str, Schedule] = {}
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(backend, kept, timing)
         for name in schedulers:
             if name in PLAIN:
                 found[name] = plain_schedule(network, name)
-            else:
-                bar = progress(f"{network.name} {name}")
-                found[name] = api.optimize(
-                    network,
-                    device,
-                    scheduler=name,
-                    engine=backend.context.engine,
-                    cost_model=prices,
-                    options=options,
-                    budget=budget,
-                    measuring=lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done),
-                )
+                continue
+            bar = progress(f"{network.name} {name}")
+            if name not in STRATEGIES:
+                found[name] = schedule(network, prices, name, options, bar)
+                continue
+            found[name] = measured_schedule(
+                network,
+                prices,
+                name,
+                budget,
+                device,
+                options,
+                lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done),
+            )
     estimate = device or _known_device(backend.context.device)
     predicted = predictions(network, found, estimate, backend.context.engine) if estimate else {}
     rows = measure_beside(network, found, baselines, backend, timing, predicted, progress)

@@ -13,8 +13,12 @@ from enum import StrEnum
 from math import fsum
 from typing import Any
 
-from iossim import api
+from iossim.analysis.saved_schedule import network_of
+from iossim.cost.create import create_cost_model
+from iossim.cost.model import CostModel
+from iossim.devices.load import device as load_device
 from iossim.errors import ScheduleError
+from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.schedule import Schedule, Stage
@@ -223,7 +227,7 @@ def _same_units(own: Sequence[Stage], other: Sequence[Stage]) -> None:
 
 
 def _ties(first: Schedule, second: Schedule, model: str | None) -> bool | None:
-    network = _network(first, model)
+    network = network_of(first, model)
     errors = schedule_errors(network, _prices(first, network))
     return None if errors is None else errors.is_tie(first, second)
 
@@ -236,7 +240,7 @@ def _cross(first: Schedule, second: Schedule, model: str | None) -> CrossPrices:
 
 def _there(moved: Schedule, at: Schedule, model: str | None) -> tuple[float, bool | None]:
     """The stages of one schedule at the prices of another, and whether they are a tie with that one's own there."""
-    network = _network(at, model)
+    network = network_of(at, model)
     prices = _prices(at, network)
     priced = reprice(_in_blocks(moved, at), network, prices)
     errors = schedule_errors(network, prices)
@@ -262,19 +266,12 @@ def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
     return moved.model_copy(update={"blocks": blocks})
 
 
-def _network(schedule: Schedule, model: str | None) -> Network:
-    from iossim.models.load import load_source
-    from iossim.schedule.fit import fit
-
-    network = load_source(schedule.source.to_source(model))
-    fit(schedule, network)
-    return network
-
-
-def _prices(schedule: Schedule, network: Network) -> Any:
+def _prices(schedule: Schedule, network: Network) -> CostModel:
+    """The simulator that priced a schedule."""
     version = schedule.cost_model.get("version", "")
     spec = "simulator:in-place" if version.endswith("+in-place") else "simulator"
-    return api.cost_model(spec, schedule.device, network.precision, schedule.engine or "paper")
+    engine = Engine.named(schedule.engine or Engine.PAPER)
+    return create_cost_model(spec, load_device(schedule.device), network.precision, engine)
 
 
 def _schedule_json(schedule: Schedule) -> dict[str, Any]:

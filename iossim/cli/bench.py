@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +9,17 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import ModelOptions, takes_model_options
-from iossim.cli.outputs import Writer, wants_plot
+from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
+from iossim.cli.outputs import (
+    Writer,
+    pictures,
+    plain_console,
+    print_json,
+    print_notes,
+    text_file,
+    wants_plot,
+    write_files,
+)
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -36,7 +44,7 @@ def register(app: typer.Typer) -> None:
     app.command("bench", help="Measure networks under several schedulers on this machine.")(bench)
 
 
-@takes_model_options
+@takes_options
 def bench(
     models: Models,
     backend: options.BackendName,
@@ -48,10 +56,8 @@ def bench(
     engine: options.Engine = "paper",
     max_group_size: options.MaxGroupSize = None,
     max_groups: options.MaxGroups = None,
-    rounds: options.Rounds = 30,
-    warm_up: options.WarmUp = 3,
-    seed: options.Seed = 0,
-    cold: options.Cold = False,
+    *,
+    timed: TimingOptions,
     store: options.Store = None,
     out: options.Out = None,
     plot: options.Plot = None,
@@ -67,12 +73,12 @@ def bench(
     from iossim.analysis.measured_schedules import measure_network, split_names
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
-    from iossim.reporting.output_folder import check_writable
     from iossim.scheduling.measured.budget import Budget
+    from iossim.user_files import check_writable
 
     _, baselines = split_names(compare, "--compare", plain=())
-    chosen = api.known_schedulers(schedulers)
-    timing = options.timing(rounds, warm_up, seed, cold)
+    chosen = options.known_schedulers(schedulers)
+    timing = timed.timing()
     search = api.search_options("general", max_group_size, max_groups)
     spend = Budget.parse(budget or "all")
     if out is not None:
@@ -104,14 +110,11 @@ def bench(
             if not found[-1].complete:
                 break
     if as_json:
-        typer.echo(json.dumps([_to_json(one, runner.context) for one in found], indent=1))
+        print_json([_to_json(one, runner.context) for one in found])
     else:
         _print(found, runner.context)
     if out is not None:
-        from iossim.reporting.output_folder import write_all
-
-        written = write_all(out, _files(found, runner.context, plot))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+        write_files(out, _files(found, runner.context, plot))
     if len(found) < len(networks) or not found[-1].complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
@@ -129,11 +132,9 @@ def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:
 
 
 def _print(found: list[MeasuredNetwork], context: Context) -> None:
-    from rich.console import Console
-
     from iossim.reporting.measured_runs import disturbance, measured_table
 
-    console = Console()
+    console = plain_console()
     for number, measured in enumerate(found):
         if number:
             console.print()
@@ -142,15 +143,13 @@ def _print(found: list[MeasuredNetwork], context: Context) -> None:
             f"{network.name} by {context.backend} on {context.device}, batch {network.source.batch}, "
             f"{context.precision}, {context.engine} engine"
         )
-        console.print(title, style="bold", highlight=False, markup=False)
+        console.print(title, style="bold")
         console.print(measured_table("", measured.rows))
         for name, schedule in measured.schedules.items():
-            for note in schedule.notes:
-                console.print(f"note: {name}: {note}", style="dim", highlight=False, markup=False)
-        for remark in network.remarks:
-            console.print(f"note: {remark}", style="dim", highlight=False, markup=False)
+            print_notes(console, (f"{name}: {note}" for note in schedule.notes))
+        print_notes(console, network.remarks)
         if said := disturbance(measured.rows):
-            console.print(said, highlight=False)
+            console.print(said)
 
 
 def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) -> dict[str, Writer]:
@@ -158,8 +157,6 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
     from datetime import date
 
     from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
-    from iossim.reporting.figures import save_figure
-    from iossim.user_files import write_atomically
 
     header = NetworkHeader(
         device=context.device,
@@ -187,14 +184,12 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
                     )
                 )
             )
-    files: dict[str, Writer] = {"networks.jsonl": lambda path: write_atomically(path, "".join(lines))}
+    files: dict[str, Writer] = {"networks.jsonl": text_file("".join(lines))}
     if wants_plot(plot):
         from iossim.analysis.measured_schedules import comparison_rows
-        from iossim.reporting.comparison_plot import comparison_figure
+        from iossim.reporting.figures.comparison import comparison_figure
 
         title = f"Measured by {context.backend} on {context.device}, {context.precision}, {context.engine} engine"
         panels = {one.network.name: comparison_rows(one) for one in found}
-        figure = comparison_figure(title, panels, "10th to 90th percentile of the rounds")
-        files["bench.svg"] = lambda path: save_figure(figure, path)
-        files["bench.png"] = lambda path: save_figure(figure, path)
+        files |= pictures(comparison_figure(title, panels, "10th to 90th percentile of the rounds", "bench"))
     return files

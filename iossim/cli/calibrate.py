@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.options import whole_number
+from iossim.cli.outputs import plain_console, print_json, print_notes
 
 if TYPE_CHECKING:
     from iossim.calibration.calibrate import DeviceData
@@ -137,7 +137,7 @@ def calibrate(
     for sister in found.sisters:
         write_profile(sister, path.with_name(_file_name(sister)))
     if as_json:
-        typer.echo(json.dumps(_to_json(found, path), indent=1))
+        print_json(_to_json(found, path))
     else:
         _print(found)
     for sister in found.sisters:
@@ -212,11 +212,9 @@ def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
 
 
 def _print(found: FittedProfiles) -> None:
-    from rich.console import Console
-
     from iossim.reporting.calibration import error_table, parameter_table
 
-    console = Console()
+    console = plain_console()
     provenance = found.profile.provenance
     if provenance.held_out:
         console.print(error_table("Held-out shapes: errors of the time on the device", provenance.held_out))
@@ -227,6 +225,5 @@ def _print(found: FittedProfiles) -> None:
     console.print(parameter_table("Parameters", _rows(found)))
     for borrowed in provenance.borrowed:
         names = ", ".join(borrowed.parameters)
-        console.print(f"note: taken over from {borrowed.device}: {names}", style="dim", highlight=False, markup=False)
-    for note in found.kernels.notes:
-        console.print(f"note: {note}", style="dim", highlight=False, markup=False)
+        print_notes(console, [f"taken over from {borrowed.device}: {names}"])
+    print_notes(console, found.kernels.notes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,8 @@ import typer
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
+from iossim.cli.outputs import print_json
 from iossim.cli.progress import progress_bars
 from iossim.errors import OptionError
 
@@ -26,17 +26,13 @@ Tolerance = Annotated[
     float,
     typer.Option("--tolerance", metavar="PART", help="How much slower than the baseline it may be: 0.02 for 2%."),
 ]
-SchedulerName = Annotated[
-    str,
-    typer.Option("--scheduler", metavar="NAME", help="sequential, greedy, ios-merge, ios-parallel or ios-both."),
-]
 
 
 def register(app: typer.Typer) -> None:
     app.command("check", help="Fail (exit code 1) where a model's schedule is too slow.")(check)
 
 
-@takes_model_options
+@takes_options
 def check(
     model: options.Model,
     *,
@@ -45,13 +41,8 @@ def check(
     max_latency_ms: MaxLatency = None,
     baseline: Baseline = None,
     tolerance: Tolerance = 0.0,
-    scheduler: SchedulerName = "ios-both",
-    engine: options.Engine = "paper",
-    max_group_size: options.MaxGroupSize = None,
-    max_groups: options.MaxGroups = None,
-    stages: options.Stages = "general",
-    cost_model: options.CostModelName = "simulator",
-    store: options.Store = None,
+    scheduler: options.SchedulerName = "ios-both",
+    pricing: PricingOptions,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as is asked."""
@@ -61,21 +52,21 @@ def check(
     if max_latency_ms is None and baseline is None:
         raise OptionError("check needs something to check by: give --max-latency-ms X, --baseline SCHEDULE, or both")
     checks.check_limits(max_latency_ms, tolerance)
-    search = api.search_options(stages, max_group_size, max_groups)
+    search = pricing.search
     network = reading.network(model)
-    prices = api.cost_model(cost_model, device, network.precision, engine, store)
+    prices = pricing.prices(network, device)
     before = Schedule.read(baseline) if baseline is not None else None
     with progress_bars(quiet=as_json) as progress, interruptible():
         found = api.optimize(
             network,
             None,
             scheduler=scheduler,
-            engine=engine,
+            engine=pricing.engine,
             cost_model=prices,
             options=search,
             progress=progress(scheduler),
         )
-    made = [checks.valid(found, network), checks.runs_without_races(found, network, engine)]
+    made = [checks.valid(found, network), checks.runs_without_races(found, network, pricing.engine)]
     if max_latency_ms is not None:
         made.append(checks.latency_at_most(found, max_latency_ms))
     if before is not None:
@@ -89,7 +80,7 @@ def check(
             "holds": all(each.holds for each in made),
             "checks": rows,
         }
-        typer.echo(json.dumps(document, indent=1))
+        print_json(document)
     else:
         for each in made:
             typer.echo(str(each))

@@ -11,12 +11,12 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import ModelOptions, takes_model_options
-from iossim.cli.outputs import Writer, check_outputs, schedule_files, wants_plot
+from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
+from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_notes, text_file, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.api import Comparison
+    from iossim.analysis.comparison import Comparison
     from iossim.cost.model import CostModel
 
 
@@ -24,33 +24,28 @@ def register(app: typer.Typer) -> None:
     app.command("compare", help="Compare all schedulers on one device, side by side.")(compare)
 
 
-@takes_model_options
+@takes_options
 def compare(
     model: options.Model,
     *,
     device: options.Device = None,
     reading: ModelOptions,
-    engine: options.Engine = "paper",
-    max_group_size: options.MaxGroupSize = None,
-    max_groups: options.MaxGroups = None,
-    stages: options.Stages = "general",
-    cost_model: options.CostModelName = "simulator",
-    store: options.Store = None,
-    out: options.Out = None,
-    trace: options.Trace = None,
-    plot: options.Plot = None,
+    pricing: PricingOptions,
+    outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model by every scheduler and print them side by side."""
     from iossim import api
     from iossim.analysis.other_engine import under_other_engine
 
-    search = api.search_options(stages, max_group_size, max_groups)
+    search = pricing.search
     network = reading.network(model)
-    prices = api.cost_model(cost_model, device, network.precision, engine, store)
-    check_outputs(out, trace, plot, prices)
+    prices = pricing.prices(network, device)
+    outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        comparison = api.compare(network, None, engine=engine, cost_model=prices, options=search, progress=progress)
+        comparison = api.compare(
+            network, None, engine=pricing.engine, cost_model=prices, options=search, progress=progress
+        )
         there = under_other_engine(network, comparison.best, prices, search) if comparison.complete else None
     told = json.dumps({**comparison.to_json(), "other_engine": there and there.to_json()}, indent=1)
     if as_json:
@@ -59,63 +54,50 @@ def compare(
         _print(comparison)
         if there is not None:
             typer.echo(with_flags(there.sentence()))
-    if out is not None:
-        from iossim.reporting.output_folder import write_all
-
-        written = write_all(out, _files(comparison, told, prices, trace, plot))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+    if outputs.out is not None:
+        write_files(outputs.out, _files(comparison, told, prices, outputs))
     if not comparison.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 
 def _print(comparison: Comparison) -> None:
-    from rich.console import Console
+    from iossim.analysis.comparison import TIE, comparison_table
+    from iossim.reporting.schedule_words import expectation, optimality
 
-    from iossim.api import expectation, optimality
-    from iossim.reporting.console import TIE, comparison_table
-
-    console = Console()
+    console = plain_console()
     # Not as the table's own title, which would wrap at the table's width.
-    console.print(comparison.title, style="bold", highlight=False, markup=False)
+    console.print(comparison.title, style="bold")
     console.print(comparison_table("", comparison.rows))
     if comparison.left_out_us:
         said = "errors: in-sample, by parameters fitted to these figures too; left out, by a fit without this network"
-        console.print(said, style="dim", highlight=False)
+        console.print(said, style="dim")
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
-    for note in dict.fromkeys(notes):
-        console.print(f"note: {note}", style="dim", highlight=False)
+    print_notes(console, dict.fromkeys(notes))
     best, baseline = comparison.best, comparison.baseline
     if best.ties:
-        console.print(f"{TIE} a tie with the best: the difference is inside the noise", highlight=False)
+        console.print(f"{TIE} a tie with the best: the difference is inside the noise")
     if best.latency_us < baseline.latency_us * (1 - 1e-9):
         expected = expectation(best)
         speedup = f"{baseline.latency_us / best.latency_us:.2f}x the speed of {baseline.scheduler}"
         tie = ", a tie" if baseline.scheduler in best.ties else ""
-        console.print(f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}", highlight=False)
+        console.print(f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
         if expected:
-            console.print(f"measured, {expected} are expected of it (nine times of ten)", highlight=False)
+            console.print(f"measured, {expected} are expected of it (nine times of ten)")
     else:
-        console.print(f"best: none is faster than {baseline.scheduler}", highlight=False)
+        console.print(f"best: none is faster than {baseline.scheduler}")
     if not comparison.complete:
-        console.print("interrupted: not all was searched, and the last line holds the best so far", highlight=False)
+        console.print("interrupted: not all was searched, and the last line holds the best so far")
     elif claim := optimality(best):
-        console.print(claim, highlight=False)
+        console.print(claim)
 
 
-def _files(
-    comparison: Comparison, told: str, prices: CostModel, trace: bool | None, plot: bool | None
-) -> dict[str, Writer]:
+def _files(comparison: Comparison, told: str, prices: CostModel, outputs: ScheduleOutputs) -> dict[str, Writer]:
     """comparison.json with what was ``told`` as JSON, the best schedule's files, and the picture of all."""
-    from iossim.user_files import write_atomically
-
-    files: dict[str, Writer] = {"comparison.json": lambda path: write_atomically(path, told + "\n")}
-    files |= schedule_files(comparison.network, comparison.best, prices, trace, plot, comparison.baseline_us)
-    if wants_plot(plot):
-        from iossim.reporting.comparison_plot import comparison_figure
-        from iossim.reporting.figures import save_figure
+    files = {"comparison.json": text_file(told + "\n")}
+    files |= outputs.files(comparison.network, comparison.best, prices, comparison.baseline_us)
+    if outputs.draws:
+        from iossim.reporting.figures.comparison import comparison_figure
 
         title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
-        figure = comparison_figure(title, {comparison.network.name: comparison.rows})
-        files["comparison.svg"] = lambda path: save_figure(figure, path)
-        files["comparison.png"] = lambda path: save_figure(figure, path)
+        files |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
     return files

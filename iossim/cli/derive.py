@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.options import whole_number
+from iossim.cli.outputs import print_json
 
 if TYPE_CHECKING:
     from iossim.devices.profile import DeviceProfile
@@ -83,7 +83,7 @@ def derive(
         profile = _refined(profile, samples)
     write_profile(profile, path)
     if as_json:
-        typer.echo(json.dumps({"profile": str(path), **profile.model_dump(mode="json")}, indent=1))
+        print_json({"profile": str(path), **profile.model_dump(mode="json")})
     else:
         typer.echo(_summary(profile))
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.derive import derive
 from iossim.cli.flags import with_flags
+from iossim.cli.outputs import plain_console, print_json
 
 DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
 
@@ -60,16 +60,14 @@ def list_devices(as_json: options.Json = False) -> None:
             }
         )
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        print_json(rows)
         return
-    from rich.console import Console
-
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
     # A path may be long; what a device is called is read whole.
     shown = [{**row, "also": ", ".join(row["also"])} for row in rows]
     columns = [Column(key, wraps=key == "from", digits=1 if key == "dram_gbps" else 2) for key in rows[0]]
-    Console().print(records_table("Devices", shown, columns))
+    plain_console().print(records_table("Devices", shown, columns))
 
 
 def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = False) -> None:
@@ -81,18 +79,16 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
     profile = device(name)
     if as_json:
-        typer.echo(json.dumps(profile.model_dump(mode="json"), indent=1))
+        print_json(profile.model_dump(mode="json"))
         return
     if whole:
         import yaml
 
         typer.echo(yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip())
         return
-    from rich.console import Console
-
     from iossim.reporting.device_summary import device_summary
 
-    Console().print(device_summary(profile), highlight=False)
+    plain_console().print(device_summary(profile))
 
 
 def new_device(name: NewName, out: NewFile = None) -> None:
@@ -118,9 +114,7 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
         except IossimError as error:
             found[name] = [with_flags(str(error))]
     if as_json:
-        typer.echo(
-            json.dumps([{"profile": name, "problems": problems} for name, problems in found.items()], indent=1)
-        )
+        print_json([{"profile": name, "problems": problems} for name, problems in found.items()])
     else:
         for name, problems in found.items():
             typer.echo(f"{name}: {'plausible' if not problems else ''}".rstrip())

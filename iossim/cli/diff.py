@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.simulate import OtherModel
+from iossim.cli.outputs import plain_console, print_json
 
 FirstSchedule = Annotated[Path, typer.Argument(metavar="A", help="A schedule.json.")]
 SecondSchedule = Annotated[
@@ -33,7 +32,7 @@ def register(app: typer.Typer) -> None:
 def diff(
     a: FirstSchedule,
     b: SecondSchedule,
-    model: OtherModel = None,
+    model: options.OtherModel = None,
     all_stages: AllStages = False,
     as_json: options.Json = False,
 ) -> None:
@@ -43,13 +42,11 @@ def diff(
 
     found = diff_schedules(Schedule.read(a), Schedule.read(b), model)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
+        print_json(found.to_json())
         return
-    from rich.console import Console
-
     from iossim.reporting.schedule_diff import diff_lines, diff_table
 
     for line in diff_lines(found):
         typer.echo(line)
     if found.changed or all_stages:
-        Console().print(diff_table(found, all_stages))
+        plain_console().print(diff_table(found, all_stages))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -13,6 +12,7 @@ from typing import Any
 import typer
 
 from iossim.cli import options
+from iossim.cli.outputs import print_json
 from iossim.cores import usable_cores
 
 #: Of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
@@ -40,7 +40,7 @@ def doctor(as_json: options.Json = False) -> None:
         "folders": folders(),
     }
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        print_json(found)
     else:
         _print(found)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.progress import progress_bars
-from iossim.cli.simulate import OtherEngine, OtherModel, SavedSchedule
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -44,10 +43,10 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    schedule: SavedSchedule,
+    schedule: options.SavedSchedule,
     device: options.Device = None,
-    engine: OtherEngine = None,
-    model: OtherModel = None,
+    engine: options.OtherEngine = None,
+    model: options.OtherModel = None,
     cost_model: OwnPrices = None,
     store: options.Store = None,
     stage: StageNumbers = None,
@@ -64,16 +63,14 @@ def explain(
     with progress_bars(quiet=as_json, unit="blocks") as progress:
         found = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
+        print_json(found.to_json())
         return
-    from rich.console import Console
-
     from iossim.reporting.explanation import LEGEND, choices_table, kernels_table, long_lines, overview, short_lines
 
     for line in overview(found):
         typer.echo(line)
     if stage:
-        console = Console()
+        console = plain_console()
         for one in found.stages:
             typer.echo("")
             for line in long_lines(one):

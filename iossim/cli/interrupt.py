@@ -1,11 +1,11 @@
-"""Ctrl-C during a search: once ends it with the best schedule so far, twice ends the program."""
+"""Ctrl-C: it ends a command; during a search, once ends it with the best schedule so far, twice ends the program."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -26,22 +26,15 @@ _heard = False
 def hears_interrupts() -> Iterator[None]:
     """While a command runs, SIGINT raises KeyboardInterrupt; libraries that swallow it as they are imported do not undo it."""
     global _heard  # noqa: PLW0603
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
-        return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def hear(count: int) -> None:
         global _heard  # noqa: PLW0603
-        if _postponed(frame):
-            return
         _heard = True
-        raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        with _raising(hear):
+            yield
     finally:
-        signal.signal(signal.SIGINT, before)
         _heard = False
 
 
@@ -51,22 +44,32 @@ def interruptible() -> Iterator[None]:
 
     Raises KeyboardInterrupt where there was one before, which did not end the command.
     """
+
+    def tell(count: int) -> None:
+        if count > 1:
+            raise StopNow
+        print("interrupted: ending with the best schedule so far; once more to stop at once", file=sys.stderr)
+
     if _heard:
         raise KeyboardInterrupt
+    with _raising(tell):
+        yield
+
+
+@contextmanager
+def _raising(told: Callable[[int], None]) -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt once it can be raised, after ``told`` was called with how many there were."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
-    interrupts = 0
+    count = 0
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal interrupts
-        if _postponed(frame):
-            return
-        interrupts += 1
-        if interrupts > 1:
-            raise StopNow
-        print("interrupted: ending with the best schedule so far; once more to stop at once", file=sys.stderr)
-        raise KeyboardInterrupt
+        nonlocal count
+        if not _postponed(frame):
+            count += 1
+            told(count)
+            raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:

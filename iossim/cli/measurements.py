@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iossim.cli import options
+from iossim.cli.option_groups import OptionGroup, takes_options
+from iossim.cli.outputs import plain_console, print_json
 from iossim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -45,6 +47,28 @@ OlderThan = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Delete them; without it, only say how many they are.")]
 
 
+@dataclass(frozen=True)
+class StoreFilters(OptionGroup):
+    """Which measurements are meant."""
+
+    context: ContextNumber = None
+    backend: BackendName = None
+    device: DeviceName = None
+    engine: EngineName = None
+    kind: KindName = None
+
+    def filter(self, before: str | None = None) -> Filter:
+        """The records that the options mean; raises OptionError for a kind that there is none of."""
+        from iossim.cost.measured.record import Kind
+        from iossim.cost.measured.store import Filter
+
+        known = [one.value for one in Kind]
+        if self.kind is not None and self.kind not in known:
+            raise OptionError(f"--kind {self.kind!r} is no kind of measurement; {did_you_mean(self.kind, known)}")
+        kind = None if self.kind is None else Kind(self.kind)
+        return Filter(self.context, self.backend, self.device, engine=self.engine, kind=kind, before=before)
+
+
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="The measurement store: what was measured, where, and when.")
     group.callback(invoke_without_command=True)(options.help_without_command)
@@ -55,20 +79,18 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="measurements")
 
 
+@takes_options
 def list_measurements(
     store: options.Store = None,
-    context: ContextNumber = None,
-    backend: BackendName = None,
-    device: DeviceName = None,
-    engine: EngineName = None,
-    kind: KindName = None,
+    *,
+    filters: StoreFilters,
     records: Records = False,
     as_json: options.Json = False,
 ) -> None:
     """The contexts of the store, and how many measurements each has; with --records, those."""
     from iossim.cost.measured.store import MeasurementStore
 
-    chosen = _filter(context, backend, device, engine, kind)
+    chosen = filters.filter()
     with MeasurementStore(store, read_only=True) as opened:
         held = opened.contexts(chosen)
         rows = (
@@ -78,17 +100,15 @@ def list_measurements(
         )
         path = opened.path
     if as_json:
-        typer.echo(json.dumps({"store": str(path), "records" if records else "contexts": rows}, indent=1))
+        print_json({"store": str(path), "records" if records else "contexts": rows})
         return
     total = sum(one.records for one in held)
     typer.echo(f"{path}: {total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}")
     if records and rows:
-        from rich.console import Console
-
-        from iossim.reporting.console import Column, records_table
+        from iossim.tables import Column, records_table
 
         shown = ("kind", "measured", "copy_us", "spread_percent", "rounds", "date")
-        Console().print(
+        plain_console().print(
             records_table(
                 "",
                 [{name: row[name] for name in shown} for row in rows],
@@ -102,14 +122,12 @@ def list_measurements(
             typer.echo(f"     {row['libraries']}")
 
 
+@takes_options
 def export_measurements(
     file: ExportFile,
     store: options.Store = None,
-    context: ContextNumber = None,
-    backend: BackendName = None,
-    device: DeviceName = None,
-    engine: EngineName = None,
-    kind: KindName = None,
+    *,
+    filters: StoreFilters,
     cold: Cold = False,
     as_json: options.Json = False,
 ) -> None:
@@ -121,7 +139,7 @@ def export_measurements(
     from iossim.measurements.measurement_set import write_measurements
     from iossim.measurements.rows import FEWEST_ROWS
 
-    chosen = _filter(context, backend, device, engine, kind)
+    chosen = filters.filter()
     with MeasurementStore(store, read_only=True) as opened:
         held = opened.contexts(chosen)
         if not held:
@@ -137,7 +155,7 @@ def export_measurements(
         records = [
             record
             for record in opened.records(Filter(context=held[0].number))
-            if record.is_cold == cold and (kind is None or record.kind in (kind, "boundary"))
+            if record.is_cold == cold and (filters.kind is None or record.kind in (filters.kind, "boundary"))
         ]
         path = opened.path
     if not records:
@@ -154,7 +172,7 @@ def export_measurements(
         "left_out": list(found.notes),
     }
     if as_json:
-        typer.echo(json.dumps(facts, indent=1))
+        print_json(facts)
         return
     typer.echo(f"wrote {file}: {facts['operators']} operators and {facts['stages']} stages on {found.device}")
     for note in found.notes:
@@ -177,20 +195,18 @@ def import_measurements(stores: Stores, store: options.Store = None, as_json: op
             rows.append({"from": str(path), "measurements": len(records), "new": opened.add(records)})
         to = opened.path
     if as_json:
-        typer.echo(json.dumps({"store": str(to), "imported": rows}, indent=1))
+        print_json({"store": str(to), "imported": rows})
         return
     for row in rows:
         typer.echo(f"{row['from']}: {row['measurements']:,} measurements, {row['new']:,} of them new to {to}")
 
 
+@takes_options
 def prune_measurements(
     store: options.Store = None,
     older_than: OlderThan = None,
-    context: ContextNumber = None,
-    backend: BackendName = None,
-    device: DeviceName = None,
-    engine: EngineName = None,
-    kind: KindName = None,
+    *,
+    filters: StoreFilters,
     yes: Yes = False,
     as_json: options.Json = False,
 ) -> None:
@@ -204,7 +220,7 @@ def prune_measurements(
         if older_than < 0:
             raise OptionError(f"--older-than {older_than} is no number of days; give 0 or more")
         before = (datetime.now(UTC) - timedelta(days=older_than)).isoformat(timespec="microseconds")
-    chosen = _filter(context, backend, device, engine, kind, before)
+    chosen = filters.filter(before)
     if chosen == Filter():
         raise OptionError(
             "prune needs to know what may go; give --older-than, --backend, --device, --kind or --context"
@@ -215,38 +231,13 @@ def prune_measurements(
         gone = opened.remove(chosen) if yes else 0
         path = opened.path
     if as_json:
-        typer.echo(json.dumps({"store": str(path), "chosen": count, "deleted": gone}, indent=1))
+        print_json({"store": str(path), "chosen": count, "deleted": gone})
     elif yes:
         typer.echo(f"{path}: {gone:,} measurements deleted")
     else:
         typer.echo(
             f"{path}: {count:,} measurements in {len(held)} context{'s' * (len(held) != 1)} would go; add --yes to delete them"
         )
-
-
-def _filter(
-    context: int | None,
-    backend: str | None,
-    device: str | None,
-    engine: str | None,
-    kind: str | None,
-    before: str | None = None,
-) -> Filter:
-    """The records that the options mean; raises OptionError for a kind that there is none of."""
-    from iossim.cost.measured.record import Kind
-    from iossim.cost.measured.store import Filter
-
-    known = [one.value for one in Kind]
-    if kind is not None and kind not in known:
-        raise OptionError(f"--kind {kind!r} is no kind of measurement; {did_you_mean(kind, known)}")
-    return Filter(
-        context=context,
-        backend=backend,
-        device=device,
-        engine=engine,
-        kind=None if kind is None else Kind(kind),
-        before=before,
-    )
 
 
 def _context_row(stored: StoredContext) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.cli.option_groups import ModelOptions, takes_options
+from iossim.cli.outputs import plain_console, print_json, tell_written
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def list_models(as_json: options.Json = False) -> None:
     _show("Networks of the zoo", rows, as_json)
 
 
-@takes_model_options
+@takes_options
 def show_model(
     model: options.Model,
     reading: ModelOptions,
@@ -92,7 +92,7 @@ def show_model(
         "notes": [*network.notes, *network.remarks],
     }
     if as_json:
-        typer.echo(json.dumps({**facts, "block_list": blocks}, indent=1))
+        print_json({**facts, "block_list": blocks})
         return
     typer.echo(f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks")
     typer.echo(f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters")
@@ -186,7 +186,7 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
     return f"{_listed(dict(kept))} and {len(ordered) - most} more kinds"
 
 
-@takes_model_options
+@takes_options
 def export_model(
     model: options.Model,
     out: ToFile,
@@ -204,16 +204,14 @@ def export_model(
     if network.precision is Precision.INT8:
         raise OptionError("int8 is for pricing: there are no scales to write; give --dtype fp32, fp16 or bf16")
     written = write_onnx(network.graph, out, opset=opset, name=network.name)
-    typer.echo(f"wrote {', '.join(map(str, written))}", err=True)
+    tell_written(written)
 
 
 def _show(title: str, rows: list[dict[str, str]] | list[dict[str, object]], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        print_json(rows)
         return
-    from rich.console import Console
-
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
     columns = [Column(key, wraps=key in ("block", "description", "kinds", "title")) for key in rows[0]]
-    Console().print(records_table(title, rows, columns))  # type: ignore[arg-type]
+    plain_console().print(records_table(title, rows, columns))  # type: ignore[arg-type]

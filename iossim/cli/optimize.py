@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,18 +10,14 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
-from iossim.cli.loading import ModelOptions, takes_model_options
-from iossim.cli.outputs import check_outputs, schedule_files
+from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
+from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, write_files
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.scheduling.measured.budget import Budget
 
-SchedulerName = Annotated[
-    str,
-    typer.Option("--scheduler", metavar="NAME", help="sequential, greedy, ios-merge, ios-parallel or ios-both."),
-]
 
 #: What is measured unless --budget says otherwise: with a hundredth of a second each, a quarter of a minute.
 DEFAULT_MEASUREMENTS = 1000
@@ -31,23 +27,16 @@ def register(app: typer.Typer) -> None:
     app.command("optimize", help="Find the best schedule of a model on a device.")(optimize)
 
 
-@takes_model_options
+@takes_options
 def optimize(
     model: options.Model,
     *,
     device: options.Device = None,
     reading: ModelOptions,
-    scheduler: SchedulerName = "ios-both",
-    engine: options.Engine = "paper",
-    max_group_size: options.MaxGroupSize = None,
-    max_groups: options.MaxGroups = None,
-    stages: options.Stages = "general",
-    cost_model: options.CostModelName = "simulator",
-    store: options.Store = None,
+    scheduler: options.SchedulerName = "ios-both",
+    pricing: PricingOptions,
     budget: options.Budget = None,
-    out: options.Out = None,
-    trace: options.Trace = None,
-    plot: options.Plot = None,
+    outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model, print the stages, and write schedule.json, graph.dot, trace.json and timeline.svg to --out.
@@ -59,12 +48,12 @@ def optimize(
     from iossim.cost.create import measures
     from iossim.scheduling.measured.budget import Budget
 
-    search = api.search_options(stages, max_group_size, max_groups)
+    search = pricing.search
     network = reading.network(model)
     # Of a backend, the device is where estimates come from.
-    prices = api.cost_model(cost_model, None if measures(cost_model) else device, network.precision, engine, store)
+    prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = Budget.parse(budget) if budget else default_budget(prices)
-    check_outputs(out, trace, plot, prices)
+    outputs.check(prices)
     # One bar: blocks that are done, or stages that are measured.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():
@@ -72,7 +61,7 @@ def optimize(
             network,
             device if spend else None,
             scheduler=scheduler,
-            engine=engine,
+            engine=pricing.engine,
             cost_model=prices,
             options=search,
             progress=progress(scheduler),
@@ -85,21 +74,15 @@ def optimize(
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
     else:
-        from rich.console import Console
+        from iossim.reporting.schedule_words import schedule_table, summary
 
-        from iossim.reporting.console import schedule_table
-
-        console = Console()
+        console = plain_console()
         console.print(schedule_table(found))
-        console.print(api.summary(found), highlight=False)
-        for remark in found.remarks:
-            console.print(f"note: {remark}", style="dim", highlight=False)
-    if out is not None:
-        from iossim.reporting.output_folder import write_all
-
-        baseline = api.optimize(network, None, scheduler="sequential", engine=engine, cost_model=prices)
-        written = write_all(out, schedule_files(network, found, prices, trace, plot, baseline.latency_us))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+        console.print(summary(found))
+        print_notes(console, found.remarks)
+    if outputs.out is not None:
+        baseline = api.optimize(network, None, scheduler="sequential", engine=pricing.engine, cost_model=prices)
+        write_files(outputs.out, outputs.files(network, found, prices, baseline.latency_us))
     if not found.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from iossim.execution.backend import Timing
 
 
 def whole_number(text: str) -> int:
@@ -27,6 +24,21 @@ def help_without_command(context: typer.Context) -> None:
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A network of the zoo (see 'iossim models list') or an ONNX file.")
+]
+SavedSchedule = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that optimize wrote.")]
+OtherModel = Annotated[
+    str | None,
+    typer.Option("--model", metavar="MODEL", help="The model, where it is no longer where the schedule says."),
+]
+OtherEngine = Annotated[
+    str | None, typer.Option("--engine", metavar="NAME", help="paper or graph; by default the schedule's own.")
+]
+ScenarioName = Annotated[
+    str, typer.Argument(metavar="NAME|FILE", help="A scenario that ships (see 'iossim study list'), or a .yaml file.")
+]
+SchedulerName = Annotated[
+    str,
+    typer.Option("--scheduler", metavar="NAME", help="sequential, greedy, ios-merge, ios-parallel or ios-both."),
 ]
 Device = Annotated[
     str | None,
@@ -140,12 +152,15 @@ Cold = Annotated[bool, typer.Option("--cold", help="Let no run find its inputs a
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to standard output.")]
 
 
-def timing(rounds: int, warm_up: int, seed: int, cold: bool) -> Timing:
-    """How plans are timed; raises OptionError for what is no number of rounds, or no seed."""
-    from iossim.errors import OptionError
-    from iossim.execution.backend import Timing
+def known_schedulers(names: str) -> list[str]:
+    """``sequential,ios-both`` as a list; raises OptionError for a scheduler that is not known, or none at all."""
+    from iossim.errors import OptionError, did_you_mean
+    from iossim.scheduling.scheduler import scheduler_names
 
-    for name, value, least in (("--rounds", rounds, 1), ("--warm-up", warm_up, 0), ("--seed", seed, 0)):
-        if value < least:
-            raise OptionError(f"{name} {value} is too few; give {least} or more")
-    return Timing(rounds, warm_up, seed, cold)
+    chosen = list(dict.fromkeys(filter(None, names.split(","))))
+    for name in chosen:
+        if name not in scheduler_names():
+            raise OptionError(f"--schedulers {name!r} is not known; {did_you_mean(name, scheduler_names())}")
+    if not chosen:
+        raise OptionError(f"--schedulers names none; known: {', '.join(scheduler_names())}")
+    return chosen

@@ -1,80 +1,143 @@
-"""The files that optimize, compare and simulate write."""
+"""What commands print as JSON, and the files that they write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import typer
+
+from iossim.cli import options
+from iossim.cli.option_groups import OptionGroup
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from iossim.cost.model import CostModel
     from iossim.execution.execution import Execution
     from iossim.execution.timeline import Span
     from iossim.ir.network import Network
+    from iossim.reporting.figures.figure import Figure
     from iossim.schedule.schedule import Schedule
 
 Writer = Callable[[Path], None]
+#: What draws pictures: the module, and the package that has it.
+_DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
 
 
-def check_outputs(out: Path | None, trace: bool | None, plot: bool | None, cost_model: CostModel) -> None:
-    """Refuse what cannot be written before the search starts."""
-    from iossim.cost.model import ProvidesTimeline
-    from iossim.reporting.output_folder import check_writable
+@dataclass(frozen=True)
+class ScheduleOutputs(OptionGroup):
+    """What is written of a schedule, and where to."""
 
-    if out is None and (trace or plot):
-        raise OptionError(f"{'--trace' if trace else '--plot'} needs a folder to write to; give --out DIR")
-    if out is not None:
-        check_writable(out)
-    if (trace or plot) and not isinstance(cost_model, ProvidesTimeline):
-        raise OptionError(
-            f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
-            "--trace and --plot"
-        )
-    if plot and find_spec("matplotlib") is None:
-        raise OptionError("--plot needs matplotlib, which is not installed; pip install 'iossim[report]'")
+    out: options.Out = None
+    trace: options.Trace = None
+    plot: options.Plot = None
+
+    def check(self, cost_model: CostModel) -> None:
+        """Refuse what cannot be written before the search starts."""
+        from iossim.cost.model import ProvidesTimeline
+        from iossim.user_files import check_writable
+
+        if self.out is None and (self.trace or self.plot):
+            raise OptionError(f"{'--trace' if self.trace else '--plot'} needs a folder to write to; give --out DIR")
+        if self.out is not None:
+            check_writable(self.out)
+        if (self.trace or self.plot) and not isinstance(cost_model, ProvidesTimeline):
+            raise OptionError(
+                f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
+                "--trace and --plot"
+            )
+        if self.plot:
+            check_drawing()
+
+    @property
+    def draws(self) -> bool:
+        return wants_plot(self.plot)
+
+    def files(
+        self,
+        network: Network,
+        schedule: Schedule,
+        cost_model: CostModel,
+        sequential_us: float | None = None,
+        execution: Execution | None = None,
+    ) -> dict[str, Writer]:
+        """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's picture.
+
+        Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
+        """
+        from iossim.cost.model import ProvidesTimeline
+        from iossim.reporting.dot import dot
+
+        files: dict[str, Writer] = {"schedule.json": schedule.save, "graph.dot": text_file(dot(network, schedule))}
+        if not isinstance(cost_model, ProvidesTimeline):
+            return files
+        spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
+        if self.trace is not False:
+            from iossim.reporting.perfetto_trace import perfetto_trace
+
+            files["trace.json"] = text_file(perfetto_trace(network, schedule, spans, execution))
+        if self.draws:
+            from iossim.reporting.figures.timeline import timeline_figure
+
+            files |= pictures(timeline_figure(network, schedule, spans, sequential_us, execution))
+        return files
+
+
+def check_drawing() -> None:
+    """Raise OptionError where a library that draws pictures is missing."""
+    for name, package in _DRAWING.items():
+        if find_spec(name) is None:
+            raise OptionError(f"--plot needs {package}, which is not installed; pip install 'iossim[report]'")
 
 
 def wants_plot(plot: bool | None) -> bool:
-    """Pictures are drawn unless refused, where matplotlib is installed."""
-    return find_spec("matplotlib") is not None if plot is None else plot
+    """Pictures are drawn unless refused, where what draws them is installed."""
+    return all(find_spec(name) is not None for name in _DRAWING) if plot is None else plot
 
 
-def schedule_files(
-    network: Network,
-    schedule: Schedule,
-    cost_model: CostModel,
-    trace: bool | None,
-    plot: bool | None,
-    sequential_us: float | None,
-    execution: Execution | None = None,
-) -> dict[str, Writer]:
-    """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's picture.
+def pictures(*figures: Figure) -> dict[str, Writer]:
+    """Each figure as SVG and as PNG, under its name."""
+    from iossim.reporting.figures.pictures import picture_files
 
-    Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
-    """
-    from iossim.cost.model import ProvidesTimeline
-    from iossim.reporting.dot import dot
+    return picture_files(figures, "svg", "png", titled=True)
+
+
+def text_file(text: str) -> Writer:
+    """Writes a file of that text."""
     from iossim.user_files import write_atomically
 
-    files: dict[str, Writer] = {
-        "schedule.json": schedule.save,
-        "graph.dot": lambda path: write_atomically(path, dot(network, schedule)),
-    }
-    if not isinstance(cost_model, ProvidesTimeline):
-        return files
-    spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
-    if trace is not False:
-        from iossim.reporting.perfetto_trace import perfetto_trace
+    return lambda path: write_atomically(path, text)
 
-        files["trace.json"] = lambda path: write_atomically(path, perfetto_trace(network, schedule, spans, execution))
-    if wants_plot(plot):
-        from iossim.reporting.figures import save_figure
-        from iossim.reporting.timeline_plot import timeline_figure
 
-        figure = timeline_figure(network, schedule, spans, sequential_us, execution)
-        files["timeline.svg"] = lambda path: save_figure(figure, path)
-        files["timeline.png"] = lambda path: save_figure(figure, path)
-    return files
+def write_files(folder: Path, files: Mapping[str, Writer]) -> None:
+    """Write files by name into a folder, all or none, and say so on standard error."""
+    from iossim.user_files import write_all
+
+    tell_written(write_all(folder, files))
+
+
+def tell_written(paths: Iterable[Path]) -> None:
+    typer.echo(f"wrote {', '.join(map(str, paths))}", err=True)
+
+
+def print_json(document: Any) -> None:
+    """JSON on standard output."""
+    typer.echo(json.dumps(document, indent=1))
+
+
+def plain_console() -> Console:
+    """The terminal, for tables, and for text as it is: brackets are no markup, and numbers have no colour."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    for note in notes:
+        console.print(f"note: {note}", style="dim")

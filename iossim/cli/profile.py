@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
-from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     app.command("profile", help="Measure a model's units, pairs and stages on a backend.")(profile)
 
 
-@takes_model_options
+@takes_options
 def profile(
     model: options.Model,
     backend: options.BackendName,
@@ -67,7 +67,7 @@ def profile(
     from iossim.execution.engine import Engine
 
     sampled = ProfileOptions(pairs, stages, seed, max_group_size, max_groups)
-    timing = options.timing(rounds, warm_up, seed, cold)
+    timing = TimingOptions(rounds, warm_up, seed, cold).timing()
     network = reading.network(model)
     runner = backend_from(backend, network.precision, Engine.named(engine))
     _describe_host_cpu(runner.context.device)
@@ -95,7 +95,7 @@ def profile(
             "remarks": network.remarks,
             **found.to_json(),
         }
-        typer.echo(json.dumps(facts, indent=1))
+        print_json(facts)
     else:
         _print(network.name, runner.context, found, path)
         for remark in network.remarks:
@@ -118,14 +118,12 @@ def duration(seconds: float) -> str:
 
 
 def _print(name: str, context: Context, found: Profile, path: Path) -> None:
-    from rich.console import Console
-
     from iossim.cost.measured.profiling import NOISY
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
-    console = Console()
+    console = plain_console()
     where = f"{context.backend} on {context.device}, {context.precision}, {context.engine} engine"
-    console.print(f"{name} by {where}", style="bold", highlight=False, markup=False)
+    console.print(f"{name} by {where}", style="bold")
     rows = [
         {
             "part": row["part"],
@@ -152,4 +150,4 @@ def _print(name: str, context: Context, found: Profile, path: Path) -> None:
     lines.append(f"took {duration(found.duration_s)}; all is kept in {path}")
     if not found.complete:
         lines.append("interrupted: the same command goes on where this one stopped")
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    console.print("\n".join(lines), soft_wrap=True)

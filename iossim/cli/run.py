@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.cli import options
+from iossim.cli.option_groups import TimingOptions, takes_options
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from iossim.reporting.measured_runs import StageRow
     from iossim.schedule.schedule import Schedule
 
-ScheduleFile = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that optimize wrote.")]
 Compare = Annotated[
     str,
     typer.Option(
@@ -44,19 +44,16 @@ def register(app: typer.Typer) -> None:
     app.command("run", help="Run a saved schedule on this machine, check it, and time it.")(run)
 
 
+@takes_options
 def run(
-    schedule: ScheduleFile,
+    schedule: options.SavedSchedule,
     backend: options.BackendName,
     compare: Compare = "sequential",
     device: options.Device = None,
     model: OwnModel = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="paper or graph; by default the schedule's own.")
-    ] = None,
-    rounds: options.Rounds = 30,
-    warm_up: options.WarmUp = 3,
-    seed: options.Seed = 0,
-    cold: options.Cold = False,
+    engine: options.OtherEngine = None,
+    *,
+    timed: TimingOptions,
     strict: options.Strict = False,
     check: Check = True,
     stages: Stages = False,
@@ -85,14 +82,14 @@ def run(
     saved, network = api.read_schedule(schedule, model)
     if strict:
         refuse_foreign(network, model or saved.source.model)
-    timing = options.timing(rounds, warm_up, seed, cold)
+    timing = timed.timing()
     chosen = Engine.named(engine or saved.engine or Engine.PAPER)
     defaults = {"device": device} if device and backend.partition(":")[0] == "simulator" else {}
     runner = backend_from(backend, Precision.named(saved.precision), chosen, **defaults)
     schedules = {name: plain_schedule(network, name) for name in plain}
     schedules[saved.scheduler if saved.scheduler not in schedules else f"{saved.scheduler} (saved)"] = saved
     with progress_bars(quiet=as_json, unit="rounds") as start:
-        error = output_error(network, saved, runner, seed) if check else None
+        error = output_error(network, saved, runner, timing.seed) if check else None
         if device is not None:
             predicted = predictions(network, schedules, device, chosen)
         else:
@@ -110,7 +107,7 @@ def run(
     }
     if as_json:
         document = _to_json(saved, runner, rows, by_stage, error, memory)
-        typer.echo(json.dumps({**document, "remarks": network.remarks}, indent=1))
+        print_json({**document, "remarks": network.remarks})
         return
     _print(saved, runner, rows, by_stage, error, memory)
     for remark in network.remarks:
@@ -168,32 +165,29 @@ def _print(
     error: float | None,
     memory: dict[str, int],
 ) -> None:
-    from rich.console import Console
-
     from iossim.reporting.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
 
-    console = Console()
+    console = plain_console()
     context = runner.context
     title = f"{saved.network} by {context.backend}, batch {saved.source.batch}, {context.precision}, {context.engine} engine"
-    console.print(title, style="bold", highlight=False, markup=False)
+    console.print(title, style="bold")
     console.print(measured_table("", rows))
     if said := disturbance(rows):
-        console.print(said, highlight=False)
+        console.print(said)
     if by_stage is not None:
         console.print()
         console.print(stage_table(by_stage))
         if (median := median_stage_error_percent(by_stage)) is not None:
-            console.print(f"median error of the predicted stages: {median:.1f}%", highlight=False)
+            console.print(f"median error of the predicted stages: {median:.1f}%")
     if error is not None:
         said = (
             "are not finite, and NumPy's are"
             if isinf(error)
             else f"differ from NumPy's by {error:.1e} of the largest value"
         )
-        console.print(f"outputs {said}", highlight=False)
+        console.print(f"outputs {said}")
     mib = {name: size / 2**20 for name, size in memory.items()}
     console.print(
         f"activations take {mib['arena_bytes']:.2f} MiB (no plan less than {mib['lower_bound_bytes']:.2f}; "
         f"without sharing {mib['unshared_bytes']:.2f})",
-        highlight=False,
     )

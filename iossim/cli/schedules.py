@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import check_outputs, schedule_files
+from iossim.cli.option_groups import takes_options
+from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell_written, write_files
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ OnDevice = Annotated[
 ]
 ToFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")]
 Format = Annotated[str, typer.Option("--format", metavar="NAME", help="ios, dot, or a plugin's.")]
-OtherModel = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="The model, where it is no longer where the schedule says."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +37,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="schedules")
 
 
+@takes_options
 def import_schedule(
     file: IosFilePath,
     device: OnDevice = _PUBLISHED_DEVICE,
@@ -47,9 +45,8 @@ def import_schedule(
     engine: options.Engine = "paper",
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
-    out: options.Out = None,
-    trace: options.Trace = None,
-    plot: options.Plot = None,
+    *,
+    outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
@@ -63,7 +60,7 @@ def import_schedule(
             f"IOS schedule {file}: the name must end in .json, for the schedule to find its network again"
         )
     prices = api.cost_model(cost_model, device, "fp32", engine, store)
-    check_outputs(out, trace, plot, prices)
+    outputs.check(prices)
     network = load(str(file), batch=batch)
     read = schedule_of_file(read_ios_file(file), file, network)
     priced = api.simulate(read, None, network=network, engine=engine, cost_model=prices)
@@ -72,33 +69,26 @@ def import_schedule(
     if as_json:
         typer.echo(priced.model_dump_json(indent=1))
     else:
-        from rich.console import Console
-
         from iossim.cost.model import PredictsDevice
-        from iossim.reporting.console import schedule_table
+        from iossim.prediction.published import is_in_sample
+        from iossim.reporting.schedule_words import schedule_table, summary
 
-        console = Console()
+        console = plain_console()
         console.print(schedule_table(priced))
-        console.print(api.summary(priced), highlight=False)
-        for remark in priced.remarks:
-            console.print(f"note: {remark}", style="dim", highlight=False)
+        console.print(summary(priced))
+        print_notes(console, priced.remarks)
         if published_us is not None:
             error = priced.latency_us / published_us - 1
             where = f"of IOS at batch {network.source.batch}"
-            fitted = isinstance(prices, PredictsDevice) and network.name in prices.profile.provenance.left_out
+            fitted = isinstance(prices, PredictsDevice) and is_in_sample(prices.profile, network.name)
             kind = ", in-sample: the device was fitted to this network's figures" if fitted else ""
-            console.print(
-                f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}{kind}", highlight=False
-            )
-    if out is not None:
-        from iossim.reporting.output_folder import write_all
-
-        written = write_all(out, schedule_files(network, priced, prices, trace, plot, None))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+            console.print(f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}{kind}")
+    if outputs.out is not None:
+        write_files(outputs.out, outputs.files(network, priced, prices))
 
 
 def export_schedule(
-    schedule: SavedSchedule, out: ToFile, format_name: Format = "ios", model: OtherModel = None
+    schedule: SavedSchedule, out: ToFile, format_name: Format = "ios", model: options.OtherModel = None
 ) -> None:
     """Write a saved schedule, and its network with it, as another program reads them."""
     from iossim import api
@@ -112,22 +102,21 @@ def export_schedule(
         write_atomically(out, text)
     except OSError as error:
         raise OptionError(f"--out {out} cannot be written: {error.strerror}; choose another file") from None
-    typer.echo(f"wrote {out}", err=True)
+    tell_written([out])
 
 
 def _published_us(network: Network, priced: Schedule) -> float | None:
     """The published latency of such a schedule: only if the file's network is the published one, op by op."""
     from iossim.errors import IossimError
-    from iossim.ir.types import Precision
-    from iossim.measurements.published_figures import published_latency_us
     from iossim.models.load import load
+    from iossim.prediction.published import comparable_published_us
 
-    batch = network.source.batch
-    published_us = published_latency_us(network.name, priced.device, batch, priced.scheduler)
-    if published_us is None or network.precision is not Precision.FP32 or priced.cost_model["name"] == "random":
+    published_us = comparable_published_us(priced, network.name)
+    if published_us is None:
         return None
     try:
-        same = load(network.name, batch=batch).graph.hash == network.graph.hash
+        return (
+            published_us if load(network.name, batch=network.source.batch).graph.hash == network.graph.hash else None
+        )
     except IossimError:
         return None
-    return published_us if same and priced.engine == "paper" else None

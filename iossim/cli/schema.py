@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from iossim.cli.outputs import text_file, write_files
 from iossim.errors import OptionError
 
 Name = Annotated[
@@ -24,9 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def print_schema(name: Name = None, out: Folder = None) -> None:
     """Print a schema, or write NAME.json of all of them into a folder."""
-    from iossim.reporting.output_folder import write_all
     from iossim.schemas import schema, schema_names
-    from iossim.user_files import write_atomically
 
     if (name is None) is (out is None):
         raise OptionError(
@@ -37,8 +36,7 @@ def print_schema(name: Name = None, out: Folder = None) -> None:
         return
     assert out is not None
     texts = {f"{each}.json": _text(each, schema(each)) for each in schema_names()}
-    files = {file: (lambda path, text=text: write_atomically(path, text)) for file, text in texts.items()}
-    typer.echo(f"wrote {', '.join(str(path) for path in write_all(out, files))}", err=True)
+    write_files(out, {file: text_file(text) for file, text in texts.items()})
 
 
 def _text(name: str, made: dict[str, object]) -> str:

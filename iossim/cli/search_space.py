@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from math import prod
 from typing import Annotated
@@ -10,7 +9,8 @@ from typing import Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.loading import ModelOptions, takes_model_options
+from iossim.cli.option_groups import ModelOptions, takes_options
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.progress import progress_bars
 
 CountedStages = Annotated[
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command("search-space", help="Count states, stages and schedules, block by block.")(search_space)
 
 
-@takes_model_options
+@takes_options
 def search_space(
     model: options.Model,
     reading: ModelOptions,
@@ -32,7 +32,8 @@ def search_space(
     as_json: options.Json = False,
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
-    from iossim.api import describe, search_options
+    from iossim.api import search_options
+    from iossim.reporting.schedule_words import describe
     from iossim.schedule.problem import ScheduleProblem
     from iossim.scheduling.counting import SearchSpace, count_search_space
 
@@ -54,14 +55,10 @@ def search_space(
     # Blocks are scheduled one after another, each in any of its ways.
     totals["schedules"] = prod(int(block["schedules"]) for block in blocks)
     if as_json:
-        typer.echo(
-            json.dumps({"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals}, indent=1)
-        )
+        print_json({"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals})
         return
-    from rich.console import Console
-
-    from iossim.reporting.console import records_table
+    from iossim.tables import records_table
 
     unpruned = space.max_group_size is None and space.max_groups is None
     title = f"{network.name}, {describe(space)}{', unpruned' if unpruned else ''}"
-    Console().print(records_table(title, [*blocks, {"name": "total", **totals}]))
+    plain_console().print(records_table(title, [*blocks, {"name": "total", **totals}]))

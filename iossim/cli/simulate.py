@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import Writer, check_outputs, schedule_files, wants_plot
+from iossim.cli.option_groups import takes_options
+from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_json, write_files
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule
 
-SavedSchedule = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that optimize wrote.")]
-OtherModel = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="The model, where it is no longer where the schedule says."),
-]
-OtherEngine = Annotated[
-    str | None, typer.Option("--engine", metavar="NAME", help="paper or graph; by default the schedule's own.")
-]
 EventDriven = Annotated[
     bool,
     typer.Option("--event-driven", help="Also run it as a whole, block by block, on the event-driven simulator."),
@@ -36,28 +28,25 @@ def register(app: typer.Typer) -> None:
     app.command("simulate", help="Price a saved schedule on a device, stage by stage.")(simulate)
 
 
+@takes_options
 def simulate(
-    schedule: SavedSchedule,
+    schedule: options.SavedSchedule,
     device: options.Device = None,
-    engine: OtherEngine = None,
-    model: OtherModel = None,
+    engine: options.OtherEngine = None,
+    model: options.OtherModel = None,
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     event_driven: EventDriven = False,
-    out: options.Out = None,
-    trace: options.Trace = None,
-    plot: options.Plot = None,
+    *,
+    outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Price a saved schedule, by default on its own device."""
     from iossim import api
-    from iossim.models.load import load_source
-    from iossim.schedule.schedule import Schedule
 
     if event_driven and cost_model != "simulator":
         raise OptionError(f"--event-driven runs on the simulator, not on {cost_model!r}; leave --cost-model out")
-    saved = Schedule.read(schedule)
-    network = load_source(saved.source.to_source(model))
+    saved, network = api.read_schedule(schedule, model)
     under = engine or saved.engine or "paper"
     if cost_model == "simulator":
         priced = api.simulate(saved, device, network=network, engine=engine)
@@ -65,22 +54,19 @@ def simulate(
     else:
         prices = api.cost_model(cost_model, device, network.precision, under, store)
         priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
-    check_outputs(out, trace, plot, prices)
+    outputs.check(prices)
     execution = None
     if event_driven:
         execution = api.simulate_events(saved, device, network=network, engine=engine)
     if as_json:
-        typer.echo(json.dumps(_document(priced, execution), indent=1))
+        print_json(_document(priced, execution))
     else:
         _print(saved, priced, execution)
-    if out is not None:
-        from iossim.reporting.output_folder import write_all
-
-        files = schedule_files(network, priced, prices, trace, plot, None, execution)
-        if execution is not None and wants_plot(plot):
+    if outputs.out is not None:
+        files = outputs.files(network, priced, prices, execution=execution)
+        if execution is not None and outputs.draws:
             files |= _active_warps(network, priced, device or saved.device, prices, execution)
-        written = write_all(out, files)
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+        write_files(outputs.out, files)
 
 
 def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
@@ -100,17 +86,14 @@ def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
 
 
 def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> None:
-    from rich.console import Console
+    from iossim.reporting.schedule_words import schedule_table
 
-    from iossim.reporting.console import schedule_table
-
-    console = Console()
+    console = plain_console()
     console.print(schedule_table(priced))
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
     console.print(
         f"{priced.latency_us / 1e3:.3f} ms on {priced.device}, {saved.latency_us / 1e3:.3f} ms on {saved.device} "
         f"where it was found ({ratio:.2f}x)",
-        highlight=False,
     )
     if execution is not None:
         off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
@@ -118,7 +101,6 @@ def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> No
             f"block by block: {execution.latency_us / 1e3:.3f} ms{off}; on average "
             f"{execution.mean_active_warps:,.0f} active warps; in use: issue {execution.mean_issue:.0%}, "
             f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}, power {execution.mean_power:.0%}",
-            highlight=False,
         )
 
 
@@ -127,8 +109,7 @@ def _active_warps(
 ) -> dict[str, Writer]:
     """The picture of active warps over time: the sequential schedule above this one."""
     from iossim import api
-    from iossim.reporting.active_warps_plot import active_warps_figure
-    from iossim.reporting.figures import save_figure
+    from iossim.reporting.figures.active_warps import active_warps_figure
     from iossim.scheduling.scheduler import schedule
 
     runs = {priced.scheduler: execution}
@@ -136,8 +117,4 @@ def _active_warps(
         one_by_one = schedule(network, prices, "sequential")
         runs = {"sequential": api.simulate_events(one_by_one, device, network=network), **runs}
     title = f"{priced.network} on {priced.device}, batch {priced.source.batch}, {priced.engine} engine"
-    figure = active_warps_figure(title, runs)
-    return {
-        "active_warps.svg": lambda path: save_figure(figure, path),
-        "active_warps.png": lambda path: save_figure(figure, path),
-    }
+    return pictures(active_warps_figure(title, runs))

@@ -4,23 +4,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from iossim.cli import options
+from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.study_new import new_study
 from iossim.registry import modules
 
 if TYPE_CHECKING:
     from iossim.study.forecast import Forecast
     from iossim.study.scenario import Scenario
-
-ScenarioName = Annotated[
-    str, typer.Argument(metavar="NAME|FILE", help="A scenario that ships (see 'iossim study list'), or a .yaml file.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -53,17 +49,15 @@ def list_scenarios(as_json: options.Json = False) -> None:
             }
         )
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        print_json(rows)
         return
-    from rich.console import Console
-
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
     columns = [Column("name"), Column("title", wraps=True), Column("points"), Column("schedules")]
-    Console().print(records_table("Scenarios", rows, columns))
+    plain_console().print(records_table("Scenarios", rows, columns))
 
 
-def show_scenario(name: ScenarioName, as_json: options.Json = False) -> None:
+def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> None:
     """What a scenario will do: points, schedulers, questions, and how much work that is."""
     from iossim.study.forecast import forecast
     from iossim.study.scenario_file import read_scenario
@@ -72,7 +66,7 @@ def show_scenario(name: ScenarioName, as_json: options.Json = False) -> None:
     expected = forecast(scenario)
     if as_json:
         data = {"scenario": scenario.model_dump(mode="json"), "work": expected.to_json()}
-        typer.echo(json.dumps(data, indent=1))
+        print_json(data)
         return
     typer.echo(f"{scenario.name}: {scenario.title or 'no title'}")
     for text in (scenario.description, *_axes_in_words(scenario), *_sentences(scenario), *_work_in_words(expected)):

@@ -44,6 +44,7 @@ def new_study(
     yes: Yes = False,
 ) -> None:
     """Ask for what is not given, and write a scenario with a comment on everything else."""
+    from iossim.schemas import schema
     from iossim.study.scenario_template import Wishes, write_new_scenario
 
     path = out or Path(f"{name}.yaml")
@@ -62,7 +63,7 @@ def new_study(
         schedulers=_split(asked(schedulers, "Schedulers", "sequential,ios-both")),
         questions=question or [asked(None, "Question", "fastest scheduler for each model and device")],
     )
-    scenario = write_new_scenario(wishes, path, replace=force)
+    scenario = write_new_scenario(wishes, path, schema("scenario"), replace=force)
     typer.echo(
         f"wrote {path}; see what it will do: iossim study show {path}; run it: iossim study run {path} --out {scenario.name}"
     )

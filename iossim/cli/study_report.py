@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.cli.outputs import tell_written, write_files
 from iossim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from iossim.reporting.study.figure import Figure
-    from iossim.reporting.study.pictures import PictureFormat
+    from iossim.reporting.figures.figure import Figure
+    from iossim.reporting.figures.pictures import PictureFormat
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, which 'iossim study run' wrote.")]
 Figures = Annotated[
@@ -47,7 +48,7 @@ def report(folder: Folder, figures: Figures = None, table: Tables = False, plot:
 
         path = folder / "report.html"
         write_report(run, path)
-        typer.echo(f"wrote {path}", err=True)
+        tell_written([path])
         return
     from iossim.reporting.study.plots import figures as figures_of
 
@@ -67,12 +68,10 @@ def report(folder: Folder, figures: Figures = None, table: Tables = False, plot:
 
 
 def _write_pictures(folder: Path, drawn: list[Figure], kind: PictureFormat) -> None:
-    from iossim.reporting.output_folder import write_all
-    from iossim.reporting.study.pictures import MOST_SLICES, picture_files
+    from iossim.reporting.figures.pictures import MOST_SLICES, picture_files
 
     files = picture_files(drawn, kind)
-    written = write_all(folder, files)
-    typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+    write_files(folder, files)
     cut = [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]
     if cut:
         typer.echo(f"of {', '.join(cut)} the first {MOST_SLICES} choices alone; the report saves others", err=True)

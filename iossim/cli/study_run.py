@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,16 +12,14 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
+from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from iossim.scheduling.scheduler import Progress
     from iossim.study.study_run import Row, StudyRun
 
-ScenarioName = Annotated[
-    str, typer.Argument(metavar="NAME|FILE", help="A scenario that ships (see 'iossim study list'), or a .yaml file.")
-]
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of the run; made where it is not there.")
 ]
@@ -61,7 +57,7 @@ def register_in(group: typer.Typer) -> None:
 
 
 def run(
-    scenario: ScenarioName,
+    scenario: options.ScenarioName,
     *,
     out: Out,
     resume: Resume = False,
@@ -73,12 +69,13 @@ def run(
     as_json: options.Json = False,
 ) -> None:
     """Run a study; prints its answers, then a table."""
+    from iossim.reporting.perfetto_trace import perfetto_trace
     from iossim.study.scenario_file import read_scenario
     from iossim.study.sweep import run_study
 
     read = read_scenario(scenario)
     try:
-        with _progress(quiet=as_json) as progress:
+        with progress_bars(quiet=as_json, unit="points", tells_rest=True) as start:
             found = run_study(
                 read,
                 out,
@@ -86,18 +83,33 @@ def run(
                 executor=executor,
                 address=scheduler,
                 resume=resume,
-                traces=traces,
-                report=report,
+                trace=perfetto_trace if traces else None,
                 command=["iossim", *sys.argv[1:]],
-                progress=progress,
+                progress=start("study"),
             )
     except KeyboardInterrupt:
         typer.echo(f"interrupted: what is done is kept in {out}; go on with --resume", err=True)
         raise typer.Exit(ExitCode.INCOMPLETE) from None
+    if report:
+        _write_report(found)
     if as_json:
-        typer.echo(json.dumps(_summary(found), indent=1))
+        print_json(_summary(found))
     else:
         _print(found)
+
+
+def _write_report(run: StudyRun) -> None:
+    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
+    from iossim.errors import IossimError, first_line
+    from iossim.plugins import warn_once
+    from iossim.study.run_directory import REPORT
+
+    try:
+        from iossim.reporting.study import write_report
+
+        write_report(run, run.folder / REPORT)
+    except (ImportError, IossimError) as error:
+        warn_once(f"no {REPORT} was written: {first_line(error)}")
 
 
 def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
@@ -107,35 +119,12 @@ def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
 
     found = compare_runs(read_run(a).results, read_run(b).results)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
+        print_json(found.to_json())
     else:
         for line in found.lines():
             typer.echo(line)
     if found.is_beyond_noise:
         raise typer.Exit(ExitCode.DOES_NOT_HOLD)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Progress]:
-    """A bar that counts points, with the time that is left; nothing where nobody looks."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("points"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("", total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def _summary(found: StudyRun) -> dict[str, object]:
@@ -156,43 +145,43 @@ def _summary(found: StudyRun) -> dict[str, object]:
 
 def _print(found: StudyRun) -> None:
     """The answers, then the rows, then what was written."""
-    from rich.console import Console
-
-    from iossim.reporting.console import cases_table
     from iossim.reporting.study.axes import fixed_in_words, in_sample_in_words
     from iossim.study.scenario import AXES
+    from iossim.tables import Column, records_table
 
     results = found.results
-    console = Console()
-    console.print(results.scenario.title or results.scenario.name, style="bold", highlight=False, markup=False)
+    console = plain_console()
+    console.print(results.scenario.title or results.scenario.name, style="bold")
     if same := fixed_in_words(results.rows):
-        console.print(same, highlight=False, markup=False)
+        console.print(same)
     for answer in results.answers:
         # A claim is of whom made it; what is found here stands below it.
         question = f"published: {answer.question} ({answer.source})" if answer.source else answer.question
-        console.print(question, style="bold", highlight=False, markup=False)
+        console.print(question, style="bold")
         if len(answer.cases) > 1:
-            console.print(cases_table(answer.cases))
+            keys = dict.fromkeys(key for case in answer.cases for key in case)
+            told = [{key: case.get(key, "") for key in keys} for case in answer.cases]
+            console.print(records_table("", told, [Column(key, key, wraps=True) for key in keys]))
         else:
-            console.print(f"  {answer.answer}", highlight=False, markup=False)
+            console.print(f"  {answer.answer}")
     rows = [row for row in results.rows if row.status == "ok"]
     failed = [row for row in results.rows if row.status == "failed"]
     if rows:
         varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
         console.print(_table(rows[:_ROWS_SHOWN], varied))
     if sentence := in_sample_in_words(rows):
-        console.print(sentence, style="dim", highlight=False, markup=False)
+        console.print(sentence, style="dim")
     if len(rows) > _ROWS_SHOWN:
-        console.print(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv", highlight=False)
+        console.print(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv")
     reasons = Counter(row.reason for row in failed)
     for reason, count in reasons.items():
-        console.print(f"failed, {count} rows: {reason}", style="red", highlight=False, markup=False)
+        console.print(f"failed, {count} rows: {reason}", style="red")
     typer.echo(f"wrote {', '.join(_written(found.folder))} to {found.folder}", err=True)
 
 
 def _table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
     """Rows side by side, with their labels on some axes."""
-    from iossim.reporting.console import Column, records_table
+    from iossim.tables import Column, records_table
 
     columns = [
         *(Column(axis) for axis in axes),

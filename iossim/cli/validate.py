@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,16 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.flags import with_flags
-from iossim.cli.outputs import Writer, wants_plot
+from iossim.cli.outputs import (
+    Writer,
+    check_drawing,
+    pictures,
+    plain_console,
+    print_json,
+    text_file,
+    wants_plot,
+    write_files,
+)
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -64,13 +72,13 @@ def validate(
     """
     from iossim.devices.load import device as load_device
     from iossim.errors import OptionError
-    from iossim.reporting.output_folder import check_writable, write_all
+    from iossim.user_files import check_writable
     from iossim.validation.report import validate as recompute
 
     if out is None and plot:
         raise OptionError("--plot needs a folder to write to; give --out DIR")
-    if plot and not wants_plot(None):
-        raise OptionError("--plot needs matplotlib, which is not installed; pip install 'iossim[report]'")
+    if plot:
+        check_drawing()
     if out is not None:
         check_writable(out)
     profiles = [load_device(name) for name in device] if device else None
@@ -78,33 +86,25 @@ def validate(
         report = recompute(profiles, data, part or None, quick=quick, progress=progress)
     report = replace(report, notes=tuple(map(with_flags, report.notes)))
     if as_json:
-        typer.echo(json.dumps(report.to_json(), indent=1, allow_nan=False))
+        print_json(report.to_json())
     else:
         _print(report)
     if out is not None:
-        written = write_all(out, _files(report, plot))
-        typer.echo(f"wrote {', '.join(str(path) for path in written)}", err=True)
+        write_files(out, _files(report, plot))
 
 
 def _print(report: ValidationReport) -> None:
-    from rich.console import Console
-
     from iossim.reporting.accuracy_tables import accuracy_tables
 
-    Console(highlight=False).print(accuracy_tables(report))
+    plain_console().print(accuracy_tables(report))
 
 
 def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:
     """validation.json, and the pictures."""
-    from iossim.user_files import write_atomically
-
     text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
-    files: dict[str, Writer] = {"validation.json": lambda path: write_atomically(path, text)}
+    files = {"validation.json": text_file(text)}
     if wants_plot(plot):
-        from iossim.reporting.accuracy_plots import accuracy_figures
-        from iossim.reporting.figures import save_figure
+        from iossim.reporting.figures.accuracy import accuracy_figures
 
-        for name, figure in accuracy_figures(report).items():
-            for kind in ("svg", "png"):
-                files[f"{name}.{kind}"] = partial(save_figure, figure)
+        files |= pictures(*accuracy_figures(report))
     return files

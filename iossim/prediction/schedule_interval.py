@@ -135,6 +135,17 @@ class ScheduleErrors:
             return first.latency_us == second.latency_us
         return abs(log(first.latency_us / second.latency_us)) <= self.noise(first, second)
 
+    def judged(self, schedules: Sequence[Schedule], beside: Sequence[Schedule] = ()) -> list[Schedule]:
+        """The schedules with their intervals, and with those that differ from each by less than the noise: of one another,
+        and of others ``beside`` them."""
+        found = []
+        for one in schedules:
+            interval = self.interval(one)
+            rivals = (other for other in (*schedules, *beside) if other is not one)
+            ties = [other.scheduler for other in rivals if self.is_tie(one, other)]
+            found.append(one.model_copy(update={"interval_us": [interval.low_us, interval.high_us], "ties": ties}))
+        return found
+
     def time_by_kind_us(self, schedule: Schedule) -> dict[str, float]:
         """Where a schedule's latency goes: to kinds of ops, the longest first, and to what stands between stages.
 

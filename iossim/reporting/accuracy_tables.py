@@ -15,8 +15,8 @@ from iossim.calibration.leave_one_out import SAMPLED_KIND, LeaveOneOut
 from iossim.measurements.operator_kinds import ALIASES
 from iossim.prediction.accuracy import Accuracy
 from iossim.prediction.bands import key_of
-from iossim.reporting.console import Cell, Column, records_table
 from iossim.reporting.measured_networks_table import measured_networks_summary, measured_networks_table
+from iossim.tables import Cell, Column, records_table
 from iossim.validation.engines import EngineAgreement
 from iossim.validation.networks import NetworkEvaluation, largest, mean_size
 from iossim.validation.operators import OperatorEvaluation

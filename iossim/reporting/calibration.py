@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from iossim.devices.provenance import KindError
-from iossim.reporting.console import Cell, Column, records_table
+from iossim.tables import Cell, Column, records_table
 
 
 def error_table(title: str, errors: Sequence[KindError]) -> Table:

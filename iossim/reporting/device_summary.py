@@ -8,7 +8,7 @@ from rich.text import Text
 from iossim.devices.profile import Datasheet, DeviceProfile
 from iossim.devices.provenance import Provenance
 from iossim.reporting.calibration import error_table
-from iossim.reporting.console import Cell, Column, records_table
+from iossim.tables import Cell, Column, records_table
 
 #: Significant digits of values and of their spread.
 _DIGITS, _SPREAD_DIGITS = 4, 2

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from iossim.analysis.explain import Choice, Explanation, StageExplanation
-from iossim.reporting.console import Cell, Column, records_table
-from iossim.reporting.stage_words import number_words, stage_words
+from iossim.reporting.schedule_words import number_words, stage_words
 from iossim.schedule.strategy import Strategy
+from iossim.tables import Cell, Column, records_table
 
 #: Parts of a stage's time that are not worth a word.
 _SMALL = 0.08

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from iossim.ir.network import Network, Unit
 from iossim.lowering.unit import unit_steps
-from iossim.reporting.figures import REST
+from iossim.prediction.schedule_interval import BOUNDARIES
 
-#: What stands between stages, among the kinds of ops.
-BOUNDARIES = "boundaries"
+#: Kinds without a colour of their own.
+REST = "#999999"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from rich.table import Table
 
-from iossim.reporting.console import Cell, Column, records_table
+from iossim.tables import Cell, Column, records_table
 from iossim.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
 
 

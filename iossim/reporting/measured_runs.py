@@ -9,9 +9,9 @@ import numpy as np
 from rich.table import Table
 
 from iossim.execution.measured_run import MeasuredRow
-from iossim.reporting.console import Cell, Column, records_table
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
+from iossim.tables import Cell, Column, records_table
 
 
 def disturbance(rows: Sequence[MeasuredRow]) -> str | None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from iossim.analysis.schedule_diff import Change, Passage, ScheduleDiff
-from iossim.reporting.console import Cell, Column, records_table
-from iossim.reporting.stage_words import stage_words
+from iossim.reporting.schedule_words import stage_words
 from iossim.schedule.schedule import Schedule, Stage
+from iossim.tables import Cell, Column, records_table
 
 
 def diff_lines(found: ScheduleDiff) -> list[str]:

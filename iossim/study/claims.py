@@ -93,13 +93,10 @@ def _holds(claim: Holds, rows: Sequence[Row]) -> Found:
     if len(cases) == 1:
         verdict = "Does not hold" if failing else _counted(1, failing, ties)
         return Found(f"{verdict}: {cases[0][1]}", behind, not failing, is_noise)
-    words = _counted(len(cases), failing, ties)
     leads = [lead for _, _, lead in cases if lead is not None]
-    if leads and len(claim.conditions) == 1 and isinstance(claim.conditions[0].right, float):
-        words += f"; {_span_of(claim.conditions[0].left, leads)}"
-    if 0 < ties < len(cases):
-        words += f", {ties} within the noise"
-    return Found(words, behind, not failing, is_noise)
+    is_bound = leads and len(claim.conditions) == 1 and isinstance(claim.conditions[0].right, float)
+    more = f"; {_span_of(claim.conditions[0].left, leads)}" if is_bound else ""
+    return _verdict(len(cases), failing, ties, behind, f"{more}{_some_ties(ties, len(cases))}")
 
 
 def _is_noise(comparison: Comparison, group: Sequence[Row]) -> bool:
@@ -200,12 +197,8 @@ def _is_best(claim: IsBest, rows: Sequence[Row]) -> Found:
             failing.append(f"{where} ({axis_value(rival, claim.axis)} is ahead{by})".strip())
     if not cases:
         return Found("No row is there to tell", [], None)
-    words = _counted(cases, failing, ties)
-    if ahead:
-        words += f"; {span(Quotient('speedup'), ahead)} of the next best"
-    if 0 < ties < cases:
-        words += f", {ties} within the noise"
-    return Found(words, behind, not failing, not failing and ties == cases)
+    more = f"; {span(Quotient('speedup'), ahead)} of the next best" if ahead else ""
+    return _verdict(cases, failing, ties, behind, f"{more}{_some_ties(ties, cases)}")
 
 
 def _trend(claim: Trend, rows: Sequence[Row], labels: Labels) -> Found:
@@ -236,8 +229,7 @@ def _trend(claim: Trend, rows: Sequence[Row], labels: Labels) -> Found:
             failing.append(cases[-1])
     if not cases:
         return Found(f"No row is there to tell: it takes two values of {claim.axis}", [], None)
-    words = f"{_counted(len(cases), failing, ties)}; {listed(cases)}"
-    return Found(words, behind, not failing, not failing and ties == len(cases))
+    return _verdict(len(cases), failing, ties, behind, f"; {listed(cases)}")
 
 
 def _diagonal(claim: DiagonalIsBest, rows: Sequence[Row], known: Sequence[Row], cross: Sequence[CrossPrice]) -> Found:
@@ -277,11 +269,19 @@ def _diagonal(claim: DiagonalIsBest, rows: Sequence[Row], known: Sequence[Row], 
             ties += 1
     if not cases:
         return Found(f"No schedule was priced beside its own point: say 'cross_evaluate: [{claim.axis}]'", [], None)
-    words = _counted(cases, failing, ties)
-    words += f"; the best of the others takes {span(Quotient('speedup'), slower)} the time"
-    if 0 < ties < cases:
-        words += f", {ties} within the noise"
-    return Found(words, behind, not failing, not failing and ties == cases)
+    more = f"; the best of the others takes {span(Quotient('speedup'), slower)} the time"
+    return _verdict(cases, failing, ties, behind, f"{more}{_some_ties(ties, cases)}")
+
+
+def _verdict(cases: int, failing: Sequence[str], ties: int, behind: list[Row], more: str) -> Found:
+    """What a claim came to, with ``more`` figures behind how many cases there are."""
+    return Found(
+        f"{_counted(cases, failing, ties)}{more}", behind, not failing, within_noise=not failing and ties == cases
+    )
+
+
+def _some_ties(ties: int, cases: int) -> str:
+    return f", {ties} within the noise" if 0 < ties < cases else ""
 
 
 def _counted(cases: int, failing: Sequence[str], ties: int) -> str:

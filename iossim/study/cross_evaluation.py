@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from iossim.backends.simulator.parallel_pricing import set_pricing_threads
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import reprice
+from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.failures import Failures
 from iossim.study.journal import CrossDone
 from iossim.study.points import Point
-from iossim.study.setting import Setting, setting_of
 from iossim.study.study_run import CrossPrice
 
 
@@ -71,21 +71,21 @@ def evaluate_cross(task: CrossTask) -> CrossResult:
     set_pricing_threads(1 if task.one_of_many else None)
     failures = Failures()
     try:
-        setting = setting_of(task.point)
+        context = context_of(task.point)
         own = {name: Schedule.model_validate_json(text) for name, text in task.own.items()}
     except Exception as error:  # whatever a point dies of is the reason of its prices, and the others go on
         reason = failures.reason(error)
         prices = [_price(task, other, reason=reason) for other in task.others]
     else:
         known: dict[tuple[str, str], CrossPrice] = {}
-        prices = [_priced(task, other, setting, own.get(other.scheduler), known, failures) for other in task.others]
+        prices = [_priced(task, other, context, own.get(other.scheduler), known, failures) for other in task.others]
     return CrossResult(CrossDone(axis=task.axis, run_at=task.point.index, prices=prices), failures.tracebacks)
 
 
 def _priced(
     task: CrossTask,
     other: MadeElsewhere,
-    setting: Setting,
+    context: EvaluationContext,
     own: Schedule | None,
     known: dict[tuple[str, str], CrossPrice],
     failures: Failures,
@@ -98,8 +98,8 @@ def _priced(
         key = other.scheduler, json.dumps([(stage.strategy, stage.groups) for stage in made.stages])
         if key in known:
             return known[key].model_copy(update={"made_for": other.made_for})
-        found = reprice(made, setting.network, setting.prices)
-        tie = own is not None and setting.errors is not None and setting.errors.is_tie(found, own)
+        found = reprice(made, context.network, context.prices)
+        tie = own is not None and context.errors is not None and context.errors.is_tie(found, own)
     except Exception as error:  # as above, of one schedule
         return _price(task, other, reason=failures.reason(error))
     known[key] = _price(task, other, latency_ms=found.latency_us / 1e3, tie=tie)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -10,20 +11,24 @@ from iossim.cost.model import ProvidesTimeline
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
+from iossim.execution.timeline import Span
+from iossim.ir.network import Network
 from iossim.lowering.target import target_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.ios import solve
 from iossim.scheduling.memo import SearchMemo
-from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.scheduling.options import SearchOptions
 from iossim.scheduling.scheduler import schedule
+from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.failures import Failures
 from iossim.study.points import Point
-from iossim.study.setting import Setting, setting_of, with_intervals
 from iossim.study.study_run import BlockTime, Row
 
 _MIB = 1 << 20
+#: What writes the timeline of a schedule as text.
+TraceFormat = Callable[[Network, Schedule, Sequence[Span]], str]
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class PointTask:
     point: Point
     schedulers: tuple[str, ...]
     measures: tuple[str, ...] = ()
-    traces: bool = False
+    trace: TraceFormat | None = None
     #: Whether other processes have the other cores.
     one_of_many: bool = False
 
@@ -63,19 +68,17 @@ def evaluate_point(task: PointTask) -> PointResult:
     _load_compiled_code()
     failures = Failures()
     try:
-        setting = setting_of(task.point)
+        context = context_of(task.point)
     except Exception as error:  # whatever a point dies of is the reason of its rows, and the others go on
         reason = failures.reason(error)
         rows_failed = tuple(_failed(task.point, name, reason) for name in task.schedulers)
         return PointResult(task.point, rows_failed, {}, {}, {}, failures.tracebacks)
     found: dict[str, Schedule] = {}
     reasons: dict[str, str] = {}
-    search = task.point.search
-    space = StageSpace(search.stages, search.max_group_size, search.max_groups)
-    options, memo = SearchOptions(space), SearchMemo(setting.prices)
+    options, memo = SearchOptions(task.point.search.space), SearchMemo(context.prices)
     for name in task.schedulers:
         try:
-            found[name] = schedule(setting.network, setting.prices, name, options, memo=memo)
+            found[name] = schedule(context.network, context.prices, name, options, memo=memo)
         except Exception as error:  # as above, of one scheduler
             reasons[name] = failures.reason(error)
         else:
@@ -86,11 +89,12 @@ def evaluate_point(task: PointTask) -> PointResult:
     rows: dict[str, Row] = {}
     traces: dict[str, str] = {}
     schedules: dict[str, str] = {}
-    for one in with_intervals(list(found.values()), setting.errors):
+    judged = context.errors.judged(list(found.values())) if context.errors else list(found.values())
+    for one in judged:
         try:
-            rows[one.scheduler] = _row(setting, one, found, task.measures)
-            if task.traces and (trace := _trace(setting, one)):
-                traces[one.scheduler] = trace
+            rows[one.scheduler] = _row(context, one, found, task.measures)
+            if task.trace is not None and (spans := _timeline(context, one)) is not None:
+                traces[one.scheduler] = task.trace(context.network, one, spans)
             schedules[one.scheduler] = one.model_dump_json(indent=1) + "\n"
         except Exception as error:  # as above, of one row
             reasons[one.scheduler] = failures.reason(error)
@@ -106,9 +110,9 @@ def evaluate_point(task: PointTask) -> PointResult:
     )
 
 
-def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
+def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
     """The row of one schedule among those that were ``found`` at its point."""
-    point = setting.point
+    point = context.point
     slowest_us = max(other.latency_us for other in found.values())
     baseline_us = found["sequential"].latency_us if "sequential" in found else slowest_us
     low_us, high_us = one.interval_us or (None, None)
@@ -121,7 +125,7 @@ def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: 
         for block in one.blocks
     ]
     own = found[one.scheduler]
-    published_ms = setting.published_ms(one.scheduler)
+    published_ms = context.published_ms(one)
     return Row(
         point=point.index,
         **point.labels,  # type: ignore[arg-type]
@@ -136,15 +140,15 @@ def _row(setting: Setting, one: Schedule, found: dict[str, Schedule], measures: 
         streams=one.streams,
         merged_stages=sum(stage.strategy is Strategy.MERGE for stage in one.stages),
         gap=one.gap,
-        weights_mib=setting.weights_mib,
-        peak_memory_mib=_peak_memory_mib(setting, one) if "peak_memory" in measures else None,
-        active_warps=_active_warps(setting, one) if "active_warps" in measures else None,
-        board_power_w=setting.board_power_w,
-        peak_tflops=setting.profile.fp32_tflops,
+        weights_mib=context.weights_mib,
+        peak_memory_mib=_peak_memory_mib(context, one) if "peak_memory" in measures else None,
+        active_warps=_active_warps(context, one) if "active_warps" in measures else None,
+        board_power_w=context.board_power_w,
+        peak_tflops=context.profile.fp32_tflops,
         published_ms=published_ms,
-        in_sample=None if published_ms is None else setting.is_in_sample,
+        in_sample=None if published_ms is None else context.is_in_sample,
         blocks=blocks,
-        time_by_kind_us=setting.errors.time_by_kind_us(own) if setting.errors else {},
+        time_by_kind_us=context.errors.time_by_kind_us(own) if context.errors else {},
     )
 
 
@@ -158,29 +162,27 @@ def _failed(point: Point, scheduler: str, reason: str) -> Row:
     )
 
 
-def _peak_memory_mib(setting: Setting, one: Schedule) -> float:
+def _peak_memory_mib(context: EvaluationContext, one: Schedule) -> float:
     """Weights, and the arena of the plan with values in place, as backends run it."""
-    plan = lower_schedule(one, setting.network, setting.point.engine, in_place=True)
-    return setting.weights_mib + plan_memory(plan).arena_bytes / _MIB
+    plan = lower_schedule(one, context.network, context.point.engine, in_place=True)
+    return context.weights_mib + plan_memory(plan).arena_bytes / _MIB
 
 
-def _active_warps(setting: Setting, one: Schedule) -> float | None:
+def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
     """Warps that are resident on all SMs together, on average over the run; a CPU has none."""
     from iossim.backends.simulator.events import run_schedule
 
-    if not target_of(setting.profile).has_warps:
+    if not target_of(context.profile).has_warps:
         return None
-    execution = run_schedule(setting.network, one, setting.profile, engine=setting.point.engine)
+    execution = run_schedule(context.network, one, context.profile, engine=context.point.engine)
     return execution.mean_active_warps
 
 
-def _trace(setting: Setting, one: Schedule) -> str | None:
-    """The schedule's timeline for a trace viewer; None where the cost model knows none."""
-    from iossim.reporting.perfetto_trace import perfetto_trace
-
-    if not isinstance(setting.prices, ProvidesTimeline):
+def _timeline(context: EvaluationContext, one: Schedule) -> Sequence[Span] | None:
+    """When each kernel runs; None where the cost model knows no timeline."""
+    if not isinstance(context.prices, ProvidesTimeline):
         return None
-    return perfetto_trace(setting.network, one, setting.prices.timeline(setting.network, one))
+    return context.prices.timeline(context.network, one)
 
 
 @cache

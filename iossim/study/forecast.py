@@ -9,13 +9,12 @@ from typing import Any
 from iossim.cores import usable_cores
 from iossim.errors import OptionError
 from iossim.ir.network import Network
-from iossim.models.load import load
 from iossim.schedule.problem import ScheduleProblem
 from iossim.scheduling.counting import count_search_space
 from iossim.scheduling.ios import STRATEGIES
-from iossim.scheduling.options import StageSpace
-from iossim.study.points import Point, points_of
-from iossim.study.scenario import Model, Scenario, Search
+from iossim.study.cross_evaluation import families
+from iossim.study.points import Point, load_model, points_of
+from iossim.study.scenario import Scenario, Search
 
 #: Counting a wider block would take longer than it tells.
 _MAX_STATES, _MAX_TRANSITIONS = 200_000, 30_000_000
@@ -59,7 +58,7 @@ def forecast(scenario: Scenario) -> Forecast:
     counted: dict[tuple[str, str], Searched] = {}
     for point in points:
         if point.model.label not in networks:
-            networks[point.model.label] = _load(point.model, scenario.seed)
+            networks[point.model.label] = load_model(point.model, scenario.seed)
         key = (point.model.label, point.search.label)
         if key not in counted:
             counted[key] = _searched(*key, networks[point.model.label], point.search)
@@ -84,20 +83,7 @@ def forecast(scenario: Scenario) -> Forecast:
     )
 
 
-def _load(model: Model, seed: int) -> Network:
-    return load(
-        model.model,
-        shapes=model.shapes,
-        dimensions=model.dims,
-        units=model.units,
-        max_block=model.max_block,
-        seed=seed,
-        block=model.block,
-    )
-
-
 def _searched(model: str, name: str, network: Network, search: Search) -> Searched:
-    space = StageSpace(search.stages, search.max_group_size, search.max_groups)
     seen: dict[bytes, int] = {}
     stages: int | None = 0
     for block in network.blocks:
@@ -105,7 +91,7 @@ def _searched(model: str, name: str, network: Network, search: Search) -> Search
         edges = problem.predecessors.tobytes()
         try:
             if edges not in seen:
-                seen[edges] = count_search_space(problem, space, _MAX_STATES, _MAX_TRANSITIONS).distinct_stages
+                seen[edges] = count_search_space(problem, search.space, _MAX_STATES, _MAX_TRANSITIONS).distinct_stages
         except OptionError:
             stages = None
             break
@@ -117,11 +103,5 @@ def _searched(model: str, name: str, network: Network, search: Search) -> Search
 
 def _cross_prices(scenario: Scenario, points: Sequence[Point]) -> int:
     """Ordered pairs of points that differ in one axis alone."""
-    total = 0
-    for axis in scenario.cross_evaluate:
-        families: dict[tuple[str | int, ...], int] = {}
-        for point in points:
-            rest = tuple(label for name, label in point.labels.items() if name != axis)
-            families[rest] = families.get(rest, 0) + 1
-        total += sum(count * (count - 1) for count in families.values())
-    return total
+    sizes = (len(family) for axis in scenario.cross_evaluate for family in families(points, axis))
+    return sum(size * (size - 1) for size in sizes)

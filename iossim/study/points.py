@@ -76,17 +76,20 @@ def device_of(device: Device) -> DeviceProfile:
 
 def network_of(point: Point) -> Network:
     """The network of a point, loaded; of a single block where its model is one. Raises what ``iossim.load`` raises."""
-    model = point.model
+    return load_model(point.model, point.seed, batch=point.batch, dtype=point.dtype)
+
+
+def load_model(model: Model, seed: int, **bound: Any) -> Network:
+    """The network of a scenario's model, ``bound`` to a batch size and type, or by default as ``iossim.load`` does."""
     return load(
         model.model,
-        batch=point.batch,
-        dtype=point.dtype,
         shapes=model.shapes,
         dimensions=model.dims,
         units=model.units,
         max_block=model.max_block,
-        seed=point.seed,
+        seed=seed,
         block=model.block,
+        **bound,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from iossim.prediction.schedule_interval import REPEAT_NOISE
-from iossim.study.scenario import AXES
+from iossim.study.scenario import AXES, USUAL
 from iossim.study.study_run import Answer, CrossPrice, Results, Row
 
 #: Equal, but for how sums of floats are rounded.
@@ -172,10 +172,9 @@ def _answers(before: Sequence[Answer], after: Sequence[Answer]) -> Iterable[Answ
 
 def _name(row: Labels) -> str:
     """The labels of a row, without those that say what is usual."""
-    model, device, batch, dtype, engine, cost_model, search, scheduler = row
-    usual = ((dtype, "fp32"), (engine, "paper"), (cost_model, "simulator"), (search, "exact"))
-    told = [label for label, common in usual if label != common]
-    return ", ".join([model, device, f"batch {batch}", *told, scheduler])
+    labels = dict(zip((*AXES, "scheduler"), row, strict=True))
+    told = [labels[axis] for axis, usual in USUAL.items() if labels[axis] != usual]
+    return ", ".join([labels["model"], labels["device"], f"batch {labels['batch']}", *told, labels["scheduler"]])
 
 
 def _change(change: RowChange) -> str:

@@ -19,16 +19,15 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from iossim.errors import OptionError
-from iossim.reporting.output_folder import check_writable
 from iossim.study.cross_evaluation import CrossResult
 from iossim.study.evaluate import PointResult
 from iossim.study.failures import DEFECTS
 from iossim.study.journal import Begin, CrossDone, Journal, PointDone, points_done
 from iossim.study.points import Point
-from iossim.study.scenario import AXES, Scenario
+from iossim.study.scenario import AXES, USUAL, Scenario
 from iossim.study.scenario_file import write_scenario
 from iossim.study.study_run import Results, Row, StudyRun
-from iossim.user_files import read_text, write_atomically
+from iossim.user_files import check_writable, read_text, write_atomically
 from iossim.values import first_problem
 
 SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
@@ -249,12 +248,8 @@ def _study_key(scenario: Scenario, points: Sequence[Point]) -> str:
 def _file_stem(point: Point) -> str:
     """A name that no other point has, and that tells which it is; common values of later axes are left out."""
     labels = point.labels
-    usual = {"dtype": "fp32", "engine": "paper", "cost_model": "simulator", "search": "exact"}
-    told = [str(labels[axis]) for axis in AXES if axis not in ("batch", *usual)]
-    told += [
-        f"b{point.batch}",
-        *(str(labels[axis]) for axis in AXES if axis in usual and labels[axis] != usual[axis]),
-    ]
+    told = [str(labels[axis]) for axis in AXES if axis not in ("batch", *USUAL)]
+    told += [f"b{point.batch}", *(str(labels[axis]) for axis, usual in USUAL.items() if labels[axis] != usual)]
     return f"{point.index:04d}-{_slug('-'.join(told))[:120].strip('-')}"
 
 

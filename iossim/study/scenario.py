@@ -13,12 +13,21 @@ from pydantic import Field, model_validator
 
 from iossim.passes.unit_fusion import MODEL
 from iossim.schedule.problem import MAX_UNITS
+from iossim.scheduling.options import StageSpace
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.values import Value
 
 Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search"]
+#: The plots that a report may be asked for; each is drawn by the module of its name in ``iossim.reporting.study.plots``.
+PLOTS = (
+    "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
+    "peak_memory", "blocks", "kinds", "timeline", "roofline",
+)  # fmt: skip
 #: The axes of a study, in the order in which points are counted: the last varies fastest.
 AXES: tuple[Axis, ...] = ("model", "device", "batch", "dtype", "engine", "cost_model", "search")
+
+#: Values that go without saying, of the axes that have one.
+USUAL: dict[Axis, str] = {"dtype": "fp32", "engine": "paper", "cost_model": "simulator", "search": "exact"}
 
 
 class Model(Value):
@@ -83,6 +92,11 @@ class Search(Value):
         parts += ["paper's stages"] if self.stages == "paper" else []
         _label(self, " ".join(parts) or "exact")
         return self
+
+    @property
+    def space(self) -> StageSpace:
+        """The stages that the search may form."""
+        return StageSpace(self.stages, self.max_group_size, self.max_groups)
 
 
 class PointValues(Value):

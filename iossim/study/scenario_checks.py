@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from iossim.passes.unit_fusion import unit_policy
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study.points import FIELD_OF_AXIS, device_of, labels_of, points_of
 from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
-from iossim.study.scenario import AXES, Axis, Device, Model, Scenario
+from iossim.study.scenario import AXES, PLOTS, Axis, Device, Model, Scenario
 from iossim.study.scenario_faults import Fault
 from iossim.study.sentences import DiagonalIsBest, Labels, Sentence, columns_of
 
@@ -53,9 +52,8 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
         if name not in names:
             yield Fault(("schedulers", index), f"unknown scheduler {name!r}; {did_you_mean(name, names)}")
     for index, name in enumerate(scenario.plots or ()):
-        from iossim.reporting.study.plots import plot_named  # few scenarios name their plots
-
-        yield from _asked(functools.partial(plot_named, name), ("plots", index))
+        if name not in PLOTS:
+            yield Fault(("plots", index), f"plot {name!r} is not known; {did_you_mean(name, PLOTS)}")
     for field in ("schedulers", "cross_evaluate", "measures", "constraints", "questions"):
         yield from _twice(getattr(scenario, field), field)
 

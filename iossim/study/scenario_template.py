@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from iossim.errors import ScenarioError
-from iossim.schemas import schema
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import MODELINE, parse_scenario
 from iossim.user_files import write_atomically
@@ -73,8 +73,8 @@ class Wishes:
     questions: Sequence[str]
 
 
-def write_new_scenario(wishes: Wishes, path: Path, replace: bool = False) -> Scenario:
-    """Write a commented scenario, whole or not at all, and the schema that its first line names for editors.
+def write_new_scenario(wishes: Wishes, path: Path, schema: Mapping[str, Any], replace: bool = False) -> Scenario:
+    """Write a commented scenario, whole or not at all, and the JSON ``schema`` that its first line names for editors.
 
     Raises ScenarioError where the wishes make no scenario, or a file is there already and is not to be replaced.
     """
@@ -89,7 +89,7 @@ def write_new_scenario(wishes: Wishes, path: Path, replace: bool = False) -> Sce
     scenario = parse_scenario(text, path)
     try:
         schema_path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(schema_path, json.dumps(schema("scenario"), indent=1, ensure_ascii=False) + "\n")
+        write_atomically(schema_path, json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
         write_atomically(path, text)
     except OSError as error:
         raise ScenarioError(f"cannot write scenario {path}: {error.strerror}; choose another file") from None

@@ -11,16 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from iossim.cost.create import measures
-from iossim.errors import IossimError, OptionError, first_line
-from iossim.notices import warn_once
+from iossim.errors import OptionError
 from iossim.scheduling.scheduler import Progress, ignore
 from iossim.study.cross_evaluation import CrossTask, MadeElsewhere, evaluate_cross, families
 from iossim.study.environment import Attempt, environment
-from iossim.study.evaluate import PointTask, evaluate_point
+from iossim.study.evaluate import PointTask, TraceFormat, evaluate_point
 from iossim.study.journal import CrossDone, PointDone
 from iossim.study.points import Point, points_of
 from iossim.study.questions import answer, meets
-from iossim.study.run_directory import REPORT, RunDirectory, read_run
+from iossim.study.run_directory import RunDirectory, read_run
 from iossim.study.scenario import Scenario
 from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
 from iossim.study.workers import Workers, open_workers
@@ -34,17 +33,15 @@ def run_study(
     executor: str = "processes",
     address: str | None = None,
     resume: bool = False,
-    traces: bool = False,
-    report: bool = True,
+    trace: TraceFormat | None = None,
     command: Sequence[str] = (),
     progress: Progress = ignore,
 ) -> StudyRun:
     """Run a study and write its run directory (layout: :mod:`iossim.study.study_run`).
 
     ``workers`` is the number of processes, by default one a core; with the ``executor`` ``dask`` the cluster at ``address``
-    does the work. ``resume`` goes on with a run that was interrupted; ``traces`` writes a timeline of every schedule, and
-    ``report`` the report, where what it needs is installed; ``command`` is what the user typed, for the record. ``progress``
-    is told how many pieces of work are done, and of how many.
+    does the work. ``resume`` goes on with a run that was interrupted; ``trace`` writes a timeline of every schedule;
+    ``command`` is what the user typed, for the record. ``progress`` is told how many pieces of work are done, and of how many.
 
     KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder that is taken, and
     for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its own.
@@ -56,11 +53,11 @@ def run_study(
         open_workers(workers, executor, address) as crew,
         RunDirectory(Path(folder), scenario, points, resume) as directory,
     ):
-        done = directory.done(traces)
+        done = directory.done(trace is not None)
         attempt = Attempt(command, executor, crew.count, sum(point.key in done for point in points))
         attempts = directory.earlier_attempts()
         directory.write_environment(environment([*attempts, attempt.to_json()]))
-        _Sweep(scenario, points, directory, crew, traces, progress).run(done)
+        _Sweep(scenario, points, directory, crew, trace, progress).run(done)
         rows = _rows(points, done, scenario.constraints)
         cross = _cross(scenario, directory.crossed())
         results = Results(scenario=scenario, rows=rows, cross=cross, answers=answer(scenario, rows, cross))
@@ -69,10 +66,7 @@ def run_study(
         }
         directory.write_environment(environment([*attempts, attempt.to_json(len(points) - attempt.taken_over)]))
         directory.write_results(results, search_s)
-    run = read_run(folder)
-    if report:
-        _write_report(run)
-    return run
+    return read_run(folder)
 
 
 def _alone(workers: int | None, executor: str) -> int:
@@ -80,16 +74,6 @@ def _alone(workers: int | None, executor: str) -> int:
     if workers not in (None, 1) or executor != "processes":
         raise OptionError("a cost model of this study measures, which one worker must do alone; give `workers` 1")
     return 1
-
-
-def _write_report(run: StudyRun) -> None:
-    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
-    try:
-        from iossim.reporting.study import write_report
-
-        write_report(run, run.folder / REPORT)
-    except (ImportError, IossimError) as error:
-        warn_once(f"no {REPORT} was written: {first_line(error)}")
 
 
 class _Sweep:
@@ -101,11 +85,11 @@ class _Sweep:
         points: Sequence[Point],
         directory: RunDirectory,
         crew: Workers,
-        traces: bool,
+        trace: TraceFormat | None,
         progress: Progress,
     ) -> None:
         self.scenario, self.points, self.directory = scenario, points, directory
-        self.crew, self.traces, self.progress = crew, traces, progress
+        self.crew, self.trace, self.progress = crew, trace, progress
         self.families = [(axis, family) for axis in scenario.cross_evaluate for family in families(points, axis)]
 
     def run(self, done: dict[str, PointDone]) -> None:
@@ -117,7 +101,7 @@ class _Sweep:
         finished = len(distinct & done.keys()) + len(crossed)
         self.progress(finished, total)
         for result in self.crew.each(evaluate_point, self._point_tasks(done)):
-            done[result.point.key] = self.directory.add(result, self.traces)
+            done[result.point.key] = self.directory.add(result, self.trace is not None)
             finished += 1
             self.progress(finished, total)
         for priced in self.crew.each(evaluate_cross, self._cross_tasks(done, crossed)):
@@ -136,7 +120,7 @@ class _Sweep:
             networks.setdefault((point.model.model_dump_json(), point.batch, point.dtype), []).append(point)
         schedulers, measures = tuple(self.scenario.schedulers), tuple(self.scenario.measures)
         return [
-            PointTask(point, schedulers, measures, self.traces, self.crew.count > 1)
+            PointTask(point, schedulers, measures, self.trace, self.crew.count > 1)
             for several in networks.values()
             for point in several
         ]

@@ -11,8 +11,8 @@ from command_line import printed, printed_json, refused
 from onnx import TensorProto, helper
 from typer.main import get_command
 
-from iossim.cli.loading import ModelOptions
 from iossim.cli.main import build_app
+from iossim.cli.option_groups import ModelOptions
 
 #: Commands that read a model, with what they need besides.
 COMMANDS = {

@@ -15,7 +15,7 @@ from command_line import printed, printed_json
 import iossim
 from iossim.cli.main import main
 
-HEAVY = ("numba", "numpy", "scipy", "onnx", "matplotlib", "pydantic", "simpy", "yaml", "onnxruntime")
+HEAVY = ("numba", "numpy", "scipy", "onnx", "altair", "vl_convert", "pydantic", "simpy", "yaml", "onnxruntime")
 
 
 def run(*arguments: str, folder: Path, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ pytest.importorskip("vl_convert")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scenario = small_study(("ios_sample",), devices=[Device(device="v100-sxm2")], batch_sizes=[1])
-    return run_study(scenario, tmp_path_factory.mktemp("reported") / "run", workers=1, report=False).folder
+    return run_study(scenario, tmp_path_factory.mktemp("reported") / "run", workers=1).folder
 
 
 def test_the_page_is_written(

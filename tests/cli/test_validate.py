@@ -75,7 +75,7 @@ def test_tables_fit_eighty_columns(capsys: pytest.CaptureFixture[str], monkeypat
 
 
 def test_files(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("vl_convert")
     document = printed_json(
         capsys, "validate --data data/gemm.t4.csv --part operators --part networks --json --out out"
     )

@@ -12,10 +12,11 @@ import onnx.backend.test
 import pytest
 from onnx import TensorProto, helper
 
-from iossim.api import optimality, optimize
+from iossim.api import optimize
 from iossim.errors import ModelError, OptionError
 from iossim.ir.types import DType
 from iossim.models.load import load, load_source
+from iossim.reporting.schedule_words import optimality
 from iossim.schedule.problem import ScheduleProblem
 
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import iossim
-from iossim.api import Comparison
+from iossim.analysis.comparison import Comparison
 from iossim.cost.random import RandomCostModel
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile, with_values

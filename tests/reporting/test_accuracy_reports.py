@@ -93,18 +93,22 @@ def test_an_empty_report_has_only_notes() -> None:
 
 
 def test_pictures(report: ValidationReport, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from iossim.reporting.accuracy_plots import accuracy_figures
-    from iossim.reporting.figures import save_figure
+    pytest.importorskip("vl_convert")
+    from iossim.reporting.figures.accuracy import accuracy_figures
+    from iossim.reporting.figures.pictures import picture_files
 
-    drawn = [accuracy_figures(report) for _ in range(2)]
-    assert list(drawn[0]) == [f"operators.{DEVICE}", f"networks.{DEVICE}", "engines", "transfer"]
-    for name in drawn[0]:
-        written = []
-        for attempt, figures in enumerate(drawn):
-            path = tmp_path / f"{attempt}.svg"
-            save_figure(figures[name], path)
-            written.append(path.read_bytes())
-        assert written[0] == written[1]
-        assert b"</svg>" in written[0]
-    assert accuracy_figures(ValidationReport()) == {}
+    names = [f"operators.{DEVICE}", f"networks.{DEVICE}", "engines", "transfer"]
+    for attempt in ("first", "second"):
+        (tmp_path / attempt).mkdir()
+        figures = accuracy_figures(report)
+        assert [figure.name for figure in figures] == names
+        for name, write in picture_files(figures, "svg", titled=True).items():
+            write(tmp_path / attempt / name)
+    for name in names:
+        first, second = ((tmp_path / attempt / f"{name}.svg").read_bytes() for attempt in ("first", "second"))
+        assert first == second
+        assert b"</svg>" in first
+    # Errors of all rows are drawn where they are few, and their trend where they are many.
+    errors = figures[0].records_of(figures[0].panels[1], {})
+    assert [record["what"] for record in errors] == ["point"] * 3
+    assert accuracy_figures(ValidationReport()) == []

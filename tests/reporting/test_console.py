@@ -10,10 +10,11 @@ from random_networks import make_schedule, make_stage
 from rich.console import Console
 from rich.table import Table
 
+from iossim.analysis.comparison import TIE, ComparisonRow, comparison_table
 from iossim.ir.builder import GraphBuilder
-from iossim.reporting.comparison import ComparisonRow
-from iossim.reporting.console import TIE, Column, comparison_table, records_table, schedule_table, spelled
+from iossim.reporting.schedule_words import schedule_table
 from iossim.schedule.schedule import BlockSchedule
+from iossim.tables import Column, records_table, spelled
 
 
 def lines(table: Table, width: int = 80) -> list[str]:

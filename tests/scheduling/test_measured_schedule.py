@@ -21,6 +21,7 @@ from iossim.cost.model import Prices
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.errors import OptionError
 from iossim.execution.backend import Timing
+from iossim.reporting.schedule_words import summary
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
@@ -140,4 +141,4 @@ def test_interrupted_on_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys
     found = Schedule.model_validate_json(output.out)
     assert not found.complete
     fit(found, iossim.load("inception_v3"))
-    assert "until interrupted" in api.summary(found)
+    assert "until interrupted" in summary(found)

@@ -21,12 +21,12 @@ def mistaken(*given: object, **named: object) -> None:
     raise OptionError("no such thing; give another")
 
 
-@pytest.mark.parametrize("place", ["setting_of", "schedule", "_row"])
+@pytest.mark.parametrize("place", ["context_of", "schedule", "_row"])
 def test_a_row_that_dies_of_a_defect_says_where_its_traceback_is(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluate, place, broken)
-    run = run_study(small_study(batch_sizes=[1]), tmp_path / "run", workers=1, report=False)
+    run = run_study(small_study(batch_sizes=[1]), tmp_path / "run", workers=1)
     reasons = {row.reason for row in run.results.rows}
     assert len(reasons) == 1
     assert reasons.pop().startswith(
@@ -43,7 +43,7 @@ def test_a_row_that_dies_of_a_defect_says_where_its_traceback_is(
 def test_so_does_a_price_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross_evaluation, "reprice", broken)
     study = small_study(batch_sizes=[1], schedulers=["sequential", "greedy"], cross_evaluate=["device"])
-    run = run_study(study, tmp_path / "run", workers=1, report=False)
+    run = run_study(study, tmp_path / "run", workers=1)
     reasons = {price.reason for price in run.results.cross}
     (kept,) = (tmp_path / "run" / DEFECTS).iterdir()
     assert reasons == {
@@ -52,7 +52,7 @@ def test_so_does_a_price_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_mistake_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "setting_of", mistaken)
-    run = run_study(small_study(batch_sizes=[1]), tmp_path / "run", workers=1, report=False)
+    monkeypatch.setattr(evaluate, "context_of", mistaken)
+    run = run_study(small_study(batch_sizes=[1]), tmp_path / "run", workers=1)
     assert {row.reason for row in run.results.rows} == {"no such thing; give another"}
     assert not (tmp_path / "run" / DEFECTS).exists()

@@ -16,6 +16,7 @@ import pytest
 from small_studies import files_of, small_study
 
 from iossim.errors import OptionError
+from iossim.reporting.perfetto_trace import perfetto_trace
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study import sweep
 from iossim.study.journal import Journal, whole_entries
@@ -32,7 +33,7 @@ LINES = 1 + POINTS + POINTS
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> StudyRun:
-    return run_study(SCENARIO, tmp_path_factory.mktemp("study") / "run", workers=1, report=False)
+    return run_study(SCENARIO, tmp_path_factory.mktemp("study") / "run", workers=1)
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def resume(folder: Path) -> StudyRun:
-    return run_study(SCENARIO, folder, workers=1, resume=True, report=False)
+    return run_study(SCENARIO, folder, workers=1, resume=True)
 
 
 def test_an_interrupted_study_goes_on_and_repeats_nothing(
@@ -66,18 +67,17 @@ def test_an_interrupted_study_goes_on_and_repeats_nothing(
 
     monkeypatch.setattr(sweep, "evaluate_point", until_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_study(SCENARIO, tmp_path, workers=1, report=False)
+        run_study(SCENARIO, tmp_path, workers=1)
     assert len(evaluated) == 5
     assert not (tmp_path / "results.json").exists()
     with pytest.raises(OptionError, match="unfinished run of this study; give `resume`"):
-        run_study(SCENARIO, tmp_path, workers=1, report=False)
+        run_study(SCENARIO, tmp_path, workers=1)
     monkeypatch.setattr(sweep, "evaluate_point", counted)
     run = run_study(
         SCENARIO,
         tmp_path,
         workers=1,
         resume=True,
-        report=False,
         progress=lambda done, total: told.append((done, total)),
     )
     assert sorted(evaluated) == list(range(POINTS))
@@ -98,7 +98,7 @@ def test_a_search_that_is_interrupted_is_no_result(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(evaluate, "schedule", incomplete)
     with pytest.raises(KeyboardInterrupt):
-        run_study(small_study(), tmp_path, workers=1, report=False)
+        run_study(small_study(), tmp_path, workers=1)
     assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 1
 
 
@@ -147,7 +147,7 @@ def test_other_questions_are_answered_from_what_is_there(
 ) -> None:
     run_folder(undisturbed, tmp_path / "run")
     asked = SCENARIO.model_copy(update={"questions": ["fastest device"], "constraints": []})
-    run = run_study(asked, tmp_path / "run", workers=1, resume=True, report=False)
+    run = run_study(asked, tmp_path / "run", workers=1, resume=True)
     assert not evaluated
     assert [answer.question for answer in run.results.answers] == ["fastest device"]
     assert all(row.meets is None for row in run.results.rows)
@@ -157,7 +157,7 @@ def test_traces_that_are_asked_for_later_are_made(
     undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
 ) -> None:
     run_folder(undisturbed, tmp_path / "run")
-    run_study(SCENARIO, tmp_path / "run", workers=1, resume=True, traces=True, report=False)
+    run_study(SCENARIO, tmp_path / "run", workers=1, resume=True, trace=perfetto_trace)
     assert len(evaluated) == POINTS
     assert len(list((tmp_path / "run" / "traces").iterdir())) == POINTS * len(scheduler_names())
     assert files_of(tmp_path / "run") == files_of(undisturbed.folder)
@@ -167,7 +167,7 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
     def refuses(folder: Path, says: str, scenario: Scenario = SCENARIO, resume: bool = False) -> None:
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} if folder.is_dir() else {}
         with pytest.raises(OptionError, match=says) as refused:
-            run_study(scenario, folder, workers=1, resume=resume, report=False)
+            run_study(scenario, folder, workers=1, resume=resume)
         assert "`out`" in str(refused.value)
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -182,7 +182,7 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
     refuses(tmp_path / "else", "something else", resume=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match="is not a folder"):
-        run_study(SCENARIO, tmp_path / "file" / "in", report=False)
+        run_study(SCENARIO, tmp_path / "file" / "in")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files are locked as POSIX does")
@@ -200,7 +200,7 @@ def _killed(folder: Path, chance: random.Random) -> bool:
     """Start or resume the study in a process, and kill that after a random number of lines; False if it came to its end."""
     journal = folder / "journal.jsonl"
     process = multiprocessing.get_context("fork").Process(
-        target=run_study, args=(SCENARIO, folder), kwargs={"workers": 1, "resume": True, "report": False}
+        target=run_study, args=(SCENARIO, folder), kwargs={"workers": 1, "resume": True}
     )
     process.start()
     begin = journal.stat().st_size if journal.exists() else 0

@@ -22,6 +22,7 @@ from iossim import api
 from iossim.backends.simulator.events import run_schedule
 from iossim.devices.load import device
 from iossim.errors import OptionError
+from iossim.reporting.perfetto_trace import perfetto_trace
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study import sweep
@@ -36,7 +37,7 @@ SCENARIO = small_study(("ios_sample", "squeezenet"), cross_evaluate=["device", "
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> StudyRun:
-    return run_study(SCENARIO, tmp_path_factory.mktemp("study") / "run", workers=1, report=False)
+    return run_study(SCENARIO, tmp_path_factory.mktemp("study") / "run", workers=1)
 
 
 def rows_at(run: StudyRun, model: str, device: str, batch: int) -> dict[str, Row]:
@@ -85,7 +86,7 @@ def test_measures_are_those_of_the_event_driven_simulator_and_of_the_planner(run
     assert all(row.active_warps is None and row.peak_memory_mib is None for row in run.results.rows)
     assert not (run.folder / "traces").exists()
     scenario = small_study(devices=[Device(device="v100-sxm2")], measures=["peak_memory", "active_warps"])
-    run = run_study(scenario, tmp_path / "measured", workers=1, report=False, traces=True)
+    run = run_study(scenario, tmp_path / "measured", workers=1, trace=perfetto_trace)
     row = rows_at(run, "ios_sample", "v100-sxm2", 8)["ios-both"]
     network = iossim.load("ios_sample", batch=8)
     schedule = Schedule.read(run.folder / str(row.schedule))
@@ -131,7 +132,7 @@ def test_the_table_has_the_same_rows(run: StudyRun) -> None:
 
 @pytest.mark.slow
 def test_two_processes_write_the_same(run: StudyRun, tmp_path: Path) -> None:
-    run_study(SCENARIO, tmp_path / "two", workers=2, report=False)
+    run_study(SCENARIO, tmp_path / "two", workers=2)
     assert files_of(tmp_path / "two") == files_of(run.folder)
 
 
@@ -146,14 +147,14 @@ class _Backwards:
 
 def test_the_order_in_which_work_ends_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = small_study(cross_evaluate=["device", "batch"])
-    run_study(scenario, tmp_path / "forwards", workers=1, report=False)
+    run_study(scenario, tmp_path / "forwards", workers=1)
 
     @contextmanager
     def backwards(*_: object) -> Iterator[_Backwards]:
         yield _Backwards()
 
     monkeypatch.setattr(sweep, "open_workers", backwards)
-    run_study(scenario, tmp_path / "backwards", report=False)
+    run_study(scenario, tmp_path / "backwards")
     assert files_of(tmp_path / "backwards") == files_of(tmp_path / "forwards")
 
 
@@ -178,7 +179,7 @@ def test_what_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
         cost_models=["simulator", f"table:{tmp_path / 'prices.json'}"],
         cross_evaluate=["device"],
     )
-    rows = run_study(scenario, tmp_path / "run", workers=1, report=False).results.rows
+    rows = run_study(scenario, tmp_path / "run", workers=1).results.rows
     assert len(rows) == 2 * 2 * len(scheduler_names())
     for row in rows:
         broken = row.model == "broken"
@@ -203,7 +204,7 @@ def test_what_is_published_stands_beside_searches_as_wide_as_its_own(tmp_path: P
         searches=[Search(), Search(max_group_size=3, max_groups=8), Search(max_group_size=1, max_groups=8)],
         schedulers=["sequential", "ios-both"],
     )
-    rows = run_study(scenario, tmp_path / "run", workers=1, report=False).results.rows
+    rows = run_study(scenario, tmp_path / "run", workers=1).results.rows
     found = {(row.search, row.scheduler): row.published_ms for row in rows}
     assert {found[row.search, "sequential"] for row in rows} == {0.486}
     assert [found[label, "ios-both"] for label in ("exact", "r=3 s=8", "r=1 s=8")] == [0.333, 0.333, None]
@@ -215,7 +216,7 @@ def test_a_cpu_has_rows_without_power_or_warps(tmp_path: Path) -> None:
     scenario = small_study(
         devices=[Device(device=str(profile))], batch_sizes=[1], measures=["active_warps", "peak_memory"]
     )
-    rows = run_study(scenario, tmp_path / "run", workers=1, report=False).results.rows
+    rows = run_study(scenario, tmp_path / "run", workers=1).results.rows
     assert {row.status for row in rows} == {"ok"}, rows[0].reason
     assert {(row.board_power_w, row.active_warps) for row in rows} == {(None, None)}
     assert all(row.latency_ms and row.peak_memory_mib for row in rows)
@@ -235,7 +236,7 @@ def test_points_that_are_the_same_are_done_once(tmp_path: Path, monkeypatch: pyt
         batch_sizes=[1],
         searches=[Search(), Search(max_groups=2)],
     )
-    rows = run_study(scenario, tmp_path / "run", workers=1, report=False).results.rows
+    rows = run_study(scenario, tmp_path / "run", workers=1).results.rows
     assert len(done) == len(set(done)) == 4
     first, again = ([row for row in rows if row.model == model] for model in ("ios_sample", "again"))
     assert [row.latency_ms for row in first] == [row.latency_ms for row in again]
@@ -248,7 +249,6 @@ def test_random_prices_go_by_the_seed_and_predict_nothing(tmp_path: Path) -> Non
             small_study(batch_sizes=[1], cost_models=["random"], seed=seed),
             tmp_path / str(seed),
             workers=1,
-            report=False,
         ).results.rows
         for seed in (0, 1)
     }
@@ -268,7 +268,7 @@ def test_random_prices_go_by_the_seed_and_predict_nothing(tmp_path: Path) -> Non
 )
 def test_impossible_workers_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        run_study(small_study(), tmp_path / "run", report=False, **options)
+        run_study(small_study(), tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
 
 
@@ -276,7 +276,7 @@ def test_measurements_are_made_by_one_worker(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     scenario = small_study(cost_models=["onnxruntime_cpu:threads=1"])
     with pytest.raises(OptionError, match="`workers` 1"):
-        run_study(scenario, tmp_path / "run", workers=2, report=False)
+        run_study(scenario, tmp_path / "run", workers=2)
 
 
 def test_an_unfinished_or_foreign_folder_is_no_run(run: StudyRun, tmp_path: Path) -> None:

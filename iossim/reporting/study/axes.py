@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from iossim.reporting.console import Cell, Column
+from iossim.analysis.comparison import fastest
+from iossim.reporting.figures.figure import title_of
 from iossim.study.scenario import AXES
 from iossim.study.study_run import Row, StudyRun
+from iossim.tables import Cell, Column
 
 #: Of more values a reader chooses one, rather than to see all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
-#: What axes are called on a page.
-TITLES = {"cost_model": "cost model", "search": "search", "dtype": "data type", "batch": "batch size"}
 #: Axes that make the best groups first.
 _PREFERENCE = ("model", "device", "dtype", "engine", "search", "cost_model", "batch")
 #: Stands for all axes together, where they do not make a grid.
@@ -27,11 +27,6 @@ class Layout:
     group: str
     panel: str | None
     choices: tuple[Column, ...]
-
-
-def title_of(axis: str) -> str:
-    """An axis as a page calls it."""
-    return TITLES.get(axis, axis)
 
 
 def value_of(row: Row, axis: str) -> Cell:
@@ -123,9 +118,7 @@ def points(run: StudyRun) -> dict[int, list[Row]]:
 
 def best_of(rows: Sequence[Row]) -> Row | None:
     """The fastest of a point; of equals the last, which searched the larger space; None where all failed."""
-    timed = [row for row in rows if row.latency_ms is not None]
-    least_ms = min((row.latency_ms or 0.0 for row in timed), default=0.0)
-    return next((row for row in reversed(timed) if (row.latency_ms or 0.0) <= least_ms * (1 + 1e-9)), None)
+    return fastest([row for row in rows if row.latency_ms is not None], lambda row: row.latency_ms or 0.0)
 
 
 def axis_columns(axes: Mapping[str, object] | Sequence[str]) -> tuple[Column, ...]:

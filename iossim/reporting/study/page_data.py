@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from iossim.reporting.console import Cell, Column
-from iossim.reporting.study.axes import title_of, varying
-from iossim.reporting.study.figure import Figure
-from iossim.reporting.study.theme import dark, light
+from iossim.reporting.figures.figure import Figure, title_of
+from iossim.reporting.figures.theme import dark, light
+from iossim.reporting.study.axes import varying
 from iossim.study.scenario import AXES
 from iossim.study.study_run import Row, StudyRun
+from iossim.tables import Cell, Column
 
 #: Significant digits of numbers on the page; results.csv has all.
 _DIGITS = 6

@@ -11,21 +11,20 @@ from typing import Any
 
 from iossim._version import __version__
 from iossim.errors import OptionError
+from iossim.reporting.figures.figure import Figure, title_of
+from iossim.reporting.figures.vega import libraries
 from iossim.reporting.study.axes import (
     fixed,
     fixed_in_words,
     in_sample_in_words,
     point_label,
     points,
-    title_of,
     varying,
 )
 from iossim.reporting.study.commands import study_command
-from iossim.reporting.study.figure import Figure
 from iossim.reporting.study.page_data import page_data
 from iossim.reporting.study.plots import figures
 from iossim.reporting.study.swatch import swatch, verdict
-from iossim.reporting.study.vega import libraries
 from iossim.study.study_run import Answer, StudyRun
 from iossim.user_files import write_atomically
 

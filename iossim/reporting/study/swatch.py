@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iossim.reporting.study.figure import LegendEntry
+from iossim.reporting.figures.figure import LegendEntry
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -22,6 +22,8 @@ _PATHS = {
     "triangle-left": '<path d="M1.5 7l11 6V1z" fill="{c}"/>',
     "whisker": '<path d="M1 7h12" stroke="{c}" stroke-width="1.4"/>',
     "dashes": '<path d="M0 7h14" stroke="{c}" stroke-width="1.6" stroke-dasharray="4 3"/>',
+    "bound": '<path d="M7 1v12" stroke="{c}" stroke-width="1.8"/>',
+    "outline": '<rect x="1" y="2" width="12" height="10" fill="none" stroke="{c}" stroke-width="1.4"/>',
     "published": '<path d="M7 1l5 6-5 6-5-6z" fill="none" stroke="{c}" stroke-width="1.4"/>',
 }
 

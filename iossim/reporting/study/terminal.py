@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from iossim.reporting.console import records_table
-from iossim.reporting.study.figure import Figure
+from iossim.reporting.figures.figure import Figure
+from iossim.tables import records_table
 
 #: Lines of a table that a terminal shows.
 MOST_LINES = 60

@@ -12,15 +12,14 @@ import pytest
 from made_studies import SCHEDULERS, made_run, made_scenario, searches
 
 from iossim.errors import OptionError
-from iossim.reporting.figures import PALETTE
+from iossim.reporting.figures import heat_map
+from iossim.reporting.figures.figure import Figure
+from iossim.reporting.figures.specifications import log_ticks
+from iossim.reporting.figures.theme import HALO, PALETTE, dark, light, paper
 from iossim.reporting.scheduler_colours import scheduler_marks
-from iossim.reporting.study import heat_map
 from iossim.reporting.study.axes import layout
-from iossim.reporting.study.figure import Figure
 from iossim.reporting.study.plots import figures, plots
-from iossim.reporting.study.specifications import log_ticks
-from iossim.reporting.study.theme import HALO, dark, light, paper
-from iossim.study.scenario import Device, Model
+from iossim.study.scenario import PLOTS, Device, Model
 from iossim.study.study_run import BlockTime, StudyRun
 
 pytest.importorskip("altair")
@@ -302,3 +301,7 @@ def _contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
 
     light_one, dark_one = sorted((luminance(first), luminance(second)), reverse=True)
     return (light_one + 0.05) / (dark_one + 0.05)
+
+
+def test_a_scenario_may_ask_for_every_plot_there_is() -> None:
+    assert set(plots()) == set(PLOTS)

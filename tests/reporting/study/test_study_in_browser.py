@@ -56,7 +56,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ),
         folder / "real",
         workers=1,
-        report=False,
     )
     every = made_run(
         folder / "every",

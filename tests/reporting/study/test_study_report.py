@@ -16,9 +16,10 @@ from rich.console import Console
 from small_studies import small_study
 
 from iossim.errors import OptionError
-from iossim.reporting.study import vega, write_report
+from iossim.reporting.figures import vega
+from iossim.reporting.figures.pictures import MOST_SLICES, picture_files, whole_specification
+from iossim.reporting.study import write_report
 from iossim.reporting.study.page_data import page_data, row_columns
-from iossim.reporting.study.pictures import MOST_SLICES, picture_files, whole_specification
 from iossim.reporting.study.plots import figures
 from iossim.reporting.study.report import report
 from iossim.reporting.study.terminal import print_figure
@@ -41,7 +42,7 @@ def _libraries_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def real(tmp_path_factory: pytest.TempPathFactory) -> StudyRun:
     """A study that was run: its schedules are there."""
     scenario = small_study(("ios_sample",), devices=[Device(device="v100-sxm2")], batch_sizes=[1, 8])
-    return run_study(scenario, tmp_path_factory.mktemp("real") / "run", workers=1, report=False)
+    return run_study(scenario, tmp_path_factory.mktemp("real") / "run", workers=1)
 
 
 class _Outline(HTMLParser):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import cache
 
 from iossim.registry import Group, modules
-from iossim.reporting.study.figure import Figure, Plot
+from iossim.reporting.figures.figure import Figure
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
 
 
 @cache
 def plots() -> dict[str, Plot]:
     """All kinds by name, in their order on the page."""
-    found: list[Plot] = [module.PLOT for module in modules(__name__) if hasattr(module, "PLOT")]
+    found: list[Plot] = [plot for module in modules(__name__) for plot in getattr(module, "PLOTS", ())]
     return {plot.name: plot for plot in sorted(found, key=lambda plot: (plot.order, plot.name))}
 
 

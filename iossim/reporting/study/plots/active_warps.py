@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from iossim.reporting.figures.figure import Figure
 from iossim.reporting.study.axes import points
 from iossim.reporting.study.bars import Bars, bar_figure
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Plot
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
+
+_NAME = "active_warps"
 
 
 def fits(run: StudyRun) -> bool:
@@ -24,7 +27,7 @@ def draw(run: StudyRun) -> Figure | None:
             lambda value: f"{value:,.0f}",
             digits=0,
         ),
-        name=PLOT.name,
+        name=_NAME,
         title="Active warps",
         finding=_finding(run),
         caption=(
@@ -32,7 +35,7 @@ def draw(run: StudyRun) -> Figure | None:
             "simulator. A scheduler that fills the device better has more of them for a shorter time."
         ),
         alt="Bars of the mean number of active warps of each scheduler's schedule.",
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
     )
 
 
@@ -52,4 +55,4 @@ def _finding(run: StudyRun) -> str:
     return f"{row.scheduler} has up to {ratio:.2f} times the active warps of sequential ({row.model}, batch {row.batch})."
 
 
-PLOT = Plot("active_warps", 60, fits, draw)
+PLOTS = (Plot(_NAME, 60, fits, draw),)

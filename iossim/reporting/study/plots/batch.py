@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iossim.reporting.console import Cell, Column
+from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
+from iossim.reporting.figures.specifications import (
+    dodged,
+    layer,
+    log_ticks,
+    names_axis,
+    need_altair,
+    scheduler_legend,
+    scheduler_scale,
+    shape_scale,
+    specification,
+)
+from iossim.reporting.figures.theme import PUBLISHED
 from iossim.reporting.study.axes import (
     axis_columns,
     best_of,
@@ -17,23 +29,15 @@ from iossim.reporting.study.axes import (
     values_of,
     varying,
 )
+from iossim.reporting.study.bars import WHISKERS
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.specifications import (
-    dodged,
-    layer,
-    log_ticks,
-    names_axis,
-    need_altair,
-    scheduler_legend,
-    scheduler_scale,
-    shape_scale,
-    specification,
-)
-from iossim.reporting.study.theme import PUBLISHED
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
+from iossim.tables import Cell, Column
 
 _HEIGHT_PIXELS = 250
+
+_NAME = "batch"
 
 
 def fits(run: StudyRun) -> bool:
@@ -62,7 +66,7 @@ def draw(run: StudyRun) -> Figure | None:
         panels += [Panel(f"{before}throughput", throughput, where), Panel(f"{before}latency", latency, where)]
     whiskers = any(row.low_ms is not None for row in rows)
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="Throughput and latency against batch size",
         finding=_finding(run, axes),
         caption=(
@@ -84,11 +88,11 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=tuple(panels),
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
         choices=choices,
         legend=(
             *scheduler_legend(schedulers, lines=True),
-            *((LegendEntry("expected (nine of ten measurements)", "currentColor", "whisker"),) if whiskers else ()),
+            *((LegendEntry(WHISKERS, "currentColor", "whisker"),) if whiskers else ()),
             *((LegendEntry("published measurement", "currentColor", PUBLISHED),) if published else ()),
         ),
     )
@@ -157,4 +161,4 @@ def _finding(run: StudyRun, axes: Sequence[str]) -> str:
     )
 
 
-PLOT = Plot("batch", 30, fits, draw)
+PLOTS = (Plot(_NAME, 30, fits, draw),)

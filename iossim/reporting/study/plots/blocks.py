@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from iossim.reporting.console import Cell, Column
+from iossim.reporting.figures.figure import Figure, Panel
+from iossim.reporting.figures.specifications import (
+    layer,
+    need_altair,
+    scheduler_legend,
+    scheduler_scale,
+    specification,
+)
 from iossim.reporting.study.axes import axis_columns, best_of, coordinates, point_label, points, varying
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Panel, Plot
-from iossim.reporting.study.specifications import layer, need_altair, scheduler_legend, scheduler_scale, specification
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
+from iossim.tables import Cell, Column
 
 _BAR_PIXELS = 9
 #: Of the whole time: what sums of floats may differ by and no block saves.
 _ROUNDING = 1e-6
 _MOST_RECORDS = 12_000
+
+_NAME = "blocks"
 
 
 def fits(run: StudyRun) -> bool:
@@ -58,7 +67,7 @@ def draw(run: StudyRun) -> Figure | None:
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
     left_out = len(shown) < len(rows)
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="Where the time goes, block by block",
         finding=_finding(run, base),
         caption=(
@@ -83,7 +92,7 @@ def draw(run: StudyRun) -> Figure | None:
             sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))
         ),
         panels=(Panel("", _specification(schedulers)),),
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
         choices=tuple(Column(axis) for axis in axes),
         legend=scheduler_legend(schedulers),
     )
@@ -140,4 +149,4 @@ def _finding(run: StudyRun, base: dict[tuple[int, str], float]) -> str:
     return ""
 
 
-PLOT = Plot("blocks", 70, fits, draw)
+PLOTS = (Plot(_NAME, 70, fits, draw),)

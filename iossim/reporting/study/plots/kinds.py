@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iossim.reporting.console import Cell, Column
-from iossim.reporting.kind_colours import BOUNDARIES, kind_colours
+from iossim.prediction.schedule_interval import BOUNDARIES
+from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
+from iossim.reporting.figures.specifications import layer, need_altair, specification
+from iossim.reporting.kind_colours import kind_colours
 from iossim.reporting.study.axes import axis_columns, best_of, coordinates, point_label, points, varying
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.specifications import layer, need_altair, specification
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
+from iossim.tables import Cell, Column
 
 _BAR_PIXELS = 24
 #: A figure of more points would outgrow the page; then the first points are shown.
 _MOST_RECORDS = 20_000
+
+_NAME = "kinds"
 
 
 def fits(run: StudyRun) -> bool:
@@ -33,7 +37,7 @@ def draw(run: StudyRun) -> Figure | None:
     records = tuple(record for row in shown for record in _records(row, axes, colours))
     schedulers = list(dict.fromkeys(row.scheduler for row in shown))
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="Where the time goes, by kind of op",
         finding=_finding(run),
         caption=(
@@ -54,7 +58,7 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=(Panel("", _specification(schedulers, colours)),),
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
         choices=choices,
         legend=tuple(LegendEntry(kind, colour) for kind, colour in colours.items()),
     )
@@ -124,4 +128,4 @@ def _finding(run: StudyRun) -> str:
     return ""
 
 
-PLOT = Plot("kinds", 80, fits, draw)
+PLOTS = (Plot(_NAME, 80, fits, draw),)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+from iossim.reporting.figures.figure import Figure
 from iossim.reporting.study.axes import best_of, point_label, points, values_of, varying
 from iossim.reporting.study.bars import Bars, bar_figure, three_digits
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Plot
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
+
+_NAME = "latency"
 
 
 def fits(run: StudyRun) -> bool:
@@ -31,7 +34,7 @@ def draw(run: StudyRun) -> Figure | None:
             lambda row: row.published_ms,
             limit=_limit_ms(run),
         ),
-        name=PLOT.name,
+        name=_NAME,
         title="Latency",
         finding=_finding(run),
         caption=(
@@ -39,7 +42,7 @@ def draw(run: StudyRun) -> Figure | None:
             "diamonds are published measurements. ≈ marks what ties with the fastest of its point."
         ),
         alt="Bars of the latency of each scheduler's schedule, with whiskers of the expected interval.",
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
     )
 
 
@@ -68,4 +71,4 @@ def _finding(run: StudyRun) -> str:
     )
 
 
-PLOT = Plot("latency", 20, fits, draw)
+PLOTS = (Plot(_NAME, 20, fits, draw),)

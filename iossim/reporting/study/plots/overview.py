@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iossim.reporting.console import Cell, Column
+from iossim.reporting.figures.figure import Figure, Panel, title_of
+from iossim.reporting.figures.heat_map import heat_map
 from iossim.reporting.study.axes import (
     axis_columns,
     best_of,
     coordinates,
     panel_title,
     points,
-    title_of,
     values_of,
     varying,
 )
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Panel, Plot
-from iossim.reporting.study.heat_map import heat_map
+from iossim.reporting.study.plot import Plot
 from iossim.reporting.study.plots.speedup import baseline_of
 from iossim.study.study_run import StudyRun
+from iossim.tables import Cell, Column, number_of
 
 _FEW_POINTS = 12
 #: The axis along the top, where it varies: the shortest names first.
 _TOP = ("batch", "dtype", "search", "model", "engine", "cost_model", "device")
+
+_NAME = "overview"
 
 
 def fits(run: StudyRun) -> bool:
@@ -70,9 +72,9 @@ def draw(run: StudyRun) -> Figure | None:
         "x", "y", "speedup_x", "text", titles=titles, x_values=_ordered(records, "x"), y_values=_ordered(records, "y"),
         least=1.0, most=max(1.1, *speedups), tooltips=("text", "scheduler", "latency"),
     )  # fmt: skip
-    top = max(records, key=lambda record: float(record["speedup_x"] or 0.0))
+    top = max(records, key=lambda record: number_of(record["speedup_x"]))
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="All points at a glance",
         finding=(
             f"Scheduling is worth most at {_place(top, axes)}: {float(top['speedup_x'] or 0.0):.2f} times as fast as "
@@ -88,7 +90,7 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=tuple(records),
         panels=(Panel("", spec),),
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
         choices=choices,
     )
 
@@ -101,4 +103,4 @@ def _place(record: Mapping[str, Cell], axes: list[str]) -> str:
     return ", ".join(f"batch {record[axis]}" if axis == "batch" else str(record[axis]) for axis in axes)
 
 
-PLOT = Plot("overview", 5, fits, draw)
+PLOTS = (Plot(_NAME, 5, fits, draw),)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from iossim.reporting.figures.figure import Figure
 from iossim.reporting.study.bars import Bars, bar_figure
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Plot
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
+
+_NAME = "peak_memory"
 
 
 def fits(run: StudyRun) -> bool:
@@ -23,12 +26,12 @@ def draw(run: StudyRun) -> Figure | None:
             lambda value: f"{value:,.0f} MiB",
             digits=1,
         ),
-        name=PLOT.name,
+        name=_NAME,
         title="Peak memory",
         finding=_finding(run),
         caption="Weights and the arena of the activations together, by the memory planner. What runs side by side must be alive together.",
         alt="Bars of the peak memory of each scheduler's schedule.",
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
     )
 
 
@@ -38,4 +41,4 @@ def _finding(run: StudyRun) -> str:
     return "" if row is None else f"The most is {most:,.0f} MiB: {row.model}, batch {row.batch}, {row.scheduler}."
 
 
-PLOT = Plot("peak_memory", 65, fits, draw)
+PLOTS = (Plot(_NAME, 65, fits, draw),)

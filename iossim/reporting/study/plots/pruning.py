@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from iossim.reporting.console import Cell, Column
+from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
+from iossim.reporting.figures.specifications import dodged, layer, log_ticks, names_axis, need_altair, specification
 from iossim.reporting.study.axes import coordinates, panel_title, panels_and_choices, values_of, varying
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.specifications import dodged, layer, log_ticks, names_axis, need_altair, specification
+from iossim.reporting.study.plot import Plot
 from iossim.study.scenario import Search
 from iossim.study.study_run import Row, StudyRun
+from iossim.tables import Cell, Column, number_of
 
 _HEIGHT_PIXELS = 240
 _NO_LIMIT = "none"
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c2629a", "#8a6d00", "#7566c9")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+
+_NAME = "pruning"
 
 
 def fits(run: StudyRun) -> bool:
@@ -52,14 +55,14 @@ def draw(run: StudyRun) -> Figure | None:
         where = {panel: place} if panel else {}
         before = f"{panel_title(panel, place)}: " if panel else ""
         own = [record for record in records if all(record[key] == value for key, value in where.items())]
-        times = _times([_number(record["search_s"]) for record in own])
+        times = _times([number_of(record["search_s"]) for record in own])
         panels += [
             Panel(f"{before}latency", _against_s(latency, limits["s"], colours, shapes), where),
             Panel(f"{before}search time", _against_s(times, limits["s"], colours, shapes), where),
             Panel(f"{before}trade-off", _trade_off(times, colours, shapes), where),
         ]
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="Pruning: latency against search time",
         finding=_finding(records, axes),
         caption=(
@@ -83,7 +86,7 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=tuple(panels),
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
         choices=choices,
         panel_pixels=300,
         legend=tuple(LegendEntry(f"r = {limit}", colours[limit], shapes[limit]) for limit in limits["r"]),
@@ -177,10 +180,6 @@ def _trade_off(times: _Scale, colours: Mapping[str, str], shapes: Mapping[str, s
     )
 
 
-def _number(cell: Cell) -> float:
-    return float(cell) if isinstance(cell, int | float) else 0.0
-
-
 def _finding(records: Sequence[Mapping[str, Cell]], axes: Sequence[str]) -> str:
     """What the widest search gained over the tightest, at the first place shown."""
     first = records[0]
@@ -189,10 +188,10 @@ def _finding(records: Sequence[Mapping[str, Cell]], axes: Sequence[str]) -> str:
         for record in records
         if record["scheduler"] == first["scheduler"] and all(record[axis] == first[axis] for axis in axes)
     ]
-    best = min(shown, key=lambda record: float(record["latency_ms"] or 0.0))
-    worst = max(shown, key=lambda record: float(record["latency_ms"] or 0.0))
+    best = min(shown, key=lambda record: number_of(record["latency_ms"]))
+    worst = max(shown, key=lambda record: number_of(record["latency_ms"]))
     where = ", ".join(panel_title(axis, first[axis]) for axis in axes)
-    gain = float(worst["latency_ms"] or 0.0) / float(best["latency_ms"] or 1.0)
+    gain = number_of(worst["latency_ms"]) / float(best["latency_ms"] or 1.0)
     times = [float(record["search_s"]) for record in (best, worst) if isinstance(record["search_s"], float)]
     cost = f" for {times[0]:.3g} s of search instead of {times[1]:.3g} s" if len(times) == 2 else ""
     return (
@@ -200,4 +199,4 @@ def _finding(records: Sequence[Mapping[str, Cell]], axes: Sequence[str]) -> str:
     )
 
 
-PLOT = Plot("pruning", 50, fits, draw)
+PLOTS = (Plot(_NAME, 50, fits, draw),)

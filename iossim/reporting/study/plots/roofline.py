@@ -7,15 +7,18 @@ from typing import Any
 
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
-from iossim.reporting.console import Cell, Column
+from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
+from iossim.reporting.figures.specifications import layer, log_ticks, need_altair, specification
 from iossim.reporting.kind_colours import kind_colours, op_kind
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, LegendEntry, Panel, Plot
-from iossim.reporting.study.specifications import layer, log_ticks, need_altair, specification
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
+from iossim.tables import Cell, Column, number_of
 
 _HEIGHT_PIXELS = 340
+
+_NAME = "roofline"
 
 
 def fits(run: StudyRun) -> bool:
@@ -31,7 +34,7 @@ def draw(run: StudyRun) -> Figure | None:
     colours = kind_colours([str(record["kind"]) for record in drawn])
     records = (*units, *(record for point in chosen for record in _roofs(point, units)))
     return Figure(
-        name=PLOT.name,
+        name=_NAME,
         title="Roofline of the ops",
         finding=_finding(chosen[0], units),
         caption=(
@@ -58,9 +61,9 @@ def draw(run: StudyRun) -> Figure | None:
             Column("of_roof_percent", "of the roof", digits=0),
         ),
         records=records,
-        printed=tuple(sorted(units, key=lambda unit: -_number(unit["share_percent"]))),
+        printed=tuple(sorted(units, key=lambda unit: -number_of(unit["share_percent"]))),
         panels=(Panel("", _specification(colours, records)),),
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
         choices=(Column("point"),) if len(chosen) > 1 else (),
         legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
     )
@@ -144,7 +147,7 @@ def _roofs(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> list[dict
 
 def _specification(colours: Mapping[str, str], records: Sequence[Mapping[str, Cell]]) -> dict[str, Any]:
     alt = need_altair()
-    ticks = {key: log_ticks([_number(record[key]) for record in records]) for key in ("intensity", "gflops")}
+    ticks = {key: log_ticks([number_of(record[key]) for record in records]) for key in ("intensity", "gflops")}
     x = alt.X(
         "intensity:Q", title="arithmetic intensity (flop per byte), log scale", scale=alt.Scale(type="log", nice=False),
         axis=alt.Axis(values=ticks["intensity"], format="~g"),
@@ -184,12 +187,8 @@ def _specification(colours: Mapping[str, str], records: Sequence[Mapping[str, Ce
 
 def _finding(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> str:
     own = [unit for unit in units if unit["point"] == point.label and unit["of_roof_percent"] is not None]
-    low = sum(float(unit["share_percent"] or 0.0) for unit in own if float(unit["of_roof_percent"] or 0.0) < 50)
+    low = sum(number_of(unit["share_percent"]) for unit in own if number_of(unit["of_roof_percent"]) < 50)
     return f"{point.label}: ops that attain less than half of what the roofline allows take {low:.0f} % of the sequential time."
 
 
-def _number(cell: Cell) -> float:
-    return float(cell) if isinstance(cell, int | float) else 0.0
-
-
-PLOT = Plot("roofline", 100, fits, draw)
+PLOTS = (Plot(_NAME, 100, fits, draw),)

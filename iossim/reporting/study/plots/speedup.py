@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from math import exp, log
 
+from iossim.reporting.figures.figure import Figure
 from iossim.reporting.study.axes import points
 from iossim.reporting.study.bars import Bars, bar_figure
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Plot
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
+
+_NAME = "speedup"
 
 
 def fits(run: StudyRun) -> bool:
@@ -28,7 +31,7 @@ def draw(run: StudyRun) -> Figure | None:
             lambda value: f"{value:.2f}×",
             digits=2,
         ),
-        name=PLOT.name,
+        name=_NAME,
         title="Speed-up by scheduler",
         finding=_finding(run, baseline),
         caption=(
@@ -37,7 +40,7 @@ def draw(run: StudyRun) -> Figure | None:
             "intervals of the latencies are no error bars of a speed-up; ties are judged on the difference."
         ),
         alt=f"Bars of the speed-up of each scheduler over {baseline}.",
-        command=figure_command(run, PLOT.name),
+        command=figure_command(run, _NAME),
     )
 
 
@@ -67,4 +70,4 @@ def _finding(run: StudyRun, baseline: str) -> str:
     )
 
 
-PLOT = Plot("speedup", 10, fits, draw)
+PLOTS = (Plot(_NAME, 10, fits, draw),)

@@ -1,4 +1,4 @@
-"""The figures of a report as SVG or PNG, for papers: drawn without a browser, the same bytes each time."""
+"""Figures as SVG or PNG: drawn without a browser, the same bytes each time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from iossim.reporting.console import Cell
-from iossim.reporting.study.axes import title_of
-from iossim.reporting.study.figure import ROWS, Figure, LegendEntry
-from iossim.reporting.study.theme import paper
-from iossim.reporting.study.vega import need_vl_convert, vega_lite_version
+from iossim.reporting.figures.figure import ROWS, Figure, LegendEntry, title_of
+from iossim.reporting.figures.theme import paper
+from iossim.reporting.figures.vega import need_vl_convert, vega_lite_version
+from iossim.tables import Cell
 from iossim.user_files import write_atomically
 
 PictureFormat = Literal["svg", "png"]
@@ -22,11 +21,25 @@ _WIDTHS_PIXELS = {1: 640, 2: 330, 3: 230}
 MOST_SLICES = 12
 _LETTER_PIXELS, _ENTRY_PIXELS, _LINE_PIXELS = 5.9, 34, 18
 _PNG_SCALE = 2.0
-_VEGA_SHAPES = {"bar": "square", "line": "stroke", "whisker": "stroke", "dashes": "stroke", "published": "diamond"}
+_VEGA_SHAPES = {
+    "bar": "square",
+    "line": "stroke",
+    "whisker": "stroke",
+    "dashes": "stroke",
+    "bound": "M0,-0.7L0,0.7",
+    "published": "diamond",
+    "outline": "square",
+}
+#: Of these the outline is drawn.
+_OPEN = ("stroke", _VEGA_SHAPES["bound"])
 
 
-def picture_files(figures: Sequence[Figure], kind: PictureFormat) -> dict[str, Callable[[Path], None]]:
-    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``.
+def picture_files(
+    figures: Sequence[Figure], *kinds: PictureFormat, titled: bool = False
+) -> dict[str, Callable[[Path], None]]:
+    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``, in each format.
+
+    Pictures that stand alone are ``titled``: above them stand the figure's title and what is to be seen.
 
     Raises OptionError where vl-convert-python is not installed.
     """
@@ -35,14 +48,15 @@ def picture_files(figures: Sequence[Figure], kind: PictureFormat) -> dict[str, C
     for figure in figures:
         for chosen in islice(figure.slices(), MOST_SLICES):
             name = "-".join([figure.name, *(_slug(value) for value in chosen.values())])
-            files[f"{name}.{kind}"] = _writer(figure, chosen, kind)
+            for kind in kinds:
+                files[f"{name}.{kind}"] = _writer(figure, chosen, kind, titled)
     return files
 
 
-def picture(figure: Figure, chosen: Mapping[str, Cell], kind: PictureFormat) -> bytes:
+def picture(figure: Figure, chosen: Mapping[str, Cell], kind: PictureFormat, titled: bool = False) -> bytes:
     """One slice of a figure: its panels side by side below one legend."""
     vl_convert = need_vl_convert()
-    spec = whole_specification(figure, chosen)
+    spec = whole_specification(figure, chosen, titled)
     if kind == "svg":
         text: str = vl_convert.vegalite_to_svg(spec, vl_version=vega_lite_version())
         return _numbered(text).encode()
@@ -50,18 +64,18 @@ def picture(figure: Figure, chosen: Mapping[str, Cell], kind: PictureFormat) -> 
     return image
 
 
-def whole_specification(figure: Figure, chosen: Mapping[str, Cell]) -> dict[str, Any]:
+def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False) -> dict[str, Any]:
     """Vega-Lite of a slice with its data; panels without data are left out."""
     shown = [(panel, rows) for panel in figure.panels if (rows := figure.records_of(panel, chosen))]
     columns = 1 if figure.stacked or len(shown) == 1 else 3 if figure.panel_pixels < 400 else 2
-    width = _WIDTHS_PIXELS[columns]
+    width = _WIDTHS_PIXELS[columns] if columns > 1 else max(_WIDTHS_PIXELS[1], figure.panel_pixels)
     views: list[dict[str, Any]] = []
     for panel, rows in shown:
         view = {key: value for key, value in panel.spec.items() if key != "$schema"}
         views.append({**view, "width": width, "data": {"name": f"{ROWS}{len(views)}", "values": rows}})
         if panel.title:
             views[-1]["title"] = panel.title
-    told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
+    told = _heading(figure, chosen, titled)
     pictures: dict[str, Any] = {"concat": views, "columns": columns, "spacing": {"row": 18, "column": 26}}
     legend = _legend_of(figure, [row for _, rows in shown for row in rows])
     stack = [*([_legend(legend, columns * width)] if legend else []), pictures]
@@ -69,8 +83,16 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell]) -> dict[str,
         "vconcat": stack,
         "spacing": 14,
         "config": {**paper(), "legend": {"disable": True}, "concat": {"spacing": 22}},
-        **({"title": {"text": told, "fontSize": 11, "fontWeight": 400}} if told else {}),
+        **({"title": told} if told else {}),
     }
+
+
+def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[str, Any]:
+    """What stands above a whole picture: the title, where it stands alone, and what was chosen; nothing without either."""
+    told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
+    if titled:
+        return {"text": figure.title, "fontSize": 15, "subtitle": [figure.finding, *filter(None, [told])]}
+    return {"text": told, "fontSize": 11, "fontWeight": 400} if told else {}
 
 
 def _legend_of(figure: Figure, rows: Sequence[Mapping[str, Cell]]) -> list[LegendEntry]:
@@ -119,11 +141,15 @@ def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
 def _mark(entry: LegendEntry) -> dict[str, Any]:
     colour = "#111111" if entry.colour == "currentColor" else entry.colour
     shape = _VEGA_SHAPES.get(entry.mark, entry.mark)
-    return {"shape": shape, "colour": colour, "filled": shape != "stroke" and entry.mark != "published"}
+    return {
+        "shape": shape,
+        "colour": colour,
+        "filled": shape not in _OPEN and entry.mark not in ("published", "outline"),
+    }
 
 
-def _writer(figure: Figure, chosen: Mapping[str, Cell], kind: PictureFormat) -> Callable[[Path], None]:
-    return lambda path: write_atomically(path, picture(figure, chosen, kind))
+def _writer(figure: Figure, chosen: Mapping[str, Cell], kind: PictureFormat, titled: bool) -> Callable[[Path], None]:
+    return lambda path: write_atomically(path, picture(figure, chosen, kind, titled))
 
 
 def _numbered(svg: str) -> str:

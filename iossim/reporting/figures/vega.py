@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.errors import OptionError
-from iossim.reporting.study.specifications import need_altair
+from iossim.reporting.figures.specifications import need_altair
 from iossim.user_files import write_atomically
 from iossim.user_folders import user_cache
 

@@ -1,21 +1,27 @@
-"""What a figure of a study's report is: data, pictures of it as Vega-Lite specifications, and words for who cannot see them.
+"""What a figure is: data, pictures of it as Vega-Lite specifications, and words for who cannot see them.
 
-The page draws the specifications in the browser, :mod:`iossim.reporting.study.pictures` as SVG and PNG without one, and
+A study's page draws the specifications in the browser, :mod:`iossim.reporting.figures.pictures` as SVG and PNG without one, and
 :mod:`iossim.reporting.study.terminal` prints the same data as a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iossim.reporting.console import Cell, Column
-from iossim.study.study_run import StudyRun
+from iossim.tables import Cell, Column
 
 Record = Mapping[str, Cell]
 #: The data of every specification: the records of a panel and of the choices made. Whoever draws fills it in.
 ROWS = "rows"
+#: What columns that a reader chooses by are called; others by their key.
+TITLES = {"cost_model": "cost model", "search": "search", "dtype": "data type", "batch": "batch size"}
+
+
+def title_of(key: str) -> str:
+    """A column as a reader calls it."""
+    return TITLES.get(key, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """What a colour or shape stands for; ``mark`` is bar, line, dashes, whisker, published, or a shape of Vega."""
+    """What a colour or shape stands for; ``mark`` is bar, line, dashes, whisker, bound, outline, published, or a shape of Vega."""
 
     label: str
     colour: str
@@ -44,25 +50,26 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure; ``finding`` says in a sentence what is to be seen, ``caption`` how it is to be read.
+    """A figure; ``finding`` says in a sentence what is to be seen.
 
-    ``records`` are all its data, ``columns`` those of their cells that a reader is shown. Of each column in ``choices`` one
-    value is drawn at a time. Panels stand beside each other where there is room, or one under the other if ``stacked``.
+    ``records`` are all its data. Of each column in ``choices`` one value is drawn at a time. Panels stand beside each other
+    where there is room, or one under the other if ``stacked``. On the page of a study ``caption`` says how it is to be read,
+    ``alt`` the same to who cannot see it, ``columns`` which cells a reader is shown, ``command`` how it is made.
     """
 
     name: str
     title: str
     finding: str
-    caption: str
-    alt: str
-    columns: tuple[Column, ...]
     records: tuple[Record, ...]
     panels: tuple[Panel, ...]
-    command: str
+    caption: str = ""
+    alt: str = ""
+    columns: tuple[Column, ...] = ()
+    command: str = ""
     choices: tuple[Column, ...] = ()
     legend: tuple[LegendEntry, ...] = ()
     stacked: bool = False
-    #: A panel is at least this wide, where the screen is.
+    #: A panel is at least this wide, where the screen is; a panel of a stack, or alone, in a picture too.
     panel_pixels: int = 420
     #: What of the records a terminal prints; by default all.
     printed: tuple[Record, ...] | None = None
@@ -82,16 +89,3 @@ class Figure:
             for record in self.records
             if panel.shows(record) and all(record[key] == value for key, value in chosen.items())
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A kind of figure; each module of ``iossim.reporting.study.plots`` with a ``PLOT`` is one."""
-
-    name: str
-    #: Place on the page.
-    order: int
-    #: Whether a report has it where the scenario names no plots.
-    fits: Callable[[StudyRun], bool]
-    #: The figure, None where the study holds no data for it.
-    draw: Callable[[StudyRun], Figure | None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iossim.reporting.console import Cell
-from iossim.reporting.study.specifications import layer, need_altair, specification
+from iossim.reporting.figures.specifications import layer, need_altair, specification
+from iossim.tables import Cell
 
 #: From nothing to the most; and the texts on them, dark up to ``_TURN`` of the range, light above: contrast 4.5 on each.
 COLOURS = ("#eef4fa", "#0b4a8f")

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from iossim.reporting.console import Cell, Column
+from iossim.reporting.figures.figure import Figure, Panel, title_of
+from iossim.reporting.figures.heat_map import heat_map
 from iossim.reporting.study.axes import (
     axis_columns,
     coordinates,
     panel_title,
     panels_and_choices,
     points,
-    title_of,
     value_of,
     values_of,
     varying,
 )
 from iossim.reporting.study.bars import three_digits
 from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.figure import Figure, Panel
-from iossim.reporting.study.heat_map import heat_map
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import CrossPrice, Row, StudyRun
+from iossim.tables import Cell, Column, number_of
 
 #: The darkest colour stands for this or more: a few percent must not look large.
 _LEAST_SCALE_PERCENT = 20.0
@@ -29,13 +29,18 @@ _LEAST_SCALE_PERCENT = 20.0
 _FASTEST_PERCENT = 1e-4
 
 
-def has_cross(run: StudyRun, axis: Literal["device", "batch"]) -> bool:
-    """Whether schedules were priced across this axis."""
-    return any(price.axis == axis for price in run.results.cross)
+def _plot(axis: Literal["device", "batch"], order: int) -> Plot:
+    """The plot of one axis."""
+    name = f"{axis}_specialisation"
+    return Plot(
+        name,
+        order,
+        lambda run: any(price.axis == axis for price in run.results.cross),
+        lambda run: _draw(run, axis, name),
+    )
 
 
-def cross_matrix(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure | None:
-    """The figure of one axis; None where the study has no such prices."""
+def _draw(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure | None:
     prices = _with_own(run, axis)
     if not prices:
         return None
@@ -54,7 +59,7 @@ def cross_matrix(run: StudyRun, axis: Literal["device", "batch"], name: str) -> 
     }
     spec = heat_map(
         "run_at", "made_for", "slower_percent", "text", titles=titles, x_values=names, y_values=names,
-        most=max(_LEAST_SCALE_PERCENT, *(_number(record["slower_percent"]) for record in records)),
+        most=max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records)),
         tooltips=("latency", "slower"), outlined="own",
     )  # fmt: skip
     places: list[Cell] = values_of(crossed, panel) if panel else [None]
@@ -150,24 +155,23 @@ def _finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> st
     own = [record for record in priced if record["own"]]
     rivals = [record for record in priced if record["note"] == "tie" and not record["slower_percent"]]
     best = sum(_wins(record, rivals, others) for record in own)
-    worst = max(priced, key=lambda record: _number(record["slower_percent"]), default=None)
+    worst = max(priced, key=lambda record: number_of(record["slower_percent"]), default=None)
     said = f"In {best} of {len(own)} settings the {scheduler} schedule made for it is the fastest, or ties with it"
-    if worst is None or not _number(worst["slower_percent"]):
+    if worst is None or not number_of(worst["slower_percent"]):
         return f"{said}, and every other is as fast."
     where = ", ".join(panel_title(axis, worst[axis]) for axis in others)
     return (
-        f"{said}; the worst mismatch costs {_number(worst['slower_percent']):.0f} % "
+        f"{said}; the worst mismatch costs {number_of(worst['slower_percent']):.0f} % "
         f"({f'{where}: ' if where else ''}made for {worst['made_for']}, run at {worst['run_at']})."
     )
 
 
 def _wins(own: Mapping[str, Cell], rivals: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> bool:
     """Whether a schedule is the fastest where it was made for, or another that is faster there ties with it."""
-    if _number(own["slower_percent"]) < _FASTEST_PERCENT:
+    if number_of(own["slower_percent"]) < _FASTEST_PERCENT:
         return True
     same = ("run_at", *others)
     return any(all(rival[key] == own[key] for key in same) for rival in rivals)
 
 
-def _number(cell: Cell) -> float:
-    return float(cell) if isinstance(cell, int | float) else 0.0
+PLOTS = (_plot("batch", 40), _plot("device", 41))

@@ -7,8 +7,8 @@ from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 from iossim.errors import OptionError
+from iossim.reporting.figures.figure import ROWS, LegendEntry
 from iossim.reporting.scheduler_colours import scheduler_marks
-from iossim.reporting.study.figure import ROWS, LegendEntry
 
 if TYPE_CHECKING:
     import altair
@@ -35,7 +35,7 @@ def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
     if resolve:
         chart = chart.resolve_scale(**resolve)
     spec: dict[str, Any] = chart.to_dict()
-    # Altair's own look; :mod:`iossim.reporting.study.theme` has ours.
+    # Altair's own look; :mod:`iossim.reporting.figures.theme` has ours.
     spec.pop("config", None)
     return spec
 

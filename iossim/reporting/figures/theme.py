@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+#: The colours of Okabe and Ito (2008), told apart under all common kinds of colour blindness.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 SCREEN_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
 #: The style of markers of published figures.
 PUBLISHED = "published"
