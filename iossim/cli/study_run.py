@@ -101,7 +101,7 @@ def run(
 def _write_report(run: StudyRun) -> None:
     """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
     from iossim.errors import IossimError, first_line
-    from iossim.plugins import warn_once
+    from iossim.notices import warn_once
     from iossim.study.run_directory import REPORT
 
     try:

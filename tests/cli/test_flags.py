@@ -17,7 +17,7 @@ from iossim.cli.main import build_app
 
 #: Files whose texts hold whole commands for somebody to type, or flags of another program.
 COMMANDS = {
-    "iossim/devices/host_processor.py",
+    "iossim/devices/host_cpu.py",
     "iossim/devices/nvidia_smi.py",
     "iossim/devices/template.py",
     "iossim/measurements/formats/nsight_compute.py",
