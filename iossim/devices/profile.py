@@ -157,12 +157,14 @@ class DeviceProfile(Value):
         kind = self.device_kind
         if self.datasheet.compute_capability is not None and self.compute_capability not in kind.limits:
             known = ", ".join(filter(None, kind.limits))
-            raise ValueError(f"unknown compute capability {self.compute_capability!r} of {kind.noun}; known: {known}")
+            raise ValueError(
+                f"unknown compute capability {self.compute_capability!r} of a {kind.noun}; known: {known}"
+            )
         has = {name for name in Datasheet.model_fields if getattr(self.datasheet, name) is not None}
         if missing := sorted(kind.needs - has):
-            raise ValueError(f"datasheet.{missing[0]} is missing: {kind.noun} needs it")
+            raise ValueError(f"datasheet.{missing[0]} is missing: a {kind.noun} needs it")
         if surplus := sorted(kind.lacks & has):
-            raise ValueError(f"datasheet.{surplus[0]} is no fact of {kind.noun}")
+            raise ValueError(f"datasheet.{surplus[0]} is no fact of a {kind.noun}")
         return self
 
     @model_serializer(mode="wrap")
