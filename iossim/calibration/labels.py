@@ -87,7 +87,7 @@ def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> Non
         if counts:
             raise MeasurementError(
                 f"measurements {measured.name}: {sum(counts.values()):,} rows ran kernels of GPUs, {profile.name} is "
-                f"{profile.device_kind.noun}; give the device that was measured with `device`"
+                f"a {profile.device_kind.noun}; give the device that was measured with `device`"
             )
         return
     newer = [name for name in _AGES if _AGES[name] > _AGES[Architecture(profile.architecture)] and counts[name]]

@@ -50,7 +50,7 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
     """
     if like.kind != GPU:
         raise DeviceError(
-            f"{like.name} is {like.device_kind.noun}; give a GPU with `like`, from: {', '.join(device_names())}"
+            f"{like.name} is a {like.device_kind.noun}; give a GPU with `like`, from: {', '.join(device_names())}"
         )
     check_name(name)
     if name in device_names():

@@ -131,10 +131,9 @@ def _of_generation(profile: DeviceProfile) -> Iterator[str]:
 def _out_of_range(profile: DeviceProfile, room: float) -> Iterator[str]:
     """Facts that are outside the ranges of their generation, widened by a factor on both sides."""
     sheet = profile.datasheet
-    generation, has = (
-        profile.device_kind.ranges[profile.architecture],
-        f"{profile.architecture.capitalize()} boards have",
-    )
+    kind = profile.device_kind
+    generation = kind.ranges[profile.architecture]
+    has = f"{profile.architecture.capitalize()} boards have" if len(kind.ranges) > 1 else f"{kind.noun}s have"
     for name, value, (low, high), unit in (
         ("sm_count", float(profile.sm_count), generation.sm_count, "SMs"),
         ("boost_clock_ghz", profile.boost_clock_ghz, generation.clock_ghz, "GHz"),

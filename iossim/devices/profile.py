@@ -135,8 +135,9 @@ class DeviceProfile(Value):
         if not isinstance(data, dict):
             return data
         capability = _capability(data)
-        # "cpu" as a compute capability: in files of before the kind was a field of its own.
-        filled: dict[str, Any] = {"kind": "cpu" if capability == "cpu" else GPU, **data}
+        # In files of before the kind was a field of its own the compute capability told it.
+        told = [name for name in device_kinds() if capability and capability in device_kind(name).limits]
+        filled: dict[str, Any] = {"kind": told[0] if told else GPU, **data}
         # Of what is missing or wrong its own validation says so; the defaults of any kind and architecture do meanwhile.
         kind = device_kind(filled["kind"] if filled["kind"] in device_kinds() else GPU)
         limits = kind.limits.get(capability, next(iter(kind.limits.values())))
@@ -154,15 +155,16 @@ class DeviceProfile(Value):
         if self.kind not in device_kinds():
             raise ValueError(f"unknown kind {self.kind!r}; known: {', '.join(device_kinds())}")
         kind = self.device_kind
-        if self.compute_capability and self.compute_capability not in kind.limits:
+        if self.datasheet.compute_capability is not None and self.compute_capability not in kind.limits:
+            known = ", ".join(filter(None, kind.limits))
             raise ValueError(
-                f"unknown compute capability {self.compute_capability!r} of {kind.noun}; known: {', '.join(kind.limits)}"
+                f"unknown compute capability {self.compute_capability!r} of a {kind.noun}; known: {known}"
             )
         has = {name for name in Datasheet.model_fields if getattr(self.datasheet, name) is not None}
         if missing := sorted(kind.needs - has):
-            raise ValueError(f"datasheet.{missing[0]} is missing: {kind.noun} needs it")
+            raise ValueError(f"datasheet.{missing[0]} is missing: a {kind.noun} needs it")
         if surplus := sorted(kind.lacks & has):
-            raise ValueError(f"datasheet.{surplus[0]} is no fact of {kind.noun}")
+            raise ValueError(f"datasheet.{surplus[0]} is no fact of a {kind.noun}")
         return self
 
     @model_serializer(mode="wrap")

@@ -19,6 +19,7 @@ from iossim.devices.host_cpu import (
     save_host_cpu,
 )
 from iossim.devices.load import device, device_names, shipped_names
+from iossim.devices.plausibility import impossible
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.read import parse
 from iossim.devices.write import profile_yaml
@@ -159,3 +160,7 @@ def test_a_file_of_before_kinds_were_told_is_of_a_cpu() -> None:
     found = parse(text, "old.yaml")
     assert (found.kind, found.parameters, found.limits) == ("cpu", cpu().parameters, cpu().limits)
     assert parse(profile_yaml(found), "written") == found
+
+
+def test_a_fact_of_no_cpu_is_told_as_one() -> None:
+    assert impossible(cpu(sm_count=10**6)) == ["sm_count is 1e+06 SMs, CPUs have 1 to 256"]

@@ -44,7 +44,7 @@ _OVERHEADS = EngineOverheads(
 )
 
 KIND = DeviceKind(
-    noun="a CPU",
+    noun="CPU",
     multiprocessors="cores",
     needs=frozenset({"core_cache_bytes"}),
     lacks=frozenset(),

@@ -53,7 +53,7 @@ GPU_CONCURRENCY = ParameterSpace(
 )
 
 KIND = DeviceKind(
-    noun="a GPU",
+    noun="GPU",
     multiprocessors="SMs",
     needs=frozenset({"compute_capability", "board_power_w"}),
     lacks=frozenset({"core_cache_bytes"}),
