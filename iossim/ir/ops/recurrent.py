@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, as_float32, require
+from iossim.ir.ops.sigmoid import logistic
 from iossim.ir.types import TensorType
 
 _DIRECTIONS = ("forward", "reverse", "bidirectional")
@@ -174,8 +175,8 @@ class Lstm(Recurrent):
         hidden, cell = states
         i, o, f, c = np.split(projected + hidden @ recurrence.T + bias, 4, axis=1)
         p_i, p_o, p_f = np.split(peepholes, 3) if peepholes is not None else (0.0, 0.0, 0.0)
-        cell_now = _sigmoid(f + p_f * cell) * cell + _sigmoid(i + p_i * cell) * np.tanh(c)
-        return [_sigmoid(o + p_o * cell_now) * np.tanh(cell_now), cell_now]
+        cell_now = logistic(f + p_f * cell) * cell + logistic(i + p_i * cell) * np.tanh(c)
+        return [logistic(o + p_o * cell_now) * np.tanh(cell_now), cell_now]
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class Gru(Recurrent):
         (hidden,) = states
         cut = 2 * self.hidden
         gates = projected[:, :cut] + hidden @ recurrence[:cut].T + bias[:cut]
-        update, reset = np.split(_sigmoid(gates), 2, axis=1)
+        update, reset = np.split(logistic(gates), 2, axis=1)
         if self.reset_after:
             new = np.tanh(projected[:, cut:] + reset * (hidden @ recurrence[cut:].T + bias[cut:]))
         else:
@@ -227,12 +228,6 @@ class Rnn(Recurrent):
         self, projected: Array, recurrence: Array, bias: Array, states: list[Array], peepholes: Array | None
     ) -> list[Array]:
         return [np.tanh(projected + states[0] @ recurrence.T + bias)]
-
-
-def _sigmoid(x: Array) -> Array:
-    small = np.exp(-np.abs(x))
-    result: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
-    return result
 
 
 def _text(value: object) -> str:

@@ -28,8 +28,11 @@ class Sigmoid(Op):
         return (x,)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = widen(inputs[0])
-        # exp of a non-positive number only, so that nothing overflows
-        small = np.exp(-np.abs(x))
-        y = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
-        return (y.astype(inputs[0].dtype, copy=False),)
+        return (logistic(widen(inputs[0])).astype(inputs[0].dtype, copy=False),)
+
+
+def logistic(x: Array) -> Array:
+    """``1 / (1 + exp(-x))`` of an array of any shape, in its own type."""
+    small = np.exp(-np.abs(x))  # of a non-positive number only, so that nothing overflows
+    result: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+    return result

@@ -14,6 +14,7 @@ import numpy as np
 
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import one_input, widen
+from iossim.ir.ops.sigmoid import logistic
 from iossim.ir.types import DType, TensorType
 
 
@@ -30,12 +31,6 @@ class Function:
     parameters: tuple[tuple[str, float | int], ...] = ()
     takes: str = "real"
     makes_bool: bool = False
-
-
-def _sigmoid(x: Array) -> Array:
-    small = np.exp(-np.abs(x))  # of a non-positive number only, so that nothing overflows
-    result: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
-    return result
 
 
 def _softplus(x: Array) -> Array:
@@ -131,7 +126,7 @@ FUNCTIONS: dict[str, Function] = {
     "softplus": Function("Softplus", 3, _softplus),
     "softsign": Function("Softsign", 3, lambda x: x / (1 + np.abs(x))),
     "sqrt": Function("Sqrt", 1, np.sqrt),
-    "swish": Function("Swish", 6, lambda x, alpha: x * _sigmoid(alpha * x), (("alpha", 1.0),)),
+    "swish": Function("Swish", 6, lambda x, alpha: x * logistic(alpha * x), (("alpha", 1.0),)),
     "tan": Function("Tan", 1, np.tan),
     "tanh": Function("Tanh", 1, np.tanh),
     "thresholded_relu": Function(
