@@ -38,34 +38,18 @@ class PriceMemo:
         hashes[hashes == 0] = 1
         if self._known.used + len(batch) > MOST:
             self._known = GrowingTable()
-        self._known.reserve(len(batch))
-        unknown = np.empty(len(batch), dtype=np.int64)
-        count = _find_unknown(hashes, *self._known.table, unknown)
-        if count:
+        unknown = self._known.unknown(hashes)
+        if len(unknown):
             try:
-                found = price(batch.masks[unknown[:count]])
+                found = price(batch.masks[unknown])
             except BaseException:
                 # What was entered without a price must not stay.
                 self._known = GrowingTable()
                 raise
-            self._known.enter(hashes[unknown[:count]], found)
+            self._known.enter(hashes[unknown], found)
         result = np.empty(len(batch), dtype=np.float64)
         _look_up(hashes, *self._known.table, result)
         return result
-
-
-@jit
-def _find_unknown(hashes: Masks, known: Masks, prices: Floats, unknown: NDArray[np.int64]) -> int:
-    """Collect the places of hashes that are not in the table, each once, entering them; returns how many there are."""
-    count = 0
-    for index in range(len(hashes)):
-        slot = find_slot(hashes[index], known)
-        if known[slot] == 0:
-            known[slot] = hashes[index]
-            prices[slot] = np.nan
-            unknown[count] = index
-            count += 1
-    return count
 
 
 @jit

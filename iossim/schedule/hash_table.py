@@ -48,8 +48,14 @@ class GrowingTable:
                 enter(keys[keys != 0], values[keys != 0], *table)
             self.table = table
 
+    def unknown(self, keys: Masks) -> NDArray[np.int64]:
+        """The places of keys that are not in the table, each key once; makes room, and enters them without a value (NaN)."""
+        self.reserve(len(keys))
+        places = np.empty(len(keys), dtype=np.int64)
+        return places[: _enter_unknown(keys, *self.table, places)]
+
     def enter(self, keys: Masks, values: Floats) -> None:
-        """Give distinct new keys their values, whether they were entered without one or not."""
+        """Give the keys that were unknown their values."""
         enter(keys, values, *self.table)
         self.used += len(keys)
 
@@ -100,3 +106,16 @@ def enter(entered: Masks, given: Floats, keys: Masks, values: Floats) -> None:
         slot = find_slot(entered[index], keys)
         keys[slot] = entered[index]
         values[slot] = given[index]
+
+
+@jit
+def _enter_unknown(looked_up: Masks, keys: Masks, values: Floats, places: NDArray[np.int64]) -> int:
+    count = 0
+    for index in range(len(looked_up)):
+        slot = find_slot(looked_up[index], keys)
+        if keys[slot] == 0:
+            keys[slot] = looked_up[index]
+            values[slot] = np.nan
+            places[count] = index
+            count += 1
+    return count

@@ -33,7 +33,6 @@ from iossim.scheduling.relaxation import (
     Integers,
     Labels,
     bound_ahead,
-    find_unpriced,
     propose,
     relax,
     relax_merges,
@@ -199,11 +198,10 @@ class _Search:
         return np.zeros((2, 2)) if states[0] == 0 and self.entry == START else self.boundary
 
     def _price(self, filled: int) -> None:
-        self.known.reserve(filled)
-        unpriced = np.empty(filled, dtype=np.uint64)
-        found = find_unpriced(self.proposals, filled, self.known.table, unpriced)
-        for begin in range(0, found, _PRICED_AT_A_TIME):
-            masks = unpriced[begin : min(begin + _PRICED_AT_A_TIME, found)]
+        stages = self.proposals["stage"][:filled]
+        unpriced = stages[self.known.unknown(stages)]
+        for begin in range(0, len(unpriced), _PRICED_AT_A_TIME):
+            masks = unpriced[begin : begin + _PRICED_AT_A_TIME]
             prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
             self.known.enter(masks, prices)
 

@@ -180,25 +180,6 @@ def propose(
 
 
 @jit
-def find_unpriced(proposals: NDArray[np.void], filled: int, table: FloatTable, unpriced: Masks) -> int:
-    """Collect the stages whose price is not in the table yet, each once, entering them with the price NaN.
-
-    The table and ``unpriced`` must have room for ``filled`` more. Returns how many there are.
-    """
-    keys, prices = table
-    found = 0
-    for index in range(filled):
-        stage = proposals[index]["stage"]
-        slot = find_slot(stage, keys)
-        if keys[slot] == 0:
-            keys[slot] = stage
-            prices[slot] = np.nan
-            unpriced[found] = stage
-            found += 1
-    return found
-
-
-@jit
 def relax(proposals: NDArray[np.void], filled: int, table: FloatTable, labels: Labels) -> None:
     """Lower the costs of the targets where the proposed stage, now priced, gives a better path."""
     keys = table.keys
