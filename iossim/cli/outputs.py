@@ -83,7 +83,7 @@ class ScheduleOutputs(OptionGroup):
 
             files["trace.json"] = text_file(perfetto_trace(network, schedule, spans, execution))
         if self.draws:
-            from iossim.reporting.figures.timeline import timeline_figure
+            from iossim.reporting.figures.schedule_timeline import timeline_figure
 
             files |= pictures(timeline_figure(network, schedule, spans, sequential_us, execution))
         return files

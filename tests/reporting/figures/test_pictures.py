@@ -20,7 +20,7 @@ from iossim.reporting.figures.active_warps import active_warps_figure
 from iossim.reporting.figures.comparison import comparison_figure
 from iossim.reporting.figures.figure import Figure, Panel
 from iossim.reporting.figures.pictures import picture_files, whole_specification
-from iossim.reporting.figures.timeline import timeline_figure
+from iossim.reporting.figures.schedule_timeline import timeline_figure
 from iossim.reporting.kind_colours import kind_colour, kind_colours, op_kind, text_on
 from iossim.reporting.scheduler_colours import scheduler_marks
 from iossim.schedule.schedule import Schedule
