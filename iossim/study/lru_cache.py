@@ -21,4 +21,5 @@ class LruCache(threading.local, Generic[V]):
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         self._make = make
-        return self._made(key)
+        value: V = self._made(key)
+        return value
