@@ -5,18 +5,9 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 V = TypeVar("V")
-
-
-@dataclass(frozen=True)
-class _Keyed:
-    """A key, and what makes its value; equal where the keys are."""
-
-    key: Hashable
-    make: Callable[[], Any] = field(compare=False)
 
 
 class LruCache(threading.local, Generic[V]):
@@ -26,11 +17,9 @@ class LruCache(threading.local, Generic[V]):
     """
 
     def __init__(self, maxsize: int) -> None:
-        self._made = functools.lru_cache(maxsize)(lambda keyed: keyed.make())
+        self._made = functools.lru_cache(maxsize)(lambda key: self._make())
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        value: V = self._made(_Keyed(key, make))
+        self._make = make
+        value: V = self._made(key)
         return value
-
-    def clear(self) -> None:
-        self._made.cache_clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -48,20 +49,17 @@ def picture_files(
     for figure in figures:
         for chosen in islice(figure.slices(), MOST_SLICES):
             name = "-".join([figure.name, *(_slug(value) for value in chosen.values())])
+            drawn = cache(partial(svg_picture, figure, chosen, titled))
             for kind in kinds:
-                files[f"{name}.{kind}"] = _writer(figure, chosen, kind, titled)
+                files[f"{name}.{kind}"] = _svg_writer(drawn) if kind == "svg" else _png_writer(drawn)
     return files
 
 
-def picture(figure: Figure, chosen: Mapping[str, Cell], kind: PictureFormat, titled: bool = False) -> bytes:
-    """One slice of a figure: its panels side by side below one legend."""
-    vl_convert = need_vl_convert()
+def svg_picture(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False) -> str:
+    """One slice of a figure as SVG: its panels below one legend."""
     spec = whole_specification(figure, chosen, titled)
-    if kind == "svg":
-        text: str = vl_convert.vegalite_to_svg(spec, vl_version=vega_lite_version())
-        return _numbered(text).encode()
-    image: bytes = vl_convert.vegalite_to_png(spec, vl_version=vega_lite_version(), scale=_PNG_SCALE)
-    return image
+    text: str = need_vl_convert().vegalite_to_svg(spec, vl_version=vega_lite_version())
+    return _numbered(text)
 
 
 def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False) -> dict[str, Any]:
@@ -148,8 +146,12 @@ def _mark(entry: LegendEntry) -> dict[str, Any]:
     }
 
 
-def _writer(figure: Figure, chosen: Mapping[str, Cell], kind: PictureFormat, titled: bool) -> Callable[[Path], None]:
-    return lambda path: write_atomically(path, picture(figure, chosen, kind, titled))
+def _svg_writer(drawn: Callable[[], str]) -> Callable[[Path], None]:
+    return lambda path: write_atomically(path, drawn())
+
+
+def _png_writer(drawn: Callable[[], str]) -> Callable[[Path], None]:
+    return lambda path: write_atomically(path, need_vl_convert().svg_to_png(drawn(), scale=_PNG_SCALE))
 
 
 def _numbered(svg: str) -> str:

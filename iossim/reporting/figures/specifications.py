@@ -34,7 +34,8 @@ def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
     )
     if resolve:
         chart = chart.resolve_scale(**resolve)
-    spec: dict[str, Any] = chart.to_dict()
+    # To check a specification takes altair as long as to make it; tests check those of each kind.
+    spec: dict[str, Any] = chart.to_dict(validate=False)
     # Altair's own look; :mod:`iossim.reporting.figures.theme` has ours.
     spec.pop("config", None)
     return spec

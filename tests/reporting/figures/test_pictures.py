@@ -218,3 +218,18 @@ def test_active_warps_of_two_runs_on_one_scale(network: Network, schedule: Sched
         assert [record["warps"] for record in own] == [*run.active_warps.tolist(), 0]
         np.testing.assert_allclose([record["time_ms"] for record in own], run.time_us / 1e3)  # type: ignore[arg-type]
     assert active_warps_figure("nothing", {}).panels == ()
+
+
+def test_specifications_are_vega_lite(network: Network, schedule: Schedule) -> None:
+    import altair
+
+    spans = fake_timeline(network, schedule)
+    run = fake_execution(spans)
+    row = ComparisonRow("ios-both", 4000.0, 1.5, 5, 3, 0.1, 3500.0, 4100.0, (3600.0, 4400.0))
+    for figure in (
+        timeline_figure(network, schedule, spans, execution=run),
+        active_warps_figure("runs", {"ios": run}),
+        comparison_figure("title", {"one": [row]}),
+    ):
+        for panel in figure.panels:
+            altair.LayerChart.from_dict(dict(panel.spec))

@@ -305,3 +305,13 @@ def _contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
 
 def test_a_scenario_may_ask_for_every_plot_there_is() -> None:
     assert set(plots()) == set(PLOTS)
+
+
+def test_specifications_are_vega_lite() -> None:
+    import altair
+
+    drawn = figures(made_run(HERE), ["speedup", "latency", "batch", "blocks", "kinds"])
+    assert drawn
+    for each in drawn:
+        for panel in each.panels:
+            altair.LayerChart.from_dict(dict(panel.spec))
