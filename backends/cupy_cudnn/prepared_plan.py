@@ -173,13 +173,13 @@ def launch_program(network: Network, plan: Plan, launch: Launch, weights: Weight
 
 
 def buffer_view(plan: Plan, name: str) -> View:
-    """Where a buffer of a plan lies: channels of its storage. Raises BackendError for other than fp32."""
+    """Where a buffer of a plan lies: a box of its storage. Raises BackendError for other than fp32."""
     buffer = plan.buffers[name]
     if buffer.type.dtype is not DType.FLOAT32:
         raise BackendError(
             f"value {name!r} is {buffer.type.dtype}, and only fp32 is computed; load the model with --dtype fp32"
         )
-    storage = buffer.view_of or name
+    storage, box = plan.region(name)
     strides = row_major(plan.buffers[storage].type.shape)
-    offset = buffer.channel_begin * strides[1] if len(strides) > 1 else 0
-    return View(Memory("storage", storage), buffer.type.shape, strides, offset)
+    offset = sum(start * stride for start, stride in zip(box.starts, strides, strict=True))
+    return View(Memory("storage", storage), box.shape, strides, offset)

@@ -16,7 +16,7 @@ import numpy as np
 from iossim.errors import ScheduleError
 from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.memory import arena_of
-from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses, covered
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -80,7 +80,7 @@ class _Memory:
 
     def read(self, name: str, reader: Launch | Copy | None) -> Array:
         region = self._plan.region(name)
-        if not covered(region, self._written[region.storage]):
+        if not region.covered_by(self._written[region.storage]):
             raise ScheduleError(
                 f"{reader or 'the host'} reads {name!r}, which is not written yet; the plan lacks an event"
             )
@@ -110,8 +110,7 @@ class _Memory:
             else:
                 own = self._arena[arena_of(self._plan, storage)]
                 self._arrays[storage.name] = own.view(dtype).reshape(shape)
-        array = self._arrays[storage.name]
-        return array if storage.name == name else array[:, region.begin : region.end]
+        return self._arrays[storage.name][region.box.index]
 
 
 class _Weights:

@@ -1,9 +1,9 @@
 """A plan made ready to run: memory laid out, every launch bound to a session and to addresses, commands sorted by stream.
 
 All values lie in one arena of bytes at the plan's offsets. ONNX Runtime reads and writes them in place through raw
-addresses where a buffer is contiguous: whole storages, and channel slices of a single image. A channel slice of several
-images has gaps, which ONNX Runtime cannot take: it is copied from and to memory beside the arena, in the stream and in the
-time of its launch.
+addresses where a buffer is contiguous: whole storages, images of a batch, and channel slices of a single image. Other boxes
+(channels of several images, rows, columns) have gaps, which ONNX Runtime cannot take: they are copied from and to memory
+beside the arena, in the stream and in the time of their launch.
 """
 
 from __future__ import annotations
@@ -187,8 +187,7 @@ class _Binder:
                 memory = self.arena[begin : begin + buffer.type.bytes]
                 self.views[name] = memory.view(buffer.type.dtype.numpy).reshape(buffer.type.shape)
             else:
-                channels = slice(buffer.channel_begin, buffer.channel_begin + buffer.type.shape[1])
-                self.views[name] = self._view(buffer.view_of)[:, channels]
+                self.views[name] = self._view(buffer.view_of)[buffer.box.index]
         return self.views[name]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iossim.errors import ScheduleError
-from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses, covered
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
 
 Clock = dict[Queue, int]
 
@@ -115,7 +115,7 @@ def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) ->
         for other in conflicting
         if other.writes and not other.is_scratch and all(spoiler.happens_before(other) for spoiler in spoilers)
     ]
-    if not covered(access.region, written):
+    if not access.region.covered_by(written):
         if spoilers and any(other.writes for other in conflicting):
             raise ScheduleError(
                 f"{access.who} reads {access.buffer!r}, to whose memory {spoilers[-1].who} writes {spoilers[-1].buffer!r}; "

@@ -16,6 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from iossim.errors import ScheduleError
+from iossim.execution.box import starting
 from iossim.execution.engine import Engine
 from iossim.execution.placement import Placement, Slot, placed
 from iossim.execution.plan import (
@@ -32,6 +33,7 @@ from iossim.execution.plan import (
 )
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
+from iossim.ir.types import TensorType
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
@@ -145,13 +147,18 @@ class _Lowering:
         if slot.value == name:
             self.buffers[name] = Buffer(name, types[name])
         else:
-            outer = self.buffers[self.buffer(slot.value)]
-            begin = slot.channel_begin + outer.channel_begin
-            self.buffers[name] = Buffer(name, types[value], outer.view_of or outer.name, begin)
+            self.buffers[name] = self._view(name, types[value], slot)
         return name
 
+    def _view(self, name: str, of_type: TensorType, slot: Slot) -> Buffer:
+        """A buffer at ``slot``: a view of the storage in which that lies."""
+        outer = self.buffers[self.buffer(slot.value)]
+        return Buffer(name, of_type, outer.view_of or outer.name, outer.box.moved(slot.starts).starts)
+
     def _slot(self, value: str) -> Slot:
-        return Slot(value, 0) if self.placement is None else self.placement.slot(value)
+        if self.placement is None:
+            return Slot(value, (0,) * len(self.network.graph.types[value].shape))
+        return self.placement.slot(value)
 
     def _unit(self, index: int, queue: Queue) -> list[Work]:
         unit = self.network.units[index]
@@ -159,15 +166,14 @@ class _Lowering:
             self.buffer(value)
         if self.placement is not None and index in self.placement.moves:
             return [
-                Copy(term, self._place(term, slot, f"{term}@{slot.value}:{slot.channel_begin}"), unit.name, queue)
-                for term, slot in self.placement.moves[index]
+                Copy(term, self._place(term, slot), unit.name, queue) for term, slot in self.placement.moves[index]
             ]
         return [self._launch((unit.name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue)]
 
-    def _place(self, value: str, slot: Slot, name: str) -> str:
-        """The buffer ``name`` for a copy of a value at ``slot``, wherever that value's own place is."""
-        outer = self._slot(slot.value)
-        return self.buffer(value, Slot(outer.value, outer.channel_begin + slot.channel_begin), name)
+    def _place(self, value: str, slot: Slot) -> str:
+        """The buffer for a copy of a value at ``slot``, wherever that value's own place is."""
+        name = f"{value}@{slot.value}:{','.join(map(str, slot.starts))}"
+        return self.buffer(value, self._slot(slot.value).at(slot.starts), name)
 
     def _merged(self, indices: Sequence[int]) -> list[Work]:
         """One stacked convolution into one buffer, of which the outputs of its parts are channel slices.
@@ -182,16 +188,15 @@ class _Lowering:
         values = [unit.outputs[0] for unit in units]
         self.buffer(merged.input)
         slots = [self._slot(value) for value in values]
-        begins = merged.channel_begin[: len(values)]
+        rank = len(merged.output.shape)
+        starts = [starting(rank, 1, begin) for begin in merged.channel_begin[: len(values)]]
         first = slots[0]
         together = first.value != values[0] and all(
-            slot == Slot(first.value, first.channel_begin + begin) for slot, begin in zip(slots, begins, strict=True)
+            slot == first.at(own) for slot, own in zip(slots, starts, strict=True)
         )
         whole = "merged:" + "+".join(names)
         if together:
-            outer = self.buffers[self.buffer(first.value)]
-            begin = outer.channel_begin + first.channel_begin
-            self.buffers[whole] = Buffer(whole, merged.output, outer.view_of or outer.name, begin)
+            self.buffers[whole] = self._view(whole, merged.output, first)
             for value in values:
                 self.buffer(value)
         else:
@@ -199,9 +204,9 @@ class _Lowering:
         work: list[Work] = [self._launch(names, Strategy.MERGE, (merged.input,), (whole,), MAIN)]
         if together:
             return work
-        for unit, value, slot, begin in zip(units, values, slots, begins, strict=True):
+        for unit, value, slot, own in zip(units, values, slots, starts, strict=True):
             part = value if slot.value == value else f"{value}@{whole}"
-            self.buffers[part] = Buffer(part, network.graph.types[value], whole, begin)
+            self.buffers[part] = Buffer(part, network.graph.types[value], whole, own)
             if part != value:
                 work.append(Copy(part, self.buffer(value), unit.name, MAIN))
         return work

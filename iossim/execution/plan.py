@@ -7,11 +7,12 @@ how an executor computes a unit, so that a simulator, a GPU and NumPy run the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from iossim.execution.box import Box
 from iossim.ir.types import DType, TensorType
 from iossim.schedule.strategy import Strategy
 
@@ -33,30 +34,38 @@ class Queue(NamedTuple):
 class Buffer:
     """Memory that holds a value of the graph, several values of a merged stage, or what a kernel works in.
 
-    A *view* has no memory of its own: it is channels ``[channel_begin, channel_begin + type.shape[1])`` of the buffer
-    that ``view_of`` names, which is no view itself: a *storage*.
+    A *view* has no memory of its own: it is a box of the buffer that ``view_of`` names, which is no view itself (a
+    *storage*), and has as many axes. It begins at ``starts``, an entry an axis, and is of the shape of its ``type``.
     """
 
     name: str
     type: TensorType
     view_of: str | None = None
-    channel_begin: int = 0
+    starts: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
         """Memory of its own: a view takes none."""
         return 0 if self.view_of else self.type.bytes
 
+    @property
+    def box(self) -> Box:
+        """Where it lies in its storage: all of it, if it is one."""
+        return Box(self.starts, self.type.shape) if self.view_of else Box.whole(self.type.shape)
+
 
 class Region(NamedTuple):
-    """Where a buffer lies: channels ``[begin, end)`` of ``storage``; a scalar or vector has one channel."""
+    """Where a buffer lies: a box of ``storage``."""
 
     storage: str
-    begin: int
-    end: int
+    box: Box
 
     def overlaps(self, other: Region) -> bool:
-        return self.storage == other.storage and self.begin < other.end and other.begin < self.end
+        return self.storage == other.storage and self.box.overlaps(other.box)
+
+    def covered_by(self, parts: Iterable[Region]) -> bool:
+        """Whether parts of the same storage cover all of it."""
+        return self.box.covered_by(part.box for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +173,7 @@ class Plan:
     def region(self, name: str) -> Region:
         """Where a buffer's contents lie, views resolved."""
         buffer = self.buffers[name]
-        shape = buffer.type.shape
-        channels = shape[1] if len(shape) > 1 else 1
-        return Region(buffer.view_of or name, buffer.channel_begin, buffer.channel_begin + channels)
+        return Region(buffer.view_of or name, buffer.box)
 
 
 def segments(plan: Plan) -> Iterator[list[Queued]]:
@@ -197,16 +204,6 @@ def accesses(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def aligned(size_bytes: int) -> int:
     """A size rounded up to where the next storage may begin."""
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-
-
-def covered(region: Region, parts: Sequence[Region]) -> bool:
-    """Whether parts of a storage cover all of ``region``."""
-    reached = region.begin
-    for part in sorted(parts, key=lambda part: part.begin):
-        if part.begin > reached:
-            break
-        reached = max(reached, part.end)
-    return reached >= region.end
 
 
 def workspace_buffer(queue: Queue, size_bytes: int) -> Buffer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from boxed_plans import boxed
 from host_device import HostDriver, HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,6 +53,17 @@ def agree(
 def test_random_schedules_of_random_networks(seed: int, engine: Engine, chosen: bool, in_place: bool) -> None:
     network = random_network(seed, movers=seed % 2 == 0)
     agree(network, random_schedule(network, seed), engine, chosen=chosen, in_place=in_place, seed=seed)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), engine=st.sampled_from(list(Engine)))
+def test_values_in_boxes_along_any_axis(seed: int, engine: Engine) -> None:
+    network = random_network(seed, movers=True)
+    inputs = random_inputs(network)
+    plan = boxed(lower_schedule(random_schedule(network, seed), network, engine, in_place=True), seed)
+    outputs = host_backend(engine, seed).execute(network, plan, inputs)
+    for name, array in evaluate_graph(network.graph, inputs).items():
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("name", [*OPS, *UNITS])

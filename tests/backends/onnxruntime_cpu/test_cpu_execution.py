@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import (
@@ -96,6 +97,15 @@ def test_random_schedules_of_random_networks(
         choices=lambda units, strategy: Choice(algorithm),
     )
     assert_outputs(network, plan, inputs, unscheduled(network, inputs), backend(engine, threads))
+
+
+@settings(max_examples=15, deadline=None)
+@given(SEEDS, st.sampled_from(["paper", "graph"]))
+def test_values_in_boxes_along_any_axis(drawn: int, engine: str) -> None:
+    network = random_network(drawn, movers=True)
+    inputs = random_inputs(network)
+    plan = boxed(lower_schedule(random_schedule(network, drawn), network, engine, in_place=True), drawn)
+    assert_outputs(network, plan, inputs, unscheduled(network, inputs), backend(engine))
 
 
 def test_the_random_plans_are_of_all_sorts() -> None:
