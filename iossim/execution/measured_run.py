@@ -14,7 +14,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan
-from iossim.execution.reference_outputs import Reference, numpy_outputs
+from iossim.execution.reference_outputs import Reference
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.schedule import Schedule
@@ -85,10 +85,9 @@ def measure_schedules(
 
 
 def output_error(
-    network: Network, schedule: Schedule, backend: Backend, seed: int = 0, reference: Reference = numpy_outputs
+    network: Network, schedule: Schedule, backend: Backend, reference: Reference, seed: int = 0
 ) -> float:
-    """The largest difference of an output from the graph's own, op by op in NumPy unless another ``reference`` is given,
-    over the largest value of that output.
+    """The largest difference of an output from what ``reference`` says it is, over the largest value of that output.
 
     Infinite where an output is not finite and the reference's is.
     """

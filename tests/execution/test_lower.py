@@ -6,8 +6,8 @@ import pytest
 from random_networks import make_schedule, make_stage, one_block
 
 from iossim.errors import OptionError, ScheduleError
-from iossim.execution.lower import lower_schedule
 from iossim.execution.box import Box
+from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Launch, Plan, Queue, Record, Region, Synchronize, Wait
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

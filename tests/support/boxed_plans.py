@@ -21,7 +21,7 @@ def boxed(plan: Plan, seed: int) -> Plan:
     buffers: dict[str, Buffer] = {}
     for of_type, storages in by_type.items():
         while storages:
-            together, storages = storages[: (count := generator.randint(1, 3))], storages[count:]
+            together = [storages.pop() for _ in range(min(len(storages), generator.randint(1, 3)))]
             margin = [generator.randint(0, 2) for _ in of_type.shape]
             axis = generator.randrange(len(of_type.shape))
             shape = [size + 2 * more for size, more in zip(of_type.shape, margin, strict=True)]
