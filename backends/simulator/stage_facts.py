@@ -31,6 +31,7 @@ from iossim.devices.compute_capability import WARP_THREADS
 from iossim.ir.network import Network
 from iossim.lowering.kernel import Kernel
 from iossim.lowering.occupancy import resident_blocks
+from iossim.schedule.schedule import Stage
 
 
 class Limit(StrEnum):
@@ -93,9 +94,10 @@ class StageFacts:
         return max(self.limits_us, key=lambda limit: self.limits_us[limit], default=None)
 
 
-def stage_facts(model: SimulatorCostModel, network: Network, units: Sequence[int], merge: bool) -> StageFacts:
-    """The facts of a stage of units of a network; raises ScheduleError if they are to merge and do not."""
-    run = model.run_stage(network, sorted(units), merge)
+def stage_facts(model: SimulatorCostModel, network: Network, stage: Stage) -> StageFacts:
+    """The facts of a stage of a network's schedule; raises ScheduleError if its units are to merge and do not."""
+    units = [network.unit_index[name] for name in stage.units]
+    run = model.run_stage(network, stage)
     kernels = [kernel for unit in run.prepared.units for kernel in unit.kernels]
     profile = model.profile
     rates = model.kernel_model.rates

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.cost_model import SimulatorCostModel, UnitKey
 from iossim.backends.simulator.preparation import UnitPrice
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
@@ -34,9 +34,9 @@ class _StructuredError(SimulatorCostModel):
     def __init__(self, profile: DeviceProfile, precision: Precision, engine: Engine, seed: int) -> None:
         super().__init__(profile, precision, engine)
         self._seed = seed
-        self._off: dict[tuple[str, str], UnitPrice] = {}
+        self._off: dict[UnitKey, UnitPrice] = {}
 
-    def _unit(self, network: Network, unit: int, key: tuple[str, str]) -> UnitPrice:
+    def _unit(self, network: Network, unit: int, key: UnitKey) -> UnitPrice:
         if key not in self._off:
             self._off[key] = self._perturbed(super()._unit(network, unit, key), key[0])
         return self._off[key]

@@ -312,8 +312,7 @@ class _Explainer:
     def _facts(self, stage: Stage) -> StageFacts | None:
         if not isinstance(self.prices, SimulatorCostModel):
             return None
-        units = [self.network.unit_index[name] for name in stage.units]
-        return stage_facts(self.prices, self.network, units, stage.strategy is Strategy.MERGE)
+        return stage_facts(self.prices, self.network, stage)
 
     def _saved_us(self, context: BlockContext) -> float | None:
         best = self.ask.best(context)

@@ -44,6 +44,7 @@ class RandomCostModel:
         return CostModelIdentity("random", self.device, self.precision, "", f"seed={self.seed},spread={self.spread}")
 
     def price_stages(self, batch: StageBatch) -> Prices:
+        batch.refuse_variants()
         problem = batch.problem
         serial_us, share = self._units(problem)
         least_us, is_concurrent = _without_noise(batch.masks, problem.predecessors, serial_us, serial_us * share)

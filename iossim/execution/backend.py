@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 import iossim.backends
-from iossim.errors import IossimError, OptionError, did_you_mean
+from iossim.errors import IossimError, OptionError, PlanError, did_you_mean
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
@@ -94,8 +94,23 @@ class Choice:
     workspace_bytes: int = 0
 
 
-#: Chooses for units (names; several where they merge) and the strategy how they run.
-Choices = Callable[[tuple[str, ...], Strategy], Choice]
+#: Chooses for units (names; several where they merge), the strategy, and the variant that a schedule names (empty: none) how
+#: they run. Raises PlanError for a variant that it does not know.
+Choices = Callable[[tuple[str, ...], Strategy, str], Choice]
+
+
+def without_variants(backend: str, choose: Callable[[tuple[str, ...], Strategy], Choice]) -> Choices:
+    """The choices of a backend that knows no variants: a schedule that names one is refused."""
+
+    def choices(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
+        if variant:
+            raise PlanError(
+                f"the schedule runs {'+'.join(units)} as {variant!r}, and backend {backend} knows no variants; "
+                "leave them out of the schedule"
+            )
+        return choose(units, strategy)
+
+    return choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +135,7 @@ class Backend(Protocol):
     def context(self) -> Context: ...
 
     def choices(self, network: Network) -> Choices:
-        """The algorithms that this backend takes for the network's units: those that are fastest alone."""
+        """The algorithms that this backend takes for the network's units: those that are fastest alone, or a variant."""
         ...
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -10,12 +10,12 @@ By default each unit is launched, concats included, as the published engine does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from iossim.errors import ScheduleError
+from iossim.errors import PlanError, ScheduleError
 from iossim.execution.box import starting
 from iossim.execution.engine import Engine
 from iossim.execution.placement import Placement, Slot, placed
@@ -34,6 +34,7 @@ from iossim.execution.plan import (
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
+from iossim.schedule.batch import FASTEST
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from iossim.execution.backend import Choices
 
 MAIN = Queue(0, 0)
+_NO_VARIANTS: Mapping[str, str] = {}
 
 Work = Launch | Copy
 
@@ -56,8 +58,8 @@ def lower_schedule(
 ) -> Plan:
     """The plan of a schedule on one device; ``engine`` is ``paper`` or ``graph``.
 
-    ``choices`` give each launch its algorithm and workspace. Raises ScheduleError if the schedule does not fit the
-    network, OptionError for an unknown engine.
+    ``choices`` give each launch its algorithm and workspace; without, the algorithm is the variant that the schedule names.
+    Raises ScheduleError if the schedule does not fit the network, OptionError for an unknown engine.
     """
     separated = _SEPARATORS[Engine.named(engine)]
     fit(schedule, network)
@@ -67,8 +69,7 @@ def lower_schedule(
         lowering.buffer(name)
     stages = [
         lowering.stage(
-            [[network.unit_index[name] for name in group] for group in stage.groups],
-            stage.strategy,
+            [[network.unit_index[name] for name in group] for group in stage.groups], stage.strategy, stage.variants
         )
         for stage in schedule.stages
     ]
@@ -123,7 +124,9 @@ class _Lowering:
             self.buffers[workspace.name] = workspace
         return Plan(self.network.graph.hash, self.buffers, inputs, outputs, commands)
 
-    def stage(self, groups: Sequence[Sequence[int]], strategy: Strategy) -> list[Work]:
+    def stage(
+        self, groups: Sequence[Sequence[int]], strategy: Strategy, variants: Mapping[str, str] = _NO_VARIANTS
+    ) -> list[Work]:
         """The work of a stage; the host issues group after group, as the published engine does."""
         if strategy is Strategy.MERGE:
             if len(groups) != 1:
@@ -133,7 +136,7 @@ class _Lowering:
         for stream, group in enumerate(groups):
             queue = Queue(MAIN.device, stream)
             for unit in group:
-                work += self._unit(unit, queue)
+                work += self._unit(unit, queue, variants.get(self.network.units[unit].name, FASTEST))
         return work
 
     def buffer(self, value: str, slot: Slot | None = None, name: str | None = None) -> str:
@@ -160,15 +163,19 @@ class _Lowering:
             return Slot(value, (0,) * len(self.network.graph.types[value].shape))
         return self.placement.slot(value)
 
-    def _unit(self, index: int, queue: Queue) -> list[Work]:
+    def _unit(self, index: int, queue: Queue, variant: str) -> list[Work]:
         unit = self.network.units[index]
         for value in (*unit.inputs, *unit.outputs):
             self.buffer(value)
         if self.placement is not None and index in self.placement.moves:
+            if variant:
+                raise PlanError(
+                    f"the schedule runs {unit.name!r} as {variant!r}, and in place it moves values only; leave the variant out"
+                )
             return [
                 Copy(term, self._place(term, slot), unit.name, queue) for term, slot in self.placement.moves[index]
             ]
-        return [self._launch((unit.name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue)]
+        return [self._launch((unit.name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue, variant)]
 
     def _place(self, value: str, slot: Slot) -> str:
         """The buffer for a copy of a value at ``slot``, wherever that value's own place is."""
@@ -218,11 +225,12 @@ class _Lowering:
         reads: tuple[str, ...],
         writes: tuple[str, ...],
         queue: Queue,
+        variant: str = FASTEST,
     ) -> Launch:
-        launch = Launch(names, strategy, reads, writes, queue)
+        launch = Launch(names, strategy, reads, writes, queue, algorithm=variant)
         if self.choices is None:
             return launch
-        choice = self.choices(names, strategy)
+        choice = self.choices(names, strategy, variant)
         if not choice.workspace_bytes:
             return replace(launch, algorithm=choice.algorithm)
         self.workspaces[queue] = max(self.workspaces.get(queue, 0), choice.workspace_bytes)

@@ -62,12 +62,26 @@ def _fit_block(network: Network, block: Block, schedule: BlockSchedule) -> None:
     done: set[str] = set()
     for number, stage in enumerate(schedule.stages):
         where = f"block {block.name!r}, stage {number}"
+        _fit_variants(stage, where)
         if stage.strategy is Strategy.MERGE:
             _fit_merged(network, stage, where)
         _fit_order(network, stage, members, done, where)
         for group in stage.groups:
             _fit_connected(network, group, stage, where)
         done.update(stage.units)
+
+
+def _fit_variants(stage: Stage, where: str) -> None:
+    """Variants are of units of the stage; which there are knows whoever prices or runs it."""
+    for name in stage.variants:
+        if name not in stage.units:
+            raise ScheduleError(
+                f"{where}: it names a variant of {name!r}, which it does not hold; {did_you_mean(name, stage.units)}"
+            )
+    if stage.variants and stage.strategy is Strategy.MERGE:
+        raise ScheduleError(
+            f"{where}: it is merged and names variants; leave them out: it is one convolution of its own"
+        )
 
 
 def _fit_merged(network: Network, stage: Stage, where: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from iossim.errors import ScheduleError
 from iossim.schedule.strategy import Strategy
@@ -22,14 +22,22 @@ FORMAT_VERSION = 1
 class Stage(Value):
     """Units that run together: groups (unit names, each group in execution order) and the strategy.
 
-    A merged stage has one group, whose units run as one stacked convolution.
+    A merged stage has one group, whose units run as one stacked convolution. ``variants`` names what units run as
+    (:mod:`iossim.schedule.batch`); one that it leaves out runs as what is fastest alone.
     """
 
     strategy: Strategy = Field(strict=False)
     groups: list[list[str]]
+    variants: dict[str, str] = Field(default_factory=dict)
     latency_us: float = Field(ge=0)
     #: What stands between the stage before it and this one.
     boundary_us: float = Field(default=0.0, ge=0)
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without variants where there are none."""
+        fields: dict[str, Any] = write(self)
+        return fields if self.variants else {name: value for name, value in fields.items() if name != "variants"}
 
     @property
     def units(self) -> list[str]:

@@ -29,13 +29,19 @@ def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
 def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Masks:
     """The hash of each stage, shape ``[len(batch)]``; ``keys[u]`` is the number of unit ``u`` (:func:`unit_keys`).
 
-    Units are compared by their keys, so that whoever makes the keys says what is equal. A unit of the number 0 does nothing:
-    it counts in no sequence, and a group of such units is none. Groups are a multiset; ``ordered``, a sequence, as the host
-    issues them.
+    Units are compared by their keys, so that whoever makes the keys says what is equal, and by the names of their variants,
+    where the batch has any. A unit of the number 0 does nothing: it counts in no sequence, and a group of such units is none.
+    Groups are a multiset; ``ordered``, a sequence, as the host issues them.
     """
     masks = np.ascontiguousarray(batch.masks, dtype=np.uint64)
     strategies = np.ascontiguousarray(batch.strategies)
-    hashes: Masks = _hash_stages(masks, strategies, batch.problem.predecessors, keys, ordered)
+    if batch.variants is None:
+        hashes: Masks = _hash_stages(masks, strategies, batch.problem.predecessors, keys, ordered)
+        return hashes
+    hashes = np.empty(len(batch), dtype=np.uint64)
+    for names, stages in batch.by_variants():
+        own = np.where((keys == 0) | np.array([not name for name in names]), keys, keys ^ unit_keys(names, "variant"))
+        hashes[stages] = _hash_stages(masks[stages], strategies[stages], batch.problem.predecessors, own, ordered)
     return hashes
 
 

@@ -87,7 +87,7 @@ def test_values_in_boxes_along_any_axis(network: int, schedule: int, engine: str
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
-def workspaces(units: tuple[str, ...], strategy: Strategy) -> Choice:
+def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
     """Some launches need one, of some size."""
     return Choice(f"algorithm of {units[0]}", 300 * (len(units[0]) % 3))
 

@@ -47,7 +47,7 @@ def accepted(plan: Plan) -> bool:
     return True
 
 
-def workspaces(units: tuple[str, ...], strategy: Strategy) -> Choice:
+def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
     """Every other launch needs one."""
     return Choice("some", 300 * (len("".join(units)) % 2))
 

@@ -28,7 +28,7 @@ def planned(network: int, schedule: int, engine: str, in_arena: bool) -> Plan:
         drawn,
         engine,
         in_place=True,
-        choices=lambda units, strategy: Choice("some", 100 * len(units)),
+        choices=lambda units, strategy, variant: Choice("some", 100 * len(units)),
     )
     return plan_memory(plan) if in_arena else plan
 

@@ -12,6 +12,7 @@ from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.preparation import host_issue_us
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError
+from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_graph
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
@@ -19,6 +20,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.lowering.candidates import copy_candidates
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.schedule.batch import FASTEST
 from iossim.schedule.strategy import Strategy
 
 
@@ -71,7 +73,7 @@ Instruction = IssueKernel | IssueRecord | IssueWait | AwaitDevice
 
 
 class KernelLibrary:
-    """The kernels that units run as on one device: of each step the candidate that is fastest alone.
+    """The kernels that units run as on one device: of each step the candidate that is fastest alone, or that a variant names.
 
     Equal units are lowered once, in whatever network they come.
     """
@@ -81,13 +83,13 @@ class KernelLibrary:
         self.engine = engine
         costs = profile.engine
         self._model = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
-        self._units: dict[str, tuple[IssuedKernel, ...]] = {}
+        self._units: dict[tuple[str, str], tuple[IssuedKernel, ...]] = {}
 
-    def unit(self, network: Network, unit: int) -> tuple[IssuedKernel, ...]:
-        """The kernels of a unit, in order; none for a unit of views."""
-        key = network.signatures[unit]
+    def unit(self, network: Network, unit: int, variant: str = FASTEST) -> tuple[IssuedKernel, ...]:
+        """The kernels of a unit, in order; none for a unit of views. Raises PlanError for a variant that it does not have."""
+        key = network.signatures[unit], variant
         if key not in self._units:
-            self._units[key] = self._kernels(lower_unit(network, network.units[unit]))
+            self._units[key] = self._kernels(lower_unit(network, network.units[unit]), variant)
         return self._units[key]
 
     def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
@@ -98,10 +100,16 @@ class KernelLibrary:
         """The kernel that copies a tensor."""
         return self._kernels((copy_candidates(moved),))
 
-    def _kernels(self, steps: StepCandidates) -> tuple[IssuedKernel, ...]:
+    def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
+        """What a launch of units is called in a plan, and the workspace of its candidates: one step runs after another."""
+        merged = strategy is Strategy.MERGE
+        steps = lower_merged(network, units) if merged else lower_unit(network, network.units[units[0]])
+        chosen = self._model.chosen(steps, variant)
+        return Choice(variant, max((candidate.workspace_bytes for candidate, _ in chosen), default=0))
+
+    def _kernels(self, steps: StepCandidates, variant: str = FASTEST) -> tuple[IssuedKernel, ...]:
         kernels: list[IssuedKernel] = []
-        for candidates in steps:
-            candidate, _ = self._model.fastest(candidates)
+        for candidate, _ in self._model.chosen(steps, variant):
             for position, kernel in enumerate(candidate.kernels):
                 # A graph was issued before it runs: its kernels cost the host nothing.
                 paper = self.engine == Engine.PAPER
@@ -152,7 +160,9 @@ def instructions(
 
 def _launched(command: Launch, network: Network, library: KernelLibrary) -> tuple[IssuedKernel, ...]:
     units = [network.unit_index[name] for name in command.units]
-    return library.merged(network, units) if command.strategy is Strategy.MERGE else library.unit(network, units[0])
+    if command.strategy is Strategy.MERGE:
+        return library.merged(network, units)
+    return library.unit(network, units[0], command.algorithm)
 
 
 def _forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:

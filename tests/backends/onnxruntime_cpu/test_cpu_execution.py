@@ -94,7 +94,7 @@ def test_random_schedules_of_random_networks(
         network,
         engine,
         in_place=in_place,
-        choices=lambda units, strategy: Choice(algorithm),
+        choices=lambda units, strategy, variant: Choice(algorithm),
     )
     assert_outputs(network, plan, inputs, unscheduled(network, inputs), backend(engine, threads))
 
@@ -246,7 +246,9 @@ def test_a_plan_of_another_graph() -> None:
 
 def test_an_unknown_algorithm() -> None:
     network, _ = small()
-    plan = lower_schedule(sequential_schedule(network), network, choices=lambda units, strategy: Choice("nchw4"))
+    plan = lower_schedule(
+        sequential_schedule(network), network, choices=lambda units, strategy, variant: Choice("nchw4")
+    )
     with pytest.raises(
         BackendError, match=r"algorithm 'nchw4' of conv on queue 0:0 is not known; did you mean 'nchw'"
     ):
