@@ -17,6 +17,7 @@ from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
+from iossim.schedule.batch import FASTEST
 from iossim.schedule.strategy import Strategy
 
 
@@ -48,8 +49,8 @@ class SimulatorBackend:
         library = KernelLibrary(self.profile, self.engine)
 
         @cache
-        def choose(names: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
-            return library.choice(network, [network.unit_index[name] for name in names], strategy, variant)
+        def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
+            return library.choice(network, [network.unit_index[name] for name in units], strategy, variant)
 
         return choose
 

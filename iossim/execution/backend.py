@@ -25,6 +25,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.plugins import BACKENDS, PluginError, plugin, plugins
+from iossim.schedule.batch import FASTEST
 from iossim.schedule.strategy import Strategy
 
 
@@ -94,15 +95,19 @@ class Choice:
     workspace_bytes: int = 0
 
 
-#: Chooses for units (names; several where they merge), the strategy, and the variant that a schedule names (empty: none) how
-#: they run. Raises PlanError for a variant that it does not know.
-Choices = Callable[[tuple[str, ...], Strategy, str], Choice]
+class Choices(Protocol):
+    """Chooses how units run (names; several where they merge): as the variant that a schedule names, if it does.
+
+    Raises PlanError for a variant that it does not know.
+    """
+
+    def __call__(self, units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice: ...
 
 
 def without_variants(backend: str, choose: Callable[[tuple[str, ...], Strategy], Choice]) -> Choices:
     """The choices of a backend that knows no variants: a schedule that names one is refused."""
 
-    def choices(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
+    def choices(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
         if variant:
             raise PlanError(
                 f"the schedule runs {'+'.join(units)} as {variant!r}, and backend {backend} knows no variants; "

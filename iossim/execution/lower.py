@@ -2,7 +2,8 @@
 
 Two engines keep them apart. The *paper* engine lets the host wait for the device between two stages, unless both have
 a single group and so share stream 0 (as the published engine does). The *graph* engine never returns to the host:
-a stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds.
+a stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds. A schedule of streams
+says itself what waits for what.
 
 By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
 ``in_place`` values lie where :mod:`iossim.execution.placement` says, and what then is no work is not launched.
@@ -36,8 +37,9 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.schedule.batch import FASTEST
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.schedule.strategy import Strategy
+from iossim.schedule.streams import issue_order
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Choices
@@ -49,7 +51,7 @@ Work = Launch | Copy
 
 
 def lower_schedule(
-    schedule: Schedule,
+    schedule: AnySchedule,
     network: Network,
     engine: str = Engine.PAPER,
     *,
@@ -61,20 +63,22 @@ def lower_schedule(
     ``choices`` give each launch its algorithm and workspace; without, the algorithm is the variant that the schedule names.
     Raises ScheduleError if the schedule does not fit the network, OptionError for an unknown engine.
     """
-    separated = _SEPARATORS[Engine.named(engine)]
+    chosen = Engine.named(engine)
     fit(schedule, network)
     lowering = _Lowering(network, placed(network) if in_place else None, choices)
     graph = network.graph
     for name in graph.inputs:
         lowering.buffer(name)
+    outputs = tuple(name for name in graph.outputs if name not in graph.constants)
+    if isinstance(schedule, StreamSchedule):
+        return lowering.plan(tuple(lowering.streams(schedule, chosen)), graph.inputs, outputs)
     stages = [
         lowering.stage(
             [[network.unit_index[name] for name in group] for group in stage.groups], stage.strategy, stage.variants
         )
         for stage in schedule.stages
     ]
-    outputs = tuple(name for name in graph.outputs if name not in graph.constants)
-    return lowering.plan(tuple(separated(stages)), graph.inputs, outputs)
+    return lowering.plan(tuple(_SEPARATORS[chosen](stages)), graph.inputs, outputs)
 
 
 def lower_stage(
@@ -131,13 +135,39 @@ class _Lowering:
         if strategy is Strategy.MERGE:
             if len(groups) != 1:
                 raise ScheduleError(f"a merged stage has one group, not {len(groups)}; give its units as one")
-            return self._merged(groups[0])
+            return self._merged(groups[0], MAIN)
         work: list[Work] = []
         for stream, group in enumerate(groups):
             queue = Queue(MAIN.device, stream)
             for unit in group:
                 work += self._unit(unit, queue, variants.get(self.network.units[unit].name, FASTEST))
         return work
+
+    def streams(self, schedule: StreamSchedule, engine: Engine) -> Iterator[Command]:
+        """The commands of streams: an event for each launch that others wait for, one synchronise at the end.
+
+        Under the graph engine all streams fork off the first and join it, as a captured graph does.
+        """
+        event = count()
+        side = [Queue(MAIN.device, stream) for stream in range(1, len(schedule.streams))] * (engine is Engine.GRAPH)
+        if side:
+            yield Record(fork := next(event), MAIN)
+            yield from (Wait(fork, queue) for queue in side)
+        awaited = {unit for launch in schedule.launches for unit in launch.after}
+        ended: dict[str, int] = {}
+        for stream, launch in issue_order(schedule):
+            queue = Queue(MAIN.device, stream)
+            for before in dict.fromkeys(ended[unit] for unit in launch.after):
+                yield Wait(before, queue)
+            units = [self.network.unit_index[name] for name in launch.units]
+            yield from self._merged(units, queue) if len(units) > 1 else self._unit(units[0], queue, launch.variant)
+            if not awaited.isdisjoint(launch.units):
+                yield Record(end := next(event), queue)
+                ended |= dict.fromkeys(launch.units, end)
+        for queue in side:
+            yield Record(join := next(event), queue)
+            yield Wait(join, MAIN)
+        yield Synchronize()
 
     def buffer(self, value: str, slot: Slot | None = None, name: str | None = None) -> str:
         """Make sure of the buffer of a value: at its place, or at ``slot`` under another ``name``."""
@@ -182,7 +212,7 @@ class _Lowering:
         name = f"{value}@{slot.value}:{','.join(map(str, slot.starts))}"
         return self.buffer(value, self._slot(slot.value).at(slot.starts), name)
 
-    def _merged(self, indices: Sequence[int]) -> list[Work]:
+    def _merged(self, indices: Sequence[int], queue: Queue) -> list[Work]:
         """One stacked convolution into one buffer, of which the outputs of its parts are channel slices.
 
         Parts that have a place of their own, in a concat, are copied there; unless all have, side by side in the same
@@ -208,14 +238,14 @@ class _Lowering:
                 self.buffer(value)
         else:
             self.buffers[whole] = Buffer(whole, merged.output)
-        work: list[Work] = [self._launch(names, Strategy.MERGE, (merged.input,), (whole,), MAIN)]
+        work: list[Work] = [self._launch(names, Strategy.MERGE, (merged.input,), (whole,), queue)]
         if together:
             return work
         for unit, value, slot, own in zip(units, values, slots, starts, strict=True):
             part = value if slot.value == value else f"{value}@{whole}"
             self.buffers[part] = Buffer(part, network.graph.types[value], whole, own)
             if part != value:
-                work.append(Copy(part, self.buffer(value), unit.name, MAIN))
+                work.append(Copy(part, self.buffer(value), unit.name, queue))
         return work
 
     def _launch(

@@ -14,7 +14,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 
 
 def run_plan(
@@ -35,7 +35,7 @@ def run_plan(
 
 def run_schedule(
     network: Network,
-    schedule: Schedule,
+    schedule: AnySchedule,
     profile: DeviceProfile,
     precision: Precision | None = None,
     engine: str = Engine.PAPER,
@@ -48,5 +48,9 @@ def run_schedule(
         raise OptionError(
             f"network {network.name!r} computes in {network.precision}, not {precision}; load it with that precision"
         )
-    stages = {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
+    stages = (
+        {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
+        if isinstance(schedule, Schedule)
+        else None
+    )
     return run_plan(lower_schedule(schedule, network, engine), network, profile, engine, stages)
