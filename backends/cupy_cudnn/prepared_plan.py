@@ -21,6 +21,7 @@ from iossim.backends.cupy_cudnn.unit_program import Program, merged_program, uni
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, row_major
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
+from iossim.execution.given_inputs import check_one_device
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait
 from iossim.ir.network import Network
@@ -56,11 +57,7 @@ class PreparedPlan:
     def __init__(self, machine: Machine, network: Network, weights: Weights, plan: Plan) -> None:
         self.plan = with_memory(plan)
         self._machine, self._network, self._weights = machine, network, weights
-        for queue in self.plan.queues:
-            if queue.device != 0:
-                raise BackendError(
-                    f"the plan runs on {queue}, and this backend on one device; lower it for one device"
-                )
+        check_one_device(self.plan, "cupy_cudnn")
         self._work = {
             command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)
         }

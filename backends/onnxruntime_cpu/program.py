@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
 from iossim.errors import ScheduleError
-from iossim.execution.given_inputs import check_graph
+from iossim.execution.given_inputs import check_graph, check_one_device
 from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -65,9 +65,10 @@ def make_arena(size_bytes: int) -> Bytes:
 def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> Program:
     """Make ``plan`` (its memory planned) ready to run in ``arena``, which has at least its bytes.
 
-    Raises ScheduleError for a plan of another graph, or one that waits for what is not recorded before.
+    Raises ScheduleError for a plan of another graph, one of several devices, or one that waits for what is not recorded before.
     """
     check_graph(plan, network)
+    check_one_device(plan, "onnxruntime_cpu")
     return _Binder(plan, network, sessions, arena).program()
 
 

@@ -16,7 +16,7 @@ from iossim.devices.nvidia_smi import gpus
 from iossim.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
-from iossim.execution.given_inputs import check_graph, check_inputs
+from iossim.execution.given_inputs import check_graph, check_inputs, check_one_device
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.ir.network import Network
@@ -141,6 +141,7 @@ class TorchBackend:
         from iossim.backends.torch_cuda.program import Program, launch_graph, launch_module
 
         check_graph(plan, network)
+        check_one_device(plan, "torch_cuda")
         modules = self._modules.setdefault(network, {})
 
         def module_of(launch: Launch) -> Any:

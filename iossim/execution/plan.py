@@ -35,13 +35,15 @@ class Buffer:
     """Memory that holds a value of the graph, several values of a merged stage, or what a kernel works in.
 
     A *view* has no memory of its own: it is a box of the buffer that ``view_of`` names, which is no view itself (a
-    *storage*), and has as many axes. It begins at ``starts``, an entry an axis, and is of the shape of its ``type``.
+    *storage*), and has as many axes. It begins at ``starts``, an entry an axis, and is of the shape of its ``type``. A storage
+    lies on ``device``, and its views with it.
     """
 
     name: str
     type: TensorType
     view_of: str | None = None
     starts: tuple[int, ...] = ()
+    device: int = 0
 
     @property
     def bytes(self) -> int:
@@ -72,7 +74,7 @@ class Region(NamedTuple):
 class Launch:
     """Run units (names) on a queue: one unit, or several as one stacked convolution.
 
-    ``reads`` and ``writes`` are buffer names. Weights are no buffers: nothing writes them while the plan runs.
+    ``reads`` and ``writes`` are buffers (names) for the unit's inputs and outputs, in order. Weights are no buffers: nothing writes them while the plan runs.
     ``algorithm`` is the executor's own name of how the unit runs, empty where there is no choice; ``workspace`` names the
     buffer that it works in, which holds nothing before and nothing after.
     """
@@ -93,7 +95,8 @@ class Launch:
 class Copy:
     """Copy a buffer to another of the same shape on a queue: what a unit that only moves data could not do by views.
 
-    ``unit`` is the unit on whose behalf it is.
+    ``unit`` is the unit on whose behalf it is. Where the two lie on different devices it crosses the link between them
+    (:meth:`Plan.transfer`), on a queue of either.
     """
 
     source: str
@@ -103,6 +106,14 @@ class Copy:
 
     def __str__(self) -> str:
         return f"the copy of {self.source!r} to {self.target!r} on {self.queue}"
+
+
+class Transfer(NamedTuple):
+    """What a copy moves from one device to another: so many bytes over the link between the two."""
+
+    source: int
+    target: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +151,7 @@ class Plan:
     part of.
 
     With its memory planned (:func:`~iossim.execution.memory.plan_memory`), each storage begins at ``offsets[name]`` of one
-    arena of ``arena_bytes``; without, each has memory of its own.
+    arena of at most ``arena_bytes``, an arena a device; without, each has memory of its own.
     """
 
     graph_hash: str
@@ -161,6 +172,11 @@ class Plan:
         return tuple(sorted({command.queue for command in self.commands if isinstance(command, Launch | Copy)}))
 
     @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """The devices that hold storages or run something, in order."""
+        return tuple(sorted({storage.device for storage in self.storages} | {queue.device for queue in self.queues}))
+
+    @cached_property
     def storages(self) -> tuple[Buffer, ...]:
         """The buffers that have memory of their own."""
         return tuple(buffer for buffer in self.buffers.values() if buffer.view_of is None)
@@ -174,6 +190,15 @@ class Plan:
         """Where a buffer's contents lie, views resolved."""
         buffer = self.buffers[name]
         return Region(buffer.view_of or name, buffer.box)
+
+    def device(self, name: str) -> int:
+        """Where a buffer lies."""
+        return self.buffers[self.region(name).storage].device
+
+    def transfer(self, copy: Copy) -> Transfer | None:
+        """What a copy moves between devices; None within one."""
+        source, target = self.device(copy.source), self.device(copy.target)
+        return None if source == target else Transfer(source, target, self.buffers[copy.target].type.bytes)
 
 
 def segments(plan: Plan) -> Iterator[list[Queued]]:
@@ -208,4 +233,6 @@ def aligned(size_bytes: int) -> int:
 
 def workspace_buffer(queue: Queue, size_bytes: int) -> Buffer:
     """The one workspace of a queue: its launches run one after another, so they share it."""
-    return Buffer(f"workspace:{queue.device}:{queue.stream}", TensorType((size_bytes,), DType.UINT8))
+    return Buffer(
+        f"workspace:{queue.device}:{queue.stream}", TensorType((size_bytes,), DType.UINT8), device=queue.device
+    )

@@ -24,6 +24,7 @@ class _Buffer(Value):
     dtype: DType
     view_of: str | None = None
     starts: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
+    device: int = Field(default=0, ge=0)
     offset: int | None = Field(default=None, ge=0)
 
 
@@ -95,6 +96,7 @@ def plan_to_json(plan: Plan) -> str:
                 dtype=buffer.type.dtype,
                 view_of=buffer.view_of,
                 starts=list(buffer.starts),
+                device=buffer.device,
                 offset=offsets.get(buffer.name),
             )
             for buffer in plan.buffers.values()
@@ -116,7 +118,11 @@ def plan_from_json(text: str) -> Plan:
         document.graph_hash,
         {
             buffer.name: Buffer(
-                buffer.name, TensorType(tuple(buffer.shape), buffer.dtype), buffer.view_of, tuple(buffer.starts)
+                buffer.name,
+                TensorType(tuple(buffer.shape), buffer.dtype),
+                buffer.view_of,
+                tuple(buffer.starts),
+                buffer.device,
             )
             for buffer in document.buffers
         },

@@ -28,9 +28,12 @@ class Races:
         for number, parts in enumerate(touched):
             for storage, ranges, writes in parts:
                 by_storage.setdefault(storage, []).append((number, ranges, writes))
-        groups = (
-            [by_storage] if plan.offsets is None else [{"": [one for all_ in by_storage.values() for one in all_]}]
-        )
+        groups = [by_storage]
+        if plan.offsets is not None:
+            of_device: dict[str, list[tuple[int, Ranges, bool]]] = {}
+            for storage, found in by_storage.items():
+                of_device.setdefault(str(plan.buffers[storage].device), []).extend(found)
+            groups = [of_device]
         self.pairs = sorted(
             {
                 (min(left, right), max(left, right))

@@ -69,7 +69,28 @@ class AwaitDevice:
     host_us: float
 
 
-Instruction = IssueKernel | IssueRecord | IssueWait | AwaitDevice
+@dataclass(frozen=True, slots=True)
+class IssueTransfer:
+    """The host issues a copy from one device to another: it takes the link for ``link_us``, and arrives ``latency_us`` later."""
+
+    link: tuple[int, int]
+    queue: Queue
+    host_us: float
+    link_us: float
+    latency_us: float
+    unit: str
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What joins each two devices, in each direction: GB/s, and the time until the first byte arrives (Hockney, 1994)."""
+
+    bandwidth_gbps: float
+    latency_us: float
+
+
+Instruction = IssueKernel | IssueRecord | IssueWait | IssueTransfer | AwaitDevice
 
 
 class KernelLibrary:
@@ -120,22 +141,35 @@ class KernelLibrary:
 
 
 def instructions(
-    plan: Plan, network: Network, library: KernelLibrary, stages: Mapping[str, int] | None = None
+    plan: Plan,
+    network: Network,
+    libraries: Sequence[KernelLibrary],
+    stages: Mapping[str, int] | None = None,
+    link: Link | None = None,
 ) -> list[Instruction]:
-    """What the host does for a plan; ``stages`` are the stage numbers of units, 0 where left out.
+    """What the host does for a plan; ``libraries`` are those of devices 0, 1 and so on, all under one engine.
 
-    Raises ScheduleError for a plan of another network, OptionError for one of several devices.
+    ``stages`` are the stage numbers of units, 0 where left out; ``link`` is what copies between devices cross. Raises
+    ScheduleError for a plan of another network, OptionError for one of more devices, or whose devices have no link.
     """
     check_graph(plan, network)
     devices = {command.queue.device for command in plan.commands if not isinstance(command, Synchronize)}
-    if len(devices) > 1:
-        raise OptionError(f"the plan uses {len(devices)} devices; the event-driven engine runs plans of one")
-    costs = library.profile.engine
-    graph = library.engine == Engine.GRAPH
-    host_event_us = 0.0 if graph else costs.event_us
+    if devices and max(devices) >= len(libraries):
+        raise OptionError(
+            f"the plan uses {max(devices) + 1} devices, and {len(libraries)} are given; give a profile for each"
+        )
+    graph = libraries[0].engine == Engine.GRAPH
     forks, joins = _forks_and_joins(plan.commands) if graph else (set(), set())
     found: list[Instruction] = []
     for place, command in enumerate(plan.commands):
+        if isinstance(command, Synchronize):
+            found.append(
+                AwaitDevice(max(libraries[device].profile.engine.synchronise_us for device in devices or {0}))
+            )
+            continue
+        library = libraries[command.queue.device]
+        costs = library.profile.engine
+        host_event_us = 0.0 if graph else costs.event_us
         match command:
             case Launch():
                 unit = "+".join(command.units)
@@ -146,6 +180,23 @@ def instructions(
             case Copy():
                 stage = (stages or {}).get(command.unit, 0)
                 moved = plan.buffers[command.target].type
+                crossing = plan.transfer(command)
+                if crossing is not None:
+                    if link is None:
+                        raise OptionError(f"{command} crosses devices, and nothing joins them; give a link")
+                    link_us = crossing.bytes / (link.bandwidth_gbps * 1e3)
+                    found.append(
+                        IssueTransfer(
+                            crossing[:2],
+                            command.queue,
+                            0.0 if graph else costs.bare_launch_us,
+                            link_us,
+                            link.latency_us,
+                            command.unit,
+                            stage,
+                        )
+                    )
+                    continue
                 found += [IssueKernel(kernel, command.queue, command.unit, stage) for kernel in library.copy(moved)]
             case Record():
                 fork_us = costs.fork_us if place in forks else 0.0
@@ -153,8 +204,6 @@ def instructions(
             case Wait():
                 join_us = costs.join_us if place in joins else 0.0
                 found.append(IssueWait(command.event, command.queue, host_event_us, join_us))
-            case Synchronize():
-                found.append(AwaitDevice(costs.synchronise_us))
     return found
 
 

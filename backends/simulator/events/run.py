@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from iossim.backends.simulator.events.engine import execute
-from iossim.backends.simulator.events.program import KernelLibrary, instructions
+from iossim.backends.simulator.events.engine import execute_on_all
+from iossim.backends.simulator.events.program import KernelLibrary, Link, instructions
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError
 from iossim.execution.engine import Engine
@@ -29,8 +29,25 @@ def run_plan(
     ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0. Raises
     ScheduleError for a plan of another network or a kernel that fits no SM, OptionError for a plan of several devices.
     """
-    library = KernelLibrary(profile, Engine.named(engine))
-    return execute(instructions(plan, network, library, stages), profile)
+    (found,) = run_plan_on(plan, network, (profile,), engine, stages)
+    return found
+
+
+def run_plan_on(
+    plan: Plan,
+    network: Network,
+    profiles: Sequence[DeviceProfile],
+    engine: str = Engine.PAPER,
+    stages: Mapping[str, int] | None = None,
+    link: Link | None = None,
+) -> tuple[Execution, ...]:
+    """Run a plan on several devices, numbered as ``profiles``: what each of them did, until all had ended.
+
+    Every two are joined by a ``link`` of their own in each direction, which carries one transfer at a time. One host issues to
+    all. Raises as :func:`run_plan`, and OptionError for a copy between devices where there is no link.
+    """
+    libraries = [KernelLibrary(profile, Engine.named(engine)) for profile in profiles]
+    return execute_on_all(instructions(plan, network, libraries, stages, link), profiles)
 
 
 def run_schedule(
