@@ -112,7 +112,7 @@ class _Memory:
             else:
                 own = self._arenas[storage.device][arena_of(self._plan, storage)]
                 self._arrays[storage.name] = own.view(dtype).reshape(shape)
-        return self._arrays[storage.name][region.box.index]
+        return self._arrays[storage.name][region.box.selection]
 
 
 class _Weights:

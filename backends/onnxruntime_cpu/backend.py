@@ -147,7 +147,7 @@ class OnnxRuntimeCpu:
                     f"the schedule runs {'+'.join(units)} as {variant!r}, and backend {NAME} runs a unit as one of "
                     f"{', '.join(ALGORITHMS)}; leave the variant out of the schedule, or name one of these"
                 )
-            return Choice(*steps)
+            return Choice(steps.pop())
         indices = [network.unit_index[name] for name in units]
         kinds = {node.op.kind for unit in indices for node in network.unit_nodes(network.units[unit])}
         if kinds.isdisjoint(_BLOCKABLE):

@@ -188,7 +188,7 @@ class _Binder:
                 memory = self.arena[begin : begin + buffer.type.bytes]
                 self.views[name] = memory.view(buffer.type.dtype.numpy).reshape(buffer.type.shape)
             else:
-                self.views[name] = self._view(buffer.view_of)[buffer.box.index]
+                self.views[name] = self._view(buffer.view_of)[buffer.box.selection]
         return self.views[name]
 
 

@@ -182,4 +182,4 @@ def _views(plan: Plan, arena: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]
     }
     for name in plan.buffers:
         region = plan.region(name)
-        yield name, storages[region.storage][region.box.index]
+        yield name, storages[region.storage][region.box.selection]

@@ -25,7 +25,7 @@ class Box(NamedTuple):
         return Box((0,) * len(shape), shape)
 
     @property
-    def index(self) -> tuple[slice | EllipsisType, ...]:
+    def selection(self) -> tuple[slice | EllipsisType, ...]:
         """What picks the box out of an array of the whole, as a view of it even where that is a scalar."""
         return (*(slice(start, start + size) for start, size in zip(self.starts, self.shape, strict=True)), ...)
 

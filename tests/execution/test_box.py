@@ -48,7 +48,7 @@ def test_coverage(drawn: tuple[tuple[int, ...], list[Box]]) -> None:
 def test_the_index_picks_the_elements(drawn: tuple[tuple[int, ...], list[Box]]) -> None:
     whole, (box,) = drawn
     numbers = np.arange(np.prod(whole, dtype=int)).reshape(whole)
-    picked = numbers[box.index]
+    picked = numbers[box.selection]
     assert isinstance(picked, np.ndarray)
     assert np.shares_memory(picked, numbers) or not picked.size
     assert set(picked.reshape(-1).tolist()) == {int(numbers[place]) for place in elements(box)}
