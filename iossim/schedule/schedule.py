@@ -1,7 +1,8 @@
 """A schedule is data: for each block its stages, in order, and what they were priced at; or streams of launches.
 
-One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the search options, so that it
-can be replayed, compared and explained. Reading checks every field; fitting it to a network checks every unit.
+One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the search
+options, so that it can be replayed, compared and explained. Reading checks every field; fitting it to a network checks every
+unit.
 """
 
 from __future__ import annotations

@@ -21,13 +21,13 @@ from iossim.schedule.problem import Masks
 
 
 def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
-    """A 64-bit number for each unit's signature, the same in every process; another ``salt`` gives others."""
+    """A 64-bit number for each unit's signature, uint64, shape ``[units]``: the same in every process, others by another ``salt``."""
     digests = [hashlib.sha256(f"{salt}\0{signature}".encode()).digest() for signature in signatures]
     return np.array([int.from_bytes(digest[:8], "little") for digest in digests], dtype=np.uint64)
 
 
 def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Masks:
-    """The hash of each stage, shape ``[len(batch)]``; ``keys[u]`` is the number of unit ``u`` (:func:`unit_keys`).
+    """The hash of each stage, uint64, shape ``[len(batch)]``; ``keys[u]`` is the number of unit ``u`` (:func:`unit_keys`).
 
     Units are compared by their keys, so that whoever makes the keys says what is equal, and by the names of their variants,
     where the batch has any. A unit of the number 0 does nothing: it counts in no sequence, and a group of such units is none.

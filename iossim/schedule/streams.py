@@ -16,25 +16,25 @@ def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
     position = [0] * len(schedule.streams)
     issued: set[str] = set()
     order: list[tuple[int, StreamLaunch]] = []
-    heads = range(len(schedule.streams))
-    while len(order) < len(schedule.launches):
-        waiting = [stream for stream in heads if position[stream] < len(schedule.streams[stream])]
-        ready = next(
-            (stream for stream in waiting if issued.issuperset(schedule.streams[stream][position[stream]].after)),
-            None,
-        )
+    while True:
+        heads = {
+            stream: launches[position[stream]]
+            for stream, launches in enumerate(schedule.streams)
+            if position[stream] < len(launches)
+        }
+        if not heads:
+            return order
+        ready = next((stream for stream, launch in heads.items() if issued.issuperset(launch.after)), None)
         if ready is None:
-            launch = schedule.streams[waiting[0]][position[waiting[0]]]
+            stream, launch = next(iter(heads.items()))
             missing = next(unit for unit in launch.after if unit not in issued)
             raise ScheduleError(
-                f"stream {waiting[0]}: {'+'.join(launch.units)!r} waits for {missing!r}, which never ends before: streams "
+                f"stream {stream}: {'+'.join(launch.units)!r} waits for {missing!r}, which never ends before: streams "
                 "wait for each other, or none holds it; take a wait out"
             )
-        launch = schedule.streams[ready][position[ready]]
         position[ready] += 1
-        issued.update(launch.units)
-        order.append((ready, launch))
-    return order
+        issued.update(heads[ready].units)
+        order.append((ready, heads[ready]))
 
 
 def as_streams(schedule: Schedule) -> StreamSchedule:

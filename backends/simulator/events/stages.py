@@ -34,7 +34,8 @@ def stage_us(problem: ScheduleProblem, mask: int, network: Network, library: Ker
 
 
 def distinct_stages(problem: ScheduleProblem, space: StageSpace) -> NDArray[np.uint64]:
-    """Every set of units that is a stage from some state, ascending; enumerated one by one, for blocks of few units.
+    """Every set of units that is a stage from some state, masks ascending, shape ``[stages]``; enumerated one by one, for
+    blocks of few units.
 
     A set is one if nothing outside it both follows and precedes its units. ``space`` limits its groups.
     """
