@@ -261,8 +261,10 @@ class SimulatorCostModel:
 
     def _keys(self, problem: ScheduleProblem) -> list[tuple[str, str]]:
         """The signature of each unit, and what its placement changes of its work."""
-        placement = self._placement(self._network(problem)) if self.in_place else None
-        texts = [placement.signature(unit) if placement else "" for unit in problem.units]
+        texts = [""] * len(problem)
+        if self.in_place:
+            placement = self._placement(self._network(problem))
+            texts = [placement.signature(unit) for unit in problem.units]
         return list(zip(problem.signatures, texts, strict=True))
 
     def _placement(self, network: Network) -> Placement:
