@@ -75,9 +75,9 @@ def section_compile(job: Job, model: str) -> None:
 def section_network(job: Job, model: str) -> None:
     """Sequential, greedy and IOS schedules of a network on both engines: outputs, times, and what their stages take."""
     from iossim.analysis.measured_schedules import plain_schedule
+    from iossim.backends.numpy_reference.evaluate import numpy_outputs
     from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.made_inputs import made_arrays
-    from iossim.execution.reference_outputs import numpy_outputs
 
     network = load_network(job, model)
     plain = {name: plain_schedule(network, name) for name in ("sequential", "greedy")}

@@ -41,6 +41,10 @@ class ScheduleError(IossimError):
     """A schedule that is not valid, or that does not fit its graph."""
 
 
+class PlanError(ScheduleError):
+    """What a schedule or plan asks for, and what is to price or run it cannot do."""
+
+
 class ScenarioError(IossimError):
     """A scenario of a study that is not known, or whose file is not valid."""
 

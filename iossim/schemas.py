@@ -53,10 +53,15 @@ def _profile() -> Schema:
 
 
 def _schedule() -> Schema:
-    from iossim.schedule.schedule import FORMAT_VERSION, Schedule
+    """Of stages, or of streams: a version of the format each."""
+    from pydantic import TypeAdapter
 
-    made = Schedule.model_json_schema()
-    made["properties"]["format_version"]["const"] = FORMAT_VERSION
+    from iossim.schedule.schedule import AnySchedule
+
+    made = TypeAdapter(AnySchedule).json_schema()
+    for kind in ("Schedule", "StreamSchedule"):
+        version = made["$defs"][kind]["properties"]["format_version"]
+        version["const"] = version["default"]
     return made
 
 

@@ -47,7 +47,9 @@ def import_graph() -> dict[str, frozenset[str]]:
 @cache
 def floors() -> list[list[str]]:
     """The rooms of each floor, the lowest first: the indented lines of the section of ARCHITECTURE.md."""
-    (section,) = re.findall(r"^## The floors\n(.*?)^## ", (ROOT / "ARCHITECTURE.md").read_text(), re.DOTALL | re.MULTILINE)
+    (section,) = re.findall(
+        r"^## The floors\n(.*?)^## ", (ROOT / "ARCHITECTURE.md").read_text(), re.DOTALL | re.MULTILINE
+    )
     return [line.split() for line in reversed(section.splitlines()) if line.startswith("    ")]
 
 

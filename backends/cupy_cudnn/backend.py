@@ -27,7 +27,16 @@ from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
 from iossim.errors import OptionError, first_line
-from iossim.execution.backend import BackendError, Choice, Choices, Context, DeviceLostError, Samples, Timing
+from iossim.execution.backend import (
+    BackendError,
+    Choice,
+    Choices,
+    Context,
+    DeviceLostError,
+    Samples,
+    Timing,
+    without_variants,
+)
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.lower import MAIN, lower_stage
@@ -162,7 +171,7 @@ class CupyCudnnBackend:
                     found[key] = self._choice(network, names, strategy)
             return found[key]
 
-        return choose
+        return without_variants("cupy_cudnn", choose)
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         check_graph(plan, network)

@@ -21,6 +21,7 @@ from iossim.backends.cupy_cudnn.unit_program import Program, merged_program, uni
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, row_major
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
+from iossim.execution.given_inputs import check_one_device
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait
 from iossim.ir.network import Network
@@ -56,11 +57,7 @@ class PreparedPlan:
     def __init__(self, machine: Machine, network: Network, weights: Weights, plan: Plan) -> None:
         self.plan = with_memory(plan)
         self._machine, self._network, self._weights = machine, network, weights
-        for queue in self.plan.queues:
-            if queue.device != 0:
-                raise BackendError(
-                    f"the plan runs on {queue}, and this backend on one device; lower it for one device"
-                )
+        check_one_device(self.plan, "cupy_cudnn")
         self._work = {
             command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)
         }
@@ -173,13 +170,13 @@ def launch_program(network: Network, plan: Plan, launch: Launch, weights: Weight
 
 
 def buffer_view(plan: Plan, name: str) -> View:
-    """Where a buffer of a plan lies: channels of its storage. Raises BackendError for other than fp32."""
+    """Where a buffer of a plan lies: a box of its storage. Raises BackendError for other than fp32."""
     buffer = plan.buffers[name]
     if buffer.type.dtype is not DType.FLOAT32:
         raise BackendError(
             f"value {name!r} is {buffer.type.dtype}, and only fp32 is computed; load the model with `dtype` fp32"
         )
-    storage = buffer.view_of or name
+    storage, box = plan.region(name)
     strides = row_major(plan.buffers[storage].type.shape)
-    offset = buffer.channel_begin * strides[1] if len(strides) > 1 else 0
-    return View(Memory("storage", storage), buffer.type.shape, strides, offset)
+    offset = sum(start * stride for start, stride in zip(box.starts, strides, strict=True))
+    return View(Memory("storage", storage), box.shape, strides, offset)

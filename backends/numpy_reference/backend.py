@@ -14,7 +14,7 @@ import numpy as np
 
 from iossim.backends.numpy_reference.execute import execute
 from iossim.errors import OptionError
-from iossim.execution.backend import Choice, Choices, Context, Samples, Timing
+from iossim.execution.backend import Choice, Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.memory import with_memory
@@ -44,7 +44,7 @@ class NumpyBackend:
         self.context = Context("numpy_reference", "cpu", str(precision), str(engine), libraries=libraries)
 
     def choices(self, network: Network) -> Choices:
-        return lambda units, strategy: Choice()
+        return without_variants(self.context.backend, lambda units, strategy: Choice())
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         return execute(with_memory(plan), network, inputs)

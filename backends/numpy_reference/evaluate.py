@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from iossim.errors import GraphError
 from iossim.execution.given_inputs import check_inputs
 from iossim.ir.graph import Graph
+from iossim.ir.network import Network
 from iossim.ir.op import Array
 
 
@@ -35,3 +36,8 @@ def evaluate_graph(
             if not readers_left[name]:
                 known.pop(name, None)
     return {name: known[name] if name in known else graph.constants[name].load() for name in wanted}
+
+
+def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """A network's outputs, as a :data:`~iossim.execution.reference_outputs.Reference`."""
+    return evaluate_graph(network.graph, inputs)

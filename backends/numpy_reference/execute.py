@@ -16,7 +16,7 @@ import numpy as np
 from iossim.errors import ScheduleError
 from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.memory import arena_of
-from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses, covered
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -59,14 +59,16 @@ def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int
 
 
 class _Memory:
-    """The storages of a plan: in one arena where the plan says so, else each allocated when it is first written.
+    """The storages of a plan: in one arena a device where the plan says so, else each allocated when it is first written.
 
     A storage is dropped, or poisoned in the arena, when the last of its reads is done.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._arena = None if plan.offsets is None else np.full(plan.arena_bytes, _POISON, dtype=np.uint8)
+        self._arenas: dict[int, Array] = {}
+        if plan.offsets is not None:
+            self._arenas = {device: np.full(plan.arena_bytes, _POISON, dtype=np.uint8) for device in plan.devices}
         self._arrays: dict[str, Array] = {}
         self._written: defaultdict[str, list[Region]] = defaultdict(list)
         reads = [name for command in plan.commands for name in accesses(command)[0]]
@@ -80,15 +82,15 @@ class _Memory:
 
     def read(self, name: str, reader: Launch | Copy | None) -> Array:
         region = self._plan.region(name)
-        if not covered(region, self._written[region.storage]):
+        if not region.covered_by(self._written[region.storage]):
             raise ScheduleError(
                 f"{reader or 'the host'} reads {name!r}, which is not written yet; the plan lacks an event"
             )
         return self._array(name)
 
     def poison(self, storage: str) -> None:
-        if self._arena is not None:
-            self._arena[arena_of(self._plan, self._plan.buffers[storage])] = _POISON
+        if self._arenas:
+            self._arenas[self._plan.device(storage)][arena_of(self._plan, self._plan.buffers[storage])] = _POISON
 
     def release(self, names: Sequence[str]) -> None:
         inputs = {self._plan.region(name).storage for name in self._plan.inputs}
@@ -105,13 +107,12 @@ class _Memory:
         storage = self._plan.buffers[region.storage]
         if storage.name not in self._arrays:
             dtype, shape = storage.type.dtype.numpy, storage.type.shape
-            if self._arena is None:
+            if not self._arenas:
                 self._arrays[storage.name] = np.empty(shape, dtype)
             else:
-                own = self._arena[arena_of(self._plan, storage)]
+                own = self._arenas[storage.device][arena_of(self._plan, storage)]
                 self._arrays[storage.name] = own.view(dtype).reshape(shape)
-        array = self._arrays[storage.name]
-        return array if storage.name == name else array[:, region.begin : region.end]
+        return self._arrays[storage.name][region.box.selection]
 
 
 class _Weights:
@@ -138,11 +139,11 @@ def _run_unit(network: Network, launch: Launch, arrays: Sequence[Array], weights
     """The nodes of one unit in order."""
     (name,) = launch.units
     unit = network.units[network.unit_index[name]]
-    values = dict(zip(launch.reads, arrays, strict=True))
+    values = dict(zip(unit.inputs, arrays, strict=True))
     for node in network.unit_nodes(unit):
         operands = [values[value] if value in values else weights.take(value) for value in node.inputs]
         values.update(zip(node.outputs, node.op.evaluate(operands), strict=True))
-    return [values[value] for value in launch.writes]
+    return [values[value] for value in unit.outputs]
 
 
 def _run_merged(network: Network, launch: Launch, arrays: Sequence[Array], weights: _Weights) -> list[Array]:

@@ -21,7 +21,7 @@ from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
 from iossim.cores import usable_cores
-from iossim.errors import OptionError, did_you_mean
+from iossim.errors import OptionError, PlanError, did_you_mean
 from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_inputs
@@ -32,6 +32,7 @@ from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
+from iossim.schedule.batch import FASTEST, steps_of
 from iossim.schedule.strategy import Strategy
 
 NAME = "onnxruntime_cpu"
@@ -99,7 +100,10 @@ class OnnxRuntimeCpu:
         return self._context
 
     def choices(self, network: Network) -> Choices:
-        """For each unit the algorithm that is faster alone; measured when first asked for, and kept by signature."""
+        """For each unit the algorithm that is faster alone; measured when first asked for, and kept by signature.
+
+        A variant names an algorithm: a session runs all steps of its unit alike.
+        """
         return partial(self._choice, network)
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -135,15 +139,23 @@ class OnnxRuntimeCpu:
         inputs = [{name: made[name] for name in plan.inputs} for plan in planned]
         return time_programs(programs, inputs, timing, self._cores, self._threads, progress)
 
-    def _choice(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> Choice:
-        units = [network.unit_index[name] for name in names]
-        kinds = {node.op.kind for unit in units for node in network.unit_nodes(network.units[unit])}
+    def _choice(self, network: Network, units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
+        if variant:
+            steps = set(steps_of(variant))
+            if len(steps) > 1 or not steps <= set(ALGORITHMS):
+                raise PlanError(
+                    f"the schedule runs {'+'.join(units)} as {variant!r}, and backend {NAME} runs a unit as one of "
+                    f"{', '.join(ALGORITHMS)}; leave the variant out of the schedule, or name one of these"
+                )
+            return Choice(steps.pop())
+        indices = [network.unit_index[name] for name in units]
+        kinds = {node.op.kind for unit in indices for node in network.unit_nodes(network.units[unit])}
         if kinds.isdisjoint(_BLOCKABLE):
             return Choice()
-        key = (strategy, tuple(network.signatures[unit] for unit in units))
+        key = (strategy, tuple(network.signatures[unit] for unit in indices))
         if key not in self._chosen:
             plans = [
-                lower_stage(network, [units], strategy, self._engine, choices=_always(Choice(algorithm)))
+                lower_stage(network, [indices], strategy, self._engine, choices=_always(Choice(algorithm)))
                 for algorithm in ALGORITHMS
             ]
             blocked, plain = (samples.median_us for samples in self.measure(network, plans, _CHOICE_TIMING))
@@ -152,4 +164,4 @@ class OnnxRuntimeCpu:
 
 
 def _always(choice: Choice) -> Choices:
-    return lambda names, strategy: choice
+    return lambda units, strategy, variant=FASTEST: choice

@@ -1,9 +1,9 @@
 """A plan made ready to run: memory laid out, every launch bound to a session and to addresses, commands sorted by stream.
 
 All values lie in one arena of bytes at the plan's offsets. ONNX Runtime reads and writes them in place through raw
-addresses where a buffer is contiguous: whole storages, and channel slices of a single image. A channel slice of several
-images has gaps, which ONNX Runtime cannot take: it is copied from and to memory beside the arena, in the stream and in the
-time of its launch.
+addresses where a buffer is contiguous: whole storages, images of a batch, and channel slices of a single image. Other boxes
+(channels of several images, rows, columns) have gaps, which ONNX Runtime cannot take: they are copied from and to memory
+beside the arena, in the stream and in the time of their launch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
 from iossim.errors import ScheduleError
-from iossim.execution.given_inputs import check_graph
+from iossim.execution.given_inputs import check_graph, check_one_device
 from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -65,9 +65,10 @@ def make_arena(size_bytes: int) -> Bytes:
 def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> Program:
     """Make ``plan`` (its memory planned) ready to run in ``arena``, which has at least its bytes.
 
-    Raises ScheduleError for a plan of another graph, or one that waits for what is not recorded before.
+    Raises ScheduleError for a plan of another graph, one of several devices, or one that waits for what is not recorded before.
     """
     check_graph(plan, network)
+    check_one_device(plan, "onnxruntime_cpu")
     return _Binder(plan, network, sessions, arena).program()
 
 
@@ -187,8 +188,7 @@ class _Binder:
                 memory = self.arena[begin : begin + buffer.type.bytes]
                 self.views[name] = memory.view(buffer.type.dtype.numpy).reshape(buffer.type.shape)
             else:
-                channels = slice(buffer.channel_begin, buffer.channel_begin + buffer.type.shape[1])
-                self.views[name] = self._view(buffer.view_of)[:, channels]
+                self.views[name] = self._view(buffer.view_of)[buffer.box.selection]
         return self.views[name]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from iossim._version import __version__
 from iossim.backends.simulator.events import run_plan
+from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, did_you_mean
@@ -15,6 +17,8 @@ from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
+from iossim.schedule.batch import FASTEST
+from iossim.schedule.strategy import Strategy
 
 
 def missing() -> str:
@@ -41,7 +45,14 @@ class SimulatorBackend:
         self.context = Context("simulator", profile.name, str(precision), str(engine), libraries=libraries)
 
     def choices(self, network: Network) -> Choices:
-        return lambda units, strategy: Choice()
+        """The candidates' workspaces, so that a plan's arena holds them; a variant is a choice of candidates."""
+        library = KernelLibrary(self.profile, self.engine)
+
+        @cache
+        def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
+            return library.choice(network, [network.unit_index[name] for name in units], strategy, variant)
+
+        return choose
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise BackendError(

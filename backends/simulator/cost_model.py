@@ -7,10 +7,11 @@ it runs, each node costs a little, and a stage of several groups is forked into 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.parallel_pricing import price_concurrent
@@ -39,15 +40,18 @@ from iossim.ir.network import Block, Network
 from iossim.ir.types import Precision
 from iossim.lowering.target import copy_candidates, target_of
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import FASTEST, StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 
 VERSION = "1"
 #: The argument that asks for concats and splits in place, and the one that asks for a structured error, with its seed.
 IN_PLACE = "in-place"
 STRUCTURED_ERROR = "structured-error="
+
+#: What the price of a unit depends on: its signature, its placement, and its variant.
+UnitKey = tuple[str, str, str]
 
 #: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
 _ROUNDING = 1e-9
@@ -97,7 +101,7 @@ class SimulatorCostModel:
         # A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = costs if engine == Engine.PAPER else None
         self._room = profile.sm_count if target_of(profile).runs_one_kernel_per_sm else MAX_GROUPS
-        self._units: dict[tuple[str, str], UnitPrice] = {}
+        self._units: dict[UnitKey, UnitPrice] = {}
         self._placements: WeakKeyDictionary[Network, Placement] = WeakKeyDictionary()
         self._problems: dict[str, PreparedProblem] = {}
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
@@ -110,9 +114,23 @@ class SimulatorCostModel:
         return CostModelIdentity("simulator", self.profile.name, str(self.precision), self.engine, version)
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge."""
+        """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge, or merge as a variant.
+
+        Stages whose units run as the same variants are priced together. Raises PlanError for a variant that is not known.
+        """
+        if batch.variants is None:
+            return self._price_alike(batch, self.prepare(batch.problem))
+        prices = np.empty(len(batch), dtype=np.float64)
+        for variants, stages in batch.by_variants():
+            part = batch.take(stages)
+            prices[stages] = self._price_alike(part, self.prepare(batch.problem, variants))
+            if any(variants):
+                prices[stages[part.merged]] = np.inf
+        return prices
+
+    def _price_alike(self, batch: StageBatch, prepared: PreparedProblem) -> Prices:
+        """The prices of stages whose units run as those of ``prepared``, shape ``[len(batch)]``."""
         problem = batch.problem
-        prepared = self.prepare(problem)
         prices = np.empty(len(batch), dtype=np.float64)
         concurrent = ~batch.merged
         crowding = self.profile.parameters.crowding
@@ -132,7 +150,10 @@ class SimulatorCostModel:
         return SimulatorCostModel(*chosen, self.in_place, self._error)
 
     def price_changed(self, batch: StageBatch, crowding: float, launches: float) -> Prices:
-        """The stages' prices, did kernels crowd each other so much and each launch take ``launches`` times as long."""
+        """The stages' prices, did kernels crowd each other so much and each launch take ``launches`` times as long; us,
+        shape ``[len(batch)]``, all units as what is fastest alone.
+        """
+        batch.refuse_variants()
         problem = batch.problem
         prepared = self.prepare(problem)
         begin, columns, _ = prepared.kernels
@@ -157,27 +178,53 @@ class SimulatorCostModel:
             return costs.synchronise_us if left_concurrent or right_concurrent else 0.0
         return (costs.join_us if left_concurrent else 0.0) + (costs.fork_us if right_concurrent else 0.0)
 
-    def bounds(self, problem: ScheduleProblem) -> StageBounds:
+    def variants(self, problem: ScheduleProblem) -> tuple[tuple[str, ...], ...]:
+        """For each unit the variants that it may be named as in a stage: every choice of a candidate for each of its steps."""
+        network = self._network(problem)
+        return tuple(self.kernel_model.variants(self._steps(network, unit)) for unit in problem.units)
+
+    def bounds(self, problem: ScheduleProblem, *, of_any_variant: bool = False) -> StageBounds:
         """Bounds by the fluid's own rules; resources are host issue, issue capacity, and what all SMs share.
 
         On no SM do the resident blocks together get more than it has, so neither do they on all SMs. While two or more
         kernels are active, what they ask for counts ``1 + crowding`` times, so a kernel of demand ``d`` that runs beside
         others takes ``(1 + crowding) * d`` of the device's time for each of its own, and one that runs by itself takes all of
         it: at least the smaller of the two, whatever part of it runs which way.
+
+        These hold of stages whose units run as what is fastest alone. Other variants may ask less of a resource, or even take
+        less time (a library's benchmark counts dispatches too): ``of_any_variant`` takes the least over each unit's variants, of
+        each number by itself, so that they hold whatever is chosen.
         """
         prepared = self.prepare(problem)
+        work, single_us = self._work_us(prepared), prepared.kernels.single_us
+        if of_any_variant:
+            every = [PreparedProblem.of(ways) for ways in self._every_way(problem)]
+            work = np.stack([self._work_us(ways).min(axis=0) for ways in every])
+            single_us = np.array([ways.kernels.single_us.min() for ways in every])
+        keep = 1.0 - _ROUNDING
+        return StageBounds(work[:, 0] * keep, single_us * keep, work[:, 1:] * keep)
+
+    def _work_us(self, prepared: PreparedProblem) -> NDArray[np.float64]:
+        """What units take alone and of each resource (host issue, issue capacity, what all SMs share), shape ``[units, 4]``."""
         alone_us, issue, device, host_us = prepared.kernels.columns[:, (ALONE, ISSUE_DEMAND, DEVICE_DEMAND, HOST)].T
         crowded = 1.0 + self.profile.parameters.crowding
-        work = np.stack(
+        return np.stack(
             [
+                prepared.per_unit(alone_us),
                 prepared.per_unit(host_us),
                 prepared.per_unit(alone_us * np.minimum(1.0, crowded * issue)),
                 prepared.per_unit(alone_us * np.minimum(1.0, crowded * device)),
             ],
             axis=1,
         )
-        keep = 1.0 - _ROUNDING
-        return StageBounds(prepared.per_unit(alone_us) * keep, prepared.kernels.single_us * keep, work * keep)
+
+    def _every_way(self, problem: ScheduleProblem) -> Iterator[list[UnitPrice]]:
+        """For each unit its price as each of its variants, the fastest alone first."""
+        network = self._network(problem)
+        for names, unit, (signature, text) in zip(
+            self.variants(problem), problem.units, self._keys(problem), strict=True
+        ):
+            yield [self._unit(network, unit, (signature, text, name)) for name in (FASTEST, *names)]
 
     def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
         """When each kernel of a schedule runs; its last end is the schedule's latency, boundaries included."""
@@ -190,9 +237,7 @@ class SimulatorCostModel:
                 if left is not None:
                     now += self.price_boundary(left, stage.concurrent)
                 left = stage.concurrent
-                units = sorted(network.unit_index[name] for name in stage.units)
-                merge = stage.strategy is Strategy.MERGE
-                duration_us, found = self._stage_spans(network, units, merge, number)
+                duration_us, found = self._stage_spans(network, stage, number)
                 spans += [
                     Span(span.name, span.unit, number, span.stream, now + span.start_us, now + span.end_us)
                     for span in found
@@ -201,20 +246,31 @@ class SimulatorCostModel:
                 number += 1
         return tuple(spans)
 
-    def prepare(self, problem: ScheduleProblem) -> PreparedProblem:
-        """The problem's kernels, laid out once for each distinct problem."""
-        placement = self._placement(self._network(problem)) if self.in_place else None
-        texts = [placement.signature(unit) if placement else "" for unit in problem.units]
-        key = "\n".join((problem.key, *texts)) if any(texts) else problem.key
-        prepared = self._problems.get(key)
-        if prepared is None:
-            network = self._network(problem)
-            units = [
-                self._unit(network, unit, (signature, text))
-                for unit, signature, text in zip(problem.units, problem.signatures, texts, strict=True)
+    def prepare(self, problem: ScheduleProblem, variants: Sequence[str] = ()) -> PreparedProblem:
+        """The problem's kernels, its units run as ``variants`` (none: as what is fastest alone, each laid out once)."""
+        keys = self._keys(problem)
+        key = "\n".join((problem.key, *(text for _, text in keys))) if self.in_place else problem.key
+        if not any(variants) and key in self._problems:
+            return self._problems[key]
+        network = self._network(problem)
+        names = variants or (FASTEST,) * len(problem)
+        prepared = PreparedProblem.of(
+            [
+                self._unit(network, unit, (*own, variant))
+                for unit, own, variant in zip(problem.units, keys, names, strict=True)
             ]
-            prepared = self._problems[key] = PreparedProblem.of(units)
+        )
+        if not any(variants):
+            self._problems[key] = prepared
         return prepared
+
+    def _keys(self, problem: ScheduleProblem) -> list[tuple[str, str]]:
+        """The signature of each unit, and what its placement changes of its work."""
+        texts = [""] * len(problem)
+        if self.in_place:
+            placement = self._placement(self._network(problem))
+            texts = [placement.signature(unit) for unit in problem.units]
+        return list(zip(problem.signatures, texts, strict=True))
 
     def _placement(self, network: Network) -> Placement:
         if network not in self._placements:
@@ -231,20 +287,21 @@ class SimulatorCostModel:
             )
         return problem.network
 
-    def _unit(self, network: Network, unit: int, key: tuple[str, str]) -> UnitPrice:
+    def _unit(self, network: Network, unit: int, key: UnitKey) -> UnitPrice:
         price = self._units.get(key)
         if price is None:
-            moves = self._placement(network).moves if self.in_place else {}
-            if unit in moves:
-                types = network.graph.types
-                steps: StepCandidates = tuple(copy_candidates(types[term], self.profile) for term, _ in moves[unit])
-            else:
-                steps = lower_unit(network, network.units[unit], self.profile)
-            price = self._units[key] = self._priced(steps, key[0])
+            price = self._units[key] = self._priced(self._steps(network, unit), key[0], key[2])
         return price
 
-    def _priced(self, steps: StepCandidates, signature: str) -> UnitPrice:
-        price = price_unit(self.kernel_model, steps, self._issue_costs)
+    def _steps(self, network: Network, unit: int) -> StepCandidates:
+        """The candidates of each step of a unit, as it lies in its network."""
+        moves = self._placement(network).moves if self.in_place else {}
+        if unit in moves:
+            return tuple(copy_candidates(network.graph.types[term], self.profile) for term, _ in moves[unit])
+        return lower_unit(network, network.units[unit], self.profile)
+
+    def _priced(self, steps: StepCandidates, signature: str, variant: str = FASTEST) -> UnitPrice:
+        price = price_unit(self.kernel_model, steps, self._issue_costs, variant)
         return price if self._error is None else self._error.of(price, signature)
 
     def _merged_unit(self, problem: ScheduleProblem, mask: int) -> UnitPrice | None:
@@ -262,13 +319,14 @@ class SimulatorCostModel:
             return None
         return self._priced(steps, "merged " + " ".join(network.signatures[unit] for unit in units))
 
-    def stage_facts(self, network: Network, units: Sequence[int], merge: bool) -> StageFacts:
-        """What holds up a stage of units of a network; raises ScheduleError if they are to merge and do not."""
-        return stage_facts(self.run_stage(network, sorted(units), merge), self.kernel_model, network, units)
+    def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
+        """What holds up a stage of a network's schedule; raises ScheduleError if its units are to merge and do not."""
+        return stage_facts(self.run_stage(network, stage), self.kernel_model, network, stage)
 
-    def run_stage(self, network: Network, units: Sequence[int], merge: bool, number: int = 0) -> StageRun:
-        """One stage of units of a network, in ascending order; raises ScheduleError, naming ``number``, if they do not merge."""
-        if merge:
+    def run_stage(self, network: Network, stage: Stage, number: int = 0) -> StageRun:
+        """One stage of a network's schedule; raises ScheduleError, naming ``number``, if its units are to merge and do not."""
+        units = sorted(network.unit_index[name] for name in stage.units)
+        if stage.strategy is Strategy.MERGE:
             merged = self._lower_merged(network, units)
             if merged is None:
                 names = ", ".join(network.units[unit].name for unit in units)
@@ -279,7 +337,7 @@ class SimulatorCostModel:
             mask, predecessors, groups = 1, np.zeros(1, dtype=np.uint64), [1]
         else:
             problem = ScheduleProblem.of_block(network, Block(f"stage {number}", tuple(units)))
-            prepared = self.prepare(problem)
+            prepared = self.prepare(problem, [stage.variants.get(name, FASTEST) for name in problem.unit_names])
             labels, mask, predecessors = problem.unit_names, problem.full, problem.predecessors
             groups = problem.groups(mask)
         table = np.zeros((len(prepared.kernels.columns), 3), dtype=np.float64)
@@ -293,11 +351,9 @@ class SimulatorCostModel:
         )
         return StageRun(duration_us, labels, prepared, tuple(tuple(bits(group)) for group in groups), table)
 
-    def _stage_spans(
-        self, network: Network, units: Sequence[int], merge: bool, number: int
-    ) -> tuple[float, list[Span]]:
+    def _stage_spans(self, network: Network, stage: Stage, number: int) -> tuple[float, list[Span]]:
         """Price and spans of one stage, from its own start."""
-        run = self.run_stage(network, units, merge, number)
+        run = self.run_stage(network, stage, number)
         begin = run.prepared.kernels.kernel_begin.tolist()
         spans = [
             Span(

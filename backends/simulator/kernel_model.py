@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import ceil, fsum
 
 import numpy as np
@@ -26,7 +27,9 @@ from iossim.backends.simulator.kernel_times import (
 )
 from iossim.devices.compute_capability import WARP_THREADS
 from iossim.devices.profile import DeviceProfile
+from iossim.errors import PlanError, did_you_mean
 from iossim.lowering.kernel import Candidate, Kernel
+from iossim.schedule.batch import FASTEST, steps_of, variant_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,40 @@ class KernelModel:
     def price(self, kernel: Kernel) -> KernelPrice:
         """Duration and demands of one kernel."""
         return self.prices((kernel,))[0]
+
+    def named(self, candidates: Iterable[Candidate], algorithm: str) -> tuple[Candidate, tuple[KernelPrice, ...]]:
+        """The candidate of that name, with its kernels' prices; PlanError where the device cannot run one of that name."""
+        known = {candidate.algorithm: candidate for candidate in self._fitting(candidates)}
+        if algorithm not in known:
+            raise PlanError(
+                f"{self.profile.name} runs no kernel candidate {algorithm!r} here; {did_you_mean(algorithm, known)}"
+            )
+        return known[algorithm], tuple(self.prices(known[algorithm].kernels))
+
+    def chosen(
+        self, steps: Sequence[Sequence[Candidate]], variant: str = FASTEST
+    ) -> list[tuple[Candidate, tuple[KernelPrice, ...]]]:
+        """What each step of a unit runs as, with its kernels' prices: the candidates that a variant names, or the fastest.
+
+        Raises PlanError for a variant that the unit does not have on this device.
+        """
+        if variant == FASTEST:
+            return [self.fastest(candidates) for candidates in steps]
+        names = steps_of(variant)
+        if len(names) != len(steps):
+            raise PlanError(
+                f"variant {variant!r} names candidates of {len(names)} steps, and the unit has {len(steps)}; name one for each"
+            )
+        return [self.named(candidates, name) for candidates, name in zip(steps, names, strict=True)]
+
+    def variants(self, steps: Sequence[Sequence[Candidate]]) -> tuple[str, ...]:
+        """All variants of a unit on this device, by name: every way to choose a candidate for each step."""
+        names = [[candidate.algorithm for candidate in self._fitting(candidates)] for candidates in steps]
+        return tuple(variant_of(way) for way in product(*names)) if steps else ()
+
+    def _fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Those of which each kernel's blocks fit an SM."""
+        return [one for one in candidates if all(price.alone_us < float("inf") for price in self.prices(one.kernels))]
 
     def fastest(self, candidates: Sequence[Candidate]) -> tuple[Candidate, tuple[KernelPrice, ...]]:
         """The candidate that is fastest where calls are timed one after another, as a library's benchmark does; with its

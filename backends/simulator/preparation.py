@@ -15,13 +15,14 @@ from iossim.backends.simulator.stage_model import ISSUE_DEMAND, SPREAD, StageKer
 from iossim.devices.parameters import EngineOverheads
 from iossim.lowering.kernel import Candidate, Kernel
 from iossim.lowering.unit import StepCandidates
+from iossim.schedule.batch import FASTEST
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import unit_keys
 
 
 @dataclass(frozen=True, slots=True)
 class UnitPrice:
-    """The kernels of a unit (or of a merged convolution), each step run as the candidate that is fastest alone.
+    """The kernels of a unit (or of a merged convolution), each step run as the candidate that was chosen.
 
     One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` are what the
     prices are of, none for prices that were made up.
@@ -90,13 +91,14 @@ class StageRun:
     spans: NDArray[np.float64]
 
 
-def price_unit(model: KernelModel, steps: StepCandidates, costs: EngineOverheads | None) -> UnitPrice:
-    """Choose each step's fastest candidate. ``costs`` prices its issue; without, the host issues for nothing."""
+def price_unit(
+    model: KernelModel, steps: StepCandidates, costs: EngineOverheads | None, variant: str = FASTEST
+) -> UnitPrice:
+    """Price what each step runs as. ``costs`` prices its issue; without, the host issues for nothing."""
     kernels: list[Kernel] = []
     prices: list[KernelPrice] = []
     host: list[float] = []
-    for candidates in steps:
-        candidate, own = model.fastest(candidates)
+    for candidate, own in model.chosen(steps, variant):
         kernels += candidate.kernels
         prices += own
         for position in range(len(candidate.kernels)):

@@ -30,10 +30,12 @@ from iossim.devices.compute_capability import WARP_THREADS
 from iossim.ir.network import Network
 from iossim.lowering.kernel import Kernel
 from iossim.lowering.occupancy import resident_blocks
+from iossim.schedule.schedule import Stage
 
 
-def stage_facts(run: StageRun, model: KernelModel, network: Network, units: Sequence[int]) -> StageFacts:
-    """The facts of a stage of units of a network, as ``model`` priced its kernels."""
+def stage_facts(run: StageRun, model: KernelModel, network: Network, stage: Stage) -> StageFacts:
+    """The facts of a stage of a network's schedule, as ``model`` priced its kernels."""
+    units = [network.unit_index[name] for name in stage.units]
     kernels = [kernel for unit in run.prepared.units for kernel in unit.kernels]
     profile = model.profile
     rates = model.rates

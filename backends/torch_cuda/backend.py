@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 
 from iossim.devices.nvidia_smi import gpus
 from iossim.errors import OptionError, did_you_mean
-from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
+from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
-from iossim.execution.given_inputs import check_graph, check_inputs
+from iossim.execution.given_inputs import check_graph, check_inputs, check_one_device
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.ir.network import Network
@@ -96,7 +96,7 @@ class TorchBackend:
 
     def choices(self, network: Network) -> Choices:
         """cuDNN's search chooses algorithms, inside torch: there is nothing to say."""
-        return lambda units, strategy: Choice()
+        return without_variants("torch_cuda", lambda units, strategy: Choice())
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
@@ -141,6 +141,7 @@ class TorchBackend:
         from iossim.backends.torch_cuda.program import Program, launch_graph, launch_module
 
         check_graph(plan, network)
+        check_one_device(plan, "torch_cuda")
         modules = self._modules.setdefault(network, {})
 
         def module_of(launch: Launch) -> Any:

@@ -182,5 +182,4 @@ def _views(plan: Plan, arena: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]
     }
     for name in plan.buffers:
         region = plan.region(name)
-        storage = storages[region.storage]
-        yield name, storage if region.storage == name else storage[:, region.begin : region.end]
+        yield name, storages[region.storage][region.box.selection]

@@ -308,8 +308,7 @@ class _Explainer:
     def _facts(self, stage: Stage) -> StageFacts | None:
         if not isinstance(self.prices, ExplainsStages):
             return None
-        units = [self.network.unit_index[name] for name in stage.units]
-        return self.prices.stage_facts(self.network, units, stage.strategy is Strategy.MERGE)
+        return self.prices.stage_facts(self.network, stage)
 
     def _saved_us(self, context: BlockContext) -> float | None:
         best = self.ask.best(context)

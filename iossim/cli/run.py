@@ -69,6 +69,7 @@ def run(
     """
     from iossim import api
     from iossim.analysis.measured_schedules import measure_beside, plain_schedule, predictions, split_names
+    from iossim.backends.numpy_reference.evaluate import numpy_outputs
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
     from iossim.execution.measured_run import output_error, plan_for
@@ -89,7 +90,7 @@ def run(
     schedules = {name: plain_schedule(network, name) for name in plain}
     schedules[saved.scheduler if saved.scheduler not in schedules else f"{saved.scheduler} (saved)"] = saved
     with progress_bars(quiet=as_json, unit="rounds") as start:
-        error = output_error(network, saved, runner, timing.seed) if check else None
+        error = output_error(network, saved, runner, numpy_outputs, timing.seed) if check else None
         if device is not None:
             predicted = predictions(network, schedules, device, chosen)
         else:

@@ -15,7 +15,7 @@ for by ``isinstance``. Whole plans are priced by what runs them (:class:`iossim.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from iossim.execution.engine import Engine
     from iossim.execution.timeline import Span
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import Schedule
+    from iossim.schedule.schedule import Schedule, Stage
 
 Prices = NDArray[np.float64]
 
@@ -164,8 +164,8 @@ class ChangesConcurrency(ChangesSetting, Protocol):
 class ExplainsStages(Protocol):
     """Knows what holds a stage up."""
 
-    def stage_facts(self, network: Network, units: Sequence[int], merge: bool) -> StageFacts:
-        """Of a stage of units of a network; raises ScheduleError if they are to merge and do not."""
+    def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
+        """Of a stage of a schedule; raises ScheduleError if its units are to merge and do not."""
         ...
 
 

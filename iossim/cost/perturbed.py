@@ -64,7 +64,7 @@ class PerturbedCostModel(WrappedCostModel):
         asked = np.array([i for i, number in enumerate(numbers) if number not in self._inner_us], dtype=np.int64)
         if len(asked):
             stages = first[asked]
-            prices = self.inner.price_stages(StageBatch(batch.problem, batch.masks[stages], batch.strategies[stages]))
+            prices = self.inner.price_stages(batch.take(stages))
             self._inner_us.update(zip(hashes[asked].tolist(), prices.tolist(), strict=True))
         inner_us = np.array([self._inner_us[number] for number in numbers])
         # The hash is as good as drawn from all 64-bit numbers; its upper 53 bits are a fraction inside (0, 1).

@@ -45,6 +45,7 @@ class RandomCostModel:
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge."""
+        batch.refuse_variants()
         problem = batch.problem
         serial_us, share = self._units(problem)
         least_us, is_concurrent = _without_noise(batch.masks, problem.predecessors, serial_us, serial_us * share)

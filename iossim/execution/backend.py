@@ -16,13 +16,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from iossim.errors import IossimError, OptionError
+from iossim.errors import IossimError, OptionError, PlanError
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.registry import Extension, Group, PluginError, module_names
+from iossim.schedule.batch import FASTEST
 from iossim.schedule.strategy import Strategy
 
 
@@ -92,8 +93,27 @@ class Choice:
     workspace_bytes: int = 0
 
 
-#: Chooses for units (names; several where they merge) and the strategy how they run.
-Choices = Callable[[tuple[str, ...], Strategy], Choice]
+class Choices(Protocol):
+    """Chooses how units run (names; several where they merge): as the variant that a schedule names, if it does.
+
+    Raises PlanError for a variant that it does not know.
+    """
+
+    def __call__(self, units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice: ...
+
+
+def without_variants(backend: str, choose: Callable[[tuple[str, ...], Strategy], Choice]) -> Choices:
+    """The choices of a backend that knows no variants: a schedule that names one is refused."""
+
+    def choices(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
+        if variant:
+            raise PlanError(
+                f"the schedule runs {'+'.join(units)} as {variant!r}, and backend {backend} knows no variants; "
+                "leave them out of the schedule"
+            )
+        return choose(units, strategy)
+
+    return choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +138,7 @@ class Backend(Protocol):
     def context(self) -> Context: ...
 
     def choices(self, network: Network) -> Choices:
-        """The algorithms that this backend takes for the network's units: those that are fastest alone."""
+        """The algorithms that this backend takes for the network's units: those that are fastest alone, or a variant."""
         ...
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:

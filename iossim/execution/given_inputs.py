@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iossim.errors import GraphError, ScheduleError
+from iossim.errors import GraphError, PlanError, ScheduleError
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -15,6 +15,15 @@ def check_graph(plan: Plan, network: Network) -> None:
     """Raises ScheduleError, naming the network, where a plan is for another graph."""
     if plan.graph_hash != network.graph.hash:
         raise ScheduleError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
+
+
+def check_one_device(plan: Plan, backend: str) -> None:
+    """Raises PlanError, naming the backend, which runs plans of one device, where a plan is of several, or not of the first."""
+    if any(plan.devices):
+        named = " and ".join(map(str, plan.devices))
+        raise PlanError(
+            f"the plan is of devices {named}, and backend {backend} runs device 0 alone; lower it for one device"
+        )
 
 
 def check_inputs(inputs: Mapping[str, Array], types: Mapping[str, TensorType]) -> None:

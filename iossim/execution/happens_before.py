@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iossim.errors import ScheduleError
-from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses, covered
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
 
 Clock = dict[Queue, int]
 
@@ -88,14 +88,27 @@ def check_happens_before(plan: Plan) -> None:
     Proved are: each read sees what was last written to all that it reads, the host's reads of the outputs included, and
     nothing that was written to the same memory for another buffer; of two accesses that conflict one is sure to come
     first; each wait is for an event recorded before, and once. Workspaces are memory like any other, of which nothing
-    is read by another command.
+    is read by another command. A launch touches memory of its own device alone; a copy may join two, one of them its own.
     """
+    _check_devices(plan)
     earlier: defaultdict[str, list[Access]] = defaultdict(list)
     shared = _sharing(plan)
     for access in timed_accesses(plan):
         storage = access.region.storage
         _check(access, earlier[storage], [other for name in shared[storage] for other in earlier[name]])
         earlier[storage].append(access)
+
+
+def _check_devices(plan: Plan) -> None:
+    for command in plan.commands:
+        names = [name for touched in accesses(command) for name in touched]
+        foreign = [
+            name for name in names if isinstance(command, Launch | Copy) and plan.device(name) != command.queue.device
+        ]
+        if foreign and (isinstance(command, Launch) or len(foreign) == len(names)):
+            raise ScheduleError(
+                f"{command} touches {foreign[0]!r}, which lies on device {plan.device(foreign[0])}; copy it to its own device first"
+            )
 
 
 def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) -> None:
@@ -115,7 +128,7 @@ def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) ->
         for other in conflicting
         if other.writes and not other.is_scratch and all(spoiler.happens_before(other) for spoiler in spoilers)
     ]
-    if not covered(access.region, written):
+    if not access.region.covered_by(written):
         if spoilers and any(other.writes for other in conflicting):
             raise ScheduleError(
                 f"{access.who} reads {access.buffer!r}, to whose memory {spoilers[-1].who} writes {spoilers[-1].buffer!r}; "
@@ -131,14 +144,14 @@ def _verb(access: Access) -> str:
 
 
 def _sharing(plan: Plan) -> dict[str, list[str]]:
-    """For each storage the others that take some of the same bytes."""
+    """For each storage the others that take some of the same bytes of the same device."""
     found: dict[str, list[str]] = {storage.name: [] for storage in plan.storages}
     if plan.offsets is None:
         return found
-    placed = sorted((plan.offsets[storage.name], storage.name, storage.bytes) for storage in plan.storages)
-    for index, (begin, name, size_bytes) in enumerate(placed):
-        for other_begin, other, _ in placed[index + 1 :]:
-            if other_begin >= begin + size_bytes:
+    placed = sorted((one.device, plan.offsets[one.name], one.name, one.bytes) for one in plan.storages)
+    for index, (device, begin, name, size_bytes) in enumerate(placed):
+        for other_device, other_begin, other, _ in placed[index + 1 :]:
+            if other_device != device or other_begin >= begin + size_bytes:
                 break
             found[name].append(other)
             found[other].append(name)

@@ -2,7 +2,8 @@
 
 Two engines keep them apart. The *paper* engine lets the host wait for the device between two stages, unless both have
 a single group and so share stream 0 (as the published engine does). The *graph* engine never returns to the host:
-a stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds.
+a stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds. A schedule of streams
+says itself what waits for what.
 
 By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
 ``in_place`` values lie where :mod:`iossim.execution.placement` says, and what then is no work is not launched.
@@ -10,12 +11,13 @@ By default each unit is launched, concats included, as the published engine does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from iossim.errors import ScheduleError
+from iossim.errors import PlanError, ScheduleError
+from iossim.execution.box import starting
 from iossim.execution.engine import Engine
 from iossim.execution.placement import Placement, Slot, placed
 from iossim.execution.plan import (
@@ -32,20 +34,24 @@ from iossim.execution.plan import (
 )
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
+from iossim.ir.types import TensorType
+from iossim.schedule.batch import FASTEST
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.schedule.strategy import Strategy
+from iossim.schedule.streams import issue_order
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Choices
 
 MAIN = Queue(0, 0)
+_NO_VARIANTS: Mapping[str, str] = {}
 
 Work = Launch | Copy
 
 
 def lower_schedule(
-    schedule: Schedule,
+    schedule: AnySchedule,
     network: Network,
     engine: str = Engine.PAPER,
     *,
@@ -54,24 +60,25 @@ def lower_schedule(
 ) -> Plan:
     """The plan of a schedule on one device; ``engine`` is ``paper`` or ``graph``.
 
-    ``choices`` give each launch its algorithm and workspace. Raises ScheduleError if the schedule does not fit the
-    network, OptionError for an unknown engine.
+    ``choices`` give each launch its algorithm and workspace; without, the algorithm is the variant that the schedule names.
+    Raises ScheduleError if the schedule does not fit the network, OptionError for an unknown engine.
     """
-    separated = _SEPARATORS[Engine.named(engine)]
+    chosen = Engine.named(engine)
     fit(schedule, network)
     lowering = _Lowering(network, placed(network) if in_place else None, choices)
     graph = network.graph
     for name in graph.inputs:
         lowering.buffer(name)
+    outputs = tuple(name for name in graph.outputs if name not in graph.constants)
+    if isinstance(schedule, StreamSchedule):
+        return lowering.plan(tuple(lowering.streams(schedule, chosen)), graph.inputs, outputs)
     stages = [
         lowering.stage(
-            [[network.unit_index[name] for name in group] for group in stage.groups],
-            stage.strategy,
+            [[network.unit_index[name] for name in group] for group in stage.groups], stage.strategy, stage.variants
         )
         for stage in schedule.stages
     ]
-    outputs = tuple(name for name in graph.outputs if name not in graph.constants)
-    return lowering.plan(tuple(separated(stages)), graph.inputs, outputs)
+    return lowering.plan(tuple(_SEPARATORS[chosen](stages)), graph.inputs, outputs)
 
 
 def lower_stage(
@@ -121,18 +128,46 @@ class _Lowering:
             self.buffers[workspace.name] = workspace
         return Plan(self.network.graph.hash, self.buffers, inputs, outputs, commands)
 
-    def stage(self, groups: Sequence[Sequence[int]], strategy: Strategy) -> list[Work]:
+    def stage(
+        self, groups: Sequence[Sequence[int]], strategy: Strategy, variants: Mapping[str, str] = _NO_VARIANTS
+    ) -> list[Work]:
         """The work of a stage; the host issues group after group, as the published engine does."""
         if strategy is Strategy.MERGE:
             if len(groups) != 1:
                 raise ScheduleError(f"a merged stage has one group, not {len(groups)}; give its units as one")
-            return self._merged(groups[0])
+            return self._merged(groups[0], MAIN)
         work: list[Work] = []
         for stream, group in enumerate(groups):
             queue = Queue(MAIN.device, stream)
             for unit in group:
-                work += self._unit(unit, queue)
+                work += self._unit(unit, queue, variants.get(self.network.units[unit].name, FASTEST))
         return work
+
+    def streams(self, schedule: StreamSchedule, engine: Engine) -> Iterator[Command]:
+        """The commands of streams: an event for each launch that others wait for, one synchronise at the end.
+
+        Under the graph engine all streams fork off the first and join it, as a captured graph does.
+        """
+        event = count()
+        side = [Queue(MAIN.device, stream) for stream in range(1, len(schedule.streams))] * (engine is Engine.GRAPH)
+        if side:
+            yield Record(fork := next(event), MAIN)
+            yield from (Wait(fork, queue) for queue in side)
+        awaited = {unit for launch in schedule.launches for unit in launch.after}
+        ended: dict[str, int] = {}
+        for stream, launch in issue_order(schedule):
+            queue = Queue(MAIN.device, stream)
+            for before in dict.fromkeys(ended[unit] for unit in launch.after):
+                yield Wait(before, queue)
+            units = [self.network.unit_index[name] for name in launch.units]
+            yield from self._merged(units, queue) if len(units) > 1 else self._unit(units[0], queue, launch.variant)
+            if not awaited.isdisjoint(launch.units):
+                yield Record(end := next(event), queue)
+                ended |= dict.fromkeys(launch.units, end)
+        for queue in side:
+            yield Record(join := next(event), queue)
+            yield Wait(join, MAIN)
+        yield Synchronize()
 
     def buffer(self, value: str, slot: Slot | None = None, name: str | None = None) -> str:
         """Make sure of the buffer of a value: at its place, or at ``slot`` under another ``name``."""
@@ -145,31 +180,39 @@ class _Lowering:
         if slot.value == name:
             self.buffers[name] = Buffer(name, types[name])
         else:
-            outer = self.buffers[self.buffer(slot.value)]
-            begin = slot.channel_begin + outer.channel_begin
-            self.buffers[name] = Buffer(name, types[value], outer.view_of or outer.name, begin)
+            self.buffers[name] = self._view(name, types[value], slot)
         return name
 
-    def _slot(self, value: str) -> Slot:
-        return Slot(value, 0) if self.placement is None else self.placement.slot(value)
+    def _view(self, name: str, of_type: TensorType, slot: Slot) -> Buffer:
+        """A buffer at ``slot``: a view of the storage in which that lies."""
+        outer = self.buffers[self.buffer(slot.value)]
+        return Buffer(name, of_type, outer.view_of or outer.name, outer.box.moved(slot.starts).starts)
 
-    def _unit(self, index: int, queue: Queue) -> list[Work]:
+    def _slot(self, value: str) -> Slot:
+        if self.placement is None:
+            return Slot(value, (0,) * len(self.network.graph.types[value].shape))
+        return self.placement.slot(value)
+
+    def _unit(self, index: int, queue: Queue, variant: str) -> list[Work]:
         unit = self.network.units[index]
         for value in (*unit.inputs, *unit.outputs):
             self.buffer(value)
         if self.placement is not None and index in self.placement.moves:
+            if variant:
+                raise PlanError(
+                    f"the schedule runs {unit.name!r} as {variant!r}, and in place it moves values only; leave the variant out"
+                )
             return [
-                Copy(term, self._place(term, slot, f"{term}@{slot.value}:{slot.channel_begin}"), unit.name, queue)
-                for term, slot in self.placement.moves[index]
+                Copy(term, self._place(term, slot), unit.name, queue) for term, slot in self.placement.moves[index]
             ]
-        return [self._launch((unit.name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue)]
+        return [self._launch((unit.name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue, variant)]
 
-    def _place(self, value: str, slot: Slot, name: str) -> str:
-        """The buffer ``name`` for a copy of a value at ``slot``, wherever that value's own place is."""
-        outer = self._slot(slot.value)
-        return self.buffer(value, Slot(outer.value, outer.channel_begin + slot.channel_begin), name)
+    def _place(self, value: str, slot: Slot) -> str:
+        """The buffer for a copy of a value at ``slot``, wherever that value's own place is."""
+        name = f"{value}@{slot.value}:{','.join(map(str, slot.starts))}"
+        return self.buffer(value, self._slot(slot.value).at(slot.starts), name)
 
-    def _merged(self, indices: Sequence[int]) -> list[Work]:
+    def _merged(self, indices: Sequence[int], queue: Queue) -> list[Work]:
         """One stacked convolution into one buffer, of which the outputs of its parts are channel slices.
 
         Parts that have a place of their own, in a concat, are copied there; unless all have, side by side in the same
@@ -182,28 +225,27 @@ class _Lowering:
         values = [unit.outputs[0] for unit in units]
         self.buffer(merged.input)
         slots = [self._slot(value) for value in values]
-        begins = merged.channel_begin[: len(values)]
+        rank = len(merged.output.shape)
+        starts = [starting(rank, 1, begin) for begin in merged.channel_begin[: len(values)]]
         first = slots[0]
         together = first.value != values[0] and all(
-            slot == Slot(first.value, first.channel_begin + begin) for slot, begin in zip(slots, begins, strict=True)
+            slot == first.at(own) for slot, own in zip(slots, starts, strict=True)
         )
         whole = "merged:" + "+".join(names)
         if together:
-            outer = self.buffers[self.buffer(first.value)]
-            begin = outer.channel_begin + first.channel_begin
-            self.buffers[whole] = Buffer(whole, merged.output, outer.view_of or outer.name, begin)
+            self.buffers[whole] = self._view(whole, merged.output, first)
             for value in values:
                 self.buffer(value)
         else:
             self.buffers[whole] = Buffer(whole, merged.output)
-        work: list[Work] = [self._launch(names, Strategy.MERGE, (merged.input,), (whole,), MAIN)]
+        work: list[Work] = [self._launch(names, Strategy.MERGE, (merged.input,), (whole,), queue)]
         if together:
             return work
-        for unit, value, slot, begin in zip(units, values, slots, begins, strict=True):
+        for unit, value, slot, own in zip(units, values, slots, starts, strict=True):
             part = value if slot.value == value else f"{value}@{whole}"
-            self.buffers[part] = Buffer(part, network.graph.types[value], whole, begin)
+            self.buffers[part] = Buffer(part, network.graph.types[value], whole, own)
             if part != value:
-                work.append(Copy(part, self.buffer(value), unit.name, MAIN))
+                work.append(Copy(part, self.buffer(value), unit.name, queue))
         return work
 
     def _launch(
@@ -213,11 +255,12 @@ class _Lowering:
         reads: tuple[str, ...],
         writes: tuple[str, ...],
         queue: Queue,
+        variant: str = FASTEST,
     ) -> Launch:
-        launch = Launch(names, strategy, reads, writes, queue)
+        launch = Launch(names, strategy, reads, writes, queue, algorithm=variant)
         if self.choices is None:
             return launch
-        choice = self.choices(names, strategy)
+        choice = self.choices(names, strategy, variant)
         if not choice.workspace_bytes:
             return replace(launch, algorithm=choice.algorithm)
         self.workspaces[queue] = max(self.workspaces.get(queue, 0), choice.workspace_bytes)

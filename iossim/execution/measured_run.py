@@ -14,10 +14,10 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan
-from iossim.execution.reference_outputs import Reference, numpy_outputs
+from iossim.execution.reference_outputs import Reference
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule
 
 #: Resamples of the interval of a ratio.
 _RESAMPLES = 1000
@@ -63,7 +63,7 @@ class MeasuredRow:
         }
 
 
-def plan_for(schedule: Schedule, network: Network, backend: Backend) -> Plan:
+def plan_for(schedule: AnySchedule, network: Network, backend: Backend) -> Plan:
     """The plan of a schedule as a backend runs it: values in place, its own choices, memory planned, proven free of races."""
     lowered = lower_schedule(
         schedule, network, backend.context.engine, in_place=True, choices=backend.choices(network)
@@ -75,7 +75,7 @@ def plan_for(schedule: Schedule, network: Network, backend: Backend) -> Plan:
 
 def measure_schedules(
     network: Network,
-    schedules: Sequence[Schedule],
+    schedules: Sequence[AnySchedule],
     backend: Backend,
     timing: Timing,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -85,10 +85,9 @@ def measure_schedules(
 
 
 def output_error(
-    network: Network, schedule: Schedule, backend: Backend, seed: int = 0, reference: Reference = numpy_outputs
+    network: Network, schedule: AnySchedule, backend: Backend, reference: Reference, seed: int = 0
 ) -> float:
-    """The largest difference of an output from the graph's own, op by op in NumPy unless another ``reference`` is given,
-    over the largest value of that output.
+    """The largest difference of an output from what ``reference`` says it is, over the largest value of that output.
 
     Infinite where an output is not finite and the reference's is.
     """

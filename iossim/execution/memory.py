@@ -25,7 +25,7 @@ def with_memory(plan: Plan) -> Plan:
 
 
 def plan_memory(plan: Plan) -> Plan:
-    """The plan with its storages at offsets of one arena, each a multiple of 256 bytes.
+    """The plan with its storages at offsets of one arena (one a device), each a multiple of 256 bytes.
 
     Inputs keep their memory to the end, so that the plan can run again without filling them; outputs from their first
     write to the end.
@@ -69,17 +69,23 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
     # [a, b]: all of a happens before all of b
     before = np.asarray((first[None, :, :] >= last[:, None, :]).all(axis=2))
     never = np.asarray((last == 0).all(axis=1))  # not accessed at all: holds nothing
-    result: NDArray[np.bool_] = ~(before | before.T | never[:, None] | never[None, :])
+    device = np.array([storage.device for storage in plan.storages])
+    apart = device[:, None] != device[None, :]
+    result: NDArray[np.bool_] = ~(before | before.T | never[:, None] | never[None, :] | apart)
     np.fill_diagonal(result, False)
     return result
 
 
 def memory_lower_bound_bytes(plan: Plan) -> int:
-    """What no arena can be smaller than: the most that is alive at once if all runs in the order of issue."""
+    """What no arena can be smaller than: the most that is alive at once on a device if all runs in the order of issue."""
     alive = _lifetimes(plan)
+    return max((_most_alive_bytes(plan, alive, device) for device in plan.devices), default=0)
+
+
+def _most_alive_bytes(plan: Plan, alive: Mapping[str, tuple[int, int]], device: int) -> int:
     events: dict[int, int] = {}
     for storage in plan.storages:
-        if storage.name in alive:
+        if storage.device == device and storage.name in alive:
             begin, end = alive[storage.name]
             size = aligned(storage.bytes)
             events[2 * begin] = events.get(2 * begin, 0) + size
@@ -133,7 +139,7 @@ def _packed(order: Sequence[int], sizes: Sequence[int], interferes: NDArray[np.b
 
 
 def arena_of(plan: Plan, storage: Buffer) -> slice:
-    """The bytes of a storage in the arena of a plan whose memory is planned."""
+    """The bytes of a storage in the arena of its device, in a plan whose memory is planned."""
     assert plan.offsets is not None, "plan the memory first"
     begin = plan.offsets[storage.name]
     return slice(begin, begin + storage.bytes)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from iossim.execution.box import starting
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat
@@ -22,10 +23,14 @@ from iossim.ir.ops.split import Split
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Channels of another value, from ``channel_begin`` on."""
+    """A box of another value: where it begins, an entry an axis. Its shape is that of the value that lies there."""
 
     value: str
-    channel_begin: int
+    starts: tuple[int, ...]
+
+    def at(self, starts: tuple[int, ...]) -> Slot:
+        """A box of what lies here, beginning at ``starts`` of it."""
+        return Slot(self.value, tuple(map(sum, zip(self.starts, starts, strict=True))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +47,9 @@ class Placement:
 
     def slot(self, value: str) -> Slot:
         """The outermost value that a value lies in, and where: itself, if in none."""
-        found = Slot(value, 0)
+        found = Slot(value, (0,) * len(self.network.graph.types[value].shape))
         while found.value in self.slots:
-            outer = self.slots[found.value]
-            found = Slot(outer.value, outer.channel_begin + found.channel_begin)
+            found = self.slots[found.value].at(found.starts)
         return found
 
     def signature(self, unit: int) -> str:
@@ -78,13 +82,13 @@ def placed(network: Network) -> Placement:
     moves: dict[int, tuple[tuple[str, Slot], ...]] = dict.fromkeys(movers, ())
     for node in movers.values():
         if not isinstance(node.op, Concat):
-            for value, begin in zip(node.outputs, _begins(graph, node), strict=True):
-                slots[value] = Slot(node.inputs[0], begin)
+            for value, starts in zip(node.outputs, _starts(graph, node), strict=True):
+                slots[value] = Slot(node.inputs[0], starts)
     for index, node in movers.items():
         if isinstance(node.op, Concat):
             copied = []
-            for term, begin in zip(node.inputs, _begins(graph, node), strict=True):
-                slot = Slot(node.outputs[0], begin)
+            for term, starts in zip(node.inputs, _starts(graph, node), strict=True):
+                slot = Slot(node.outputs[0], starts)
                 if term in graph.inputs or term in slots:
                     copied.append((term, slot))
                 else:
@@ -112,13 +116,13 @@ def _mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
     return node if moves else None
 
 
-def _begins(graph: Graph, node: Node) -> Iterator[int]:
-    """The first channel of each term of a concat in its result, or of each output of a split or slice in its input."""
+def _starts(graph: Graph, node: Node) -> Iterator[tuple[int, ...]]:
+    """Where each term of a concat begins in its result, or each output of a split or slice in its input."""
+    whole = graph.types[node.inputs[0]].shape
     if isinstance(node.op, Slice):
-        channels = graph.types[node.inputs[0]].shape[1]
-        yield range(channels)[slice(node.op.starts[0], node.op.ends[0])].start
+        yield starting(len(whole), 1, range(whole[1])[slice(node.op.starts[0], node.op.ends[0])].start)
         return
     begin = 0
     for value in node.inputs if isinstance(node.op, Concat) else node.outputs:
-        yield begin
+        yield starting(len(whole), 1, begin)
         begin += graph.types[value].shape[1]

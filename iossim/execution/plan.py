@@ -7,11 +7,12 @@ how an executor computes a unit, so that a simulator, a GPU and NumPy run the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from iossim.execution.box import Box
 from iossim.ir.types import DType, TensorType
 from iossim.schedule.strategy import Strategy
 
@@ -33,37 +34,47 @@ class Queue(NamedTuple):
 class Buffer:
     """Memory that holds a value of the graph, several values of a merged stage, or what a kernel works in.
 
-    A *view* has no memory of its own: it is channels ``[channel_begin, channel_begin + type.shape[1])`` of the buffer
-    that ``view_of`` names, which is no view itself: a *storage*.
+    A *view* has no memory of its own: it is a box of the buffer that ``view_of`` names, which is no view itself (a
+    *storage*), and has as many axes. It begins at ``starts``, an entry an axis, and is of the shape of its ``type``. A storage
+    lies on ``device``, and its views with it.
     """
 
     name: str
     type: TensorType
     view_of: str | None = None
-    channel_begin: int = 0
+    starts: tuple[int, ...] = ()
+    device: int = 0
 
     @property
     def bytes(self) -> int:
         """Memory of its own: a view takes none."""
         return 0 if self.view_of else self.type.bytes
 
+    @property
+    def box(self) -> Box:
+        """Where it lies in its storage: all of it, if it is one."""
+        return Box(self.starts, self.type.shape) if self.view_of else Box.whole(self.type.shape)
+
 
 class Region(NamedTuple):
-    """Where a buffer lies: channels ``[begin, end)`` of ``storage``; a scalar or vector has one channel."""
+    """Where a buffer lies: a box of ``storage``."""
 
     storage: str
-    begin: int
-    end: int
+    box: Box
 
     def overlaps(self, other: Region) -> bool:
-        return self.storage == other.storage and self.begin < other.end and other.begin < self.end
+        return self.storage == other.storage and self.box.overlaps(other.box)
+
+    def covered_by(self, parts: Iterable[Region]) -> bool:
+        """Whether parts of the same storage cover all of it."""
+        return self.box.covered_by(part.box for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Run units (names) on a queue: one unit, or several as one stacked convolution.
 
-    ``reads`` and ``writes`` are buffer names. Weights are no buffers: nothing writes them while the plan runs.
+    ``reads`` and ``writes`` are buffers (names) for the unit's inputs and outputs, in order. Weights are no buffers: nothing writes them while the plan runs.
     ``algorithm`` is the executor's own name of how the unit runs, empty where there is no choice; ``workspace`` names the
     buffer that it works in, which holds nothing before and nothing after.
     """
@@ -84,7 +95,8 @@ class Launch:
 class Copy:
     """Copy a buffer to another of the same shape on a queue: what a unit that only moves data could not do by views.
 
-    ``unit`` is the unit on whose behalf it is.
+    ``unit`` is the unit on whose behalf it is. Where the two lie on different devices it crosses the link between them
+    (:meth:`Plan.transfer`), on a queue of either.
     """
 
     source: str
@@ -94,6 +106,14 @@ class Copy:
 
     def __str__(self) -> str:
         return f"the copy of {self.source!r} to {self.target!r} on {self.queue}"
+
+
+class Transfer(NamedTuple):
+    """What a copy moves from one device to another: so many bytes over the link between the two."""
+
+    source: int
+    target: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +151,7 @@ class Plan:
     part of.
 
     With its memory planned (:func:`~iossim.execution.memory.plan_memory`), each storage begins at ``offsets[name]`` of one
-    arena of ``arena_bytes``; without, each has memory of its own.
+    arena of at most ``arena_bytes``, an arena a device; without, each has memory of its own.
     """
 
     graph_hash: str
@@ -152,6 +172,11 @@ class Plan:
         return tuple(sorted({command.queue for command in self.commands if isinstance(command, Launch | Copy)}))
 
     @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """The devices that hold storages or run something, in order."""
+        return tuple(sorted({storage.device for storage in self.storages} | {queue.device for queue in self.queues}))
+
+    @cached_property
     def storages(self) -> tuple[Buffer, ...]:
         """The buffers that have memory of their own."""
         return tuple(buffer for buffer in self.buffers.values() if buffer.view_of is None)
@@ -164,9 +189,16 @@ class Plan:
     def region(self, name: str) -> Region:
         """Where a buffer's contents lie, views resolved."""
         buffer = self.buffers[name]
-        shape = buffer.type.shape
-        channels = shape[1] if len(shape) > 1 else 1
-        return Region(buffer.view_of or name, buffer.channel_begin, buffer.channel_begin + channels)
+        return Region(buffer.view_of or name, buffer.box)
+
+    def device(self, name: str) -> int:
+        """Where a buffer lies."""
+        return self.buffers[self.region(name).storage].device
+
+    def transfer(self, copy: Copy) -> Transfer | None:
+        """What a copy moves between devices; None within one."""
+        source, target = self.device(copy.source), self.device(copy.target)
+        return None if source == target else Transfer(source, target, self.buffers[copy.target].type.bytes)
 
 
 def segments(plan: Plan) -> Iterator[list[Queued]]:
@@ -199,16 +231,8 @@ def aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def covered(region: Region, parts: Sequence[Region]) -> bool:
-    """Whether parts of a storage cover all of ``region``."""
-    reached = region.begin
-    for part in sorted(parts, key=lambda part: part.begin):
-        if part.begin > reached:
-            break
-        reached = max(reached, part.end)
-    return reached >= region.end
-
-
 def workspace_buffer(queue: Queue, size_bytes: int) -> Buffer:
     """The one workspace of a queue: its launches run one after another, so they share it."""
-    return Buffer(f"workspace:{queue.device}:{queue.stream}", TensorType((size_bytes,), DType.UINT8))
+    return Buffer(
+        f"workspace:{queue.device}:{queue.stream}", TensorType((size_bytes,), DType.UINT8), device=queue.device
+    )

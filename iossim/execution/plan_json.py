@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
+from operator import gt
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -13,7 +14,8 @@ from iossim.ir.types import DType, TensorType
 from iossim.schedule.strategy import Strategy
 from iossim.values import Value, first_problem
 
-FORMAT_VERSION: Literal[1] = 1
+#: 1 knew views of channels alone, and one device.
+FORMAT_VERSION: Literal[2] = 2
 
 
 class _Buffer(Value):
@@ -21,7 +23,8 @@ class _Buffer(Value):
     shape: list[int]
     dtype: DType
     view_of: str | None = None
-    channel_begin: int = 0
+    starts: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
+    device: int = Field(default=0, ge=0)
     offset: int | None = Field(default=None, ge=0)
 
 
@@ -48,7 +51,7 @@ class _Command(Value):
 
 
 class _Plan(Value):
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[2] = FORMAT_VERSION
     graph_hash: str
     inputs: list[str]
     outputs: list[str]
@@ -62,6 +65,10 @@ class _Plan(Value):
         for buffer in self.buffers:
             if buffer.view_of is not None and (buffer.view_of not in known or known[buffer.view_of].view_of):
                 raise ValueError(f"buffer {buffer.name!r} is a view of {buffer.view_of!r}, which is no storage")
+            whole = known[buffer.view_of].shape if buffer.view_of is not None else []
+            ends = [start + size for start, size in zip(buffer.starts, buffer.shape, strict=False)]
+            if len(buffer.starts) != len(whole) or any(map(gt, ends, whole)):
+                raise ValueError(f"buffer {buffer.name!r} does not lie in {buffer.view_of!r}")
         named = [*self.inputs, *self.outputs]
         for command in self.commands:
             named += [*command.reads, *command.writes, *([command.workspace] if command.workspace else [])]
@@ -88,7 +95,8 @@ def plan_to_json(plan: Plan) -> str:
                 shape=list(buffer.type.shape),
                 dtype=buffer.type.dtype,
                 view_of=buffer.view_of,
-                channel_begin=buffer.channel_begin,
+                starts=list(buffer.starts),
+                device=buffer.device,
                 offset=offsets.get(buffer.name),
             )
             for buffer in plan.buffers.values()
@@ -110,7 +118,11 @@ def plan_from_json(text: str) -> Plan:
         document.graph_hash,
         {
             buffer.name: Buffer(
-                buffer.name, TensorType(tuple(buffer.shape), buffer.dtype), buffer.view_of, buffer.channel_begin
+                buffer.name,
+                TensorType(tuple(buffer.shape), buffer.dtype),
+                buffer.view_of,
+                tuple(buffer.starts),
+                buffer.device,
             )
             for buffer in document.buffers
         },

@@ -23,13 +23,6 @@ from iossim.user_files import write_atomically
 Reference = Callable[[Network, Mapping[str, Array]], Mapping[str, Array]]
 
 
-def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-    """The graph evaluated op by op in NumPy."""
-    from iossim.backends.numpy_reference.evaluate import evaluate_graph
-
-    return evaluate_graph(network.graph, inputs)
-
-
 def kept_outputs(reference: Reference, folder: Path) -> Reference:
     """``reference``, computing nothing that ``folder`` holds of equal structure, weights and inputs, whoever computed it.
 

@@ -1,26 +1,68 @@
-"""Stages to be priced together: a problem and arrays of bitmasks, since a search asks for millions of them."""
+"""Stages to be priced together: a problem and arrays of bitmasks, since a search asks for millions of them.
+
+A unit runs as one of its *variants*: the one that is fastest alone, unless something else is named. A variant's name is that of
+the kernel candidate of each of its unit's steps, joined by ``+``; the default has none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.errors import PlanError
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.strategy import Strategy
+
+#: The variant that is fastest alone.
+FASTEST = ""
+
+
+def variant_of(steps: Iterable[str]) -> str:
+    """The variant whose steps run as these candidates."""
+    return "+".join(steps)
+
+
+def steps_of(variant: str) -> list[str]:
+    """The candidate of each step of a variant that is named."""
+    return variant.split("+")
+
+
+@dataclass(frozen=True, eq=False)
+class Variants:
+    """What the units of many stages run as.
+
+    ``names[u]`` are the variants of unit ``u`` that occur, the first of them :data:`FASTEST`. ``chosen[i, u]`` (uint16, shape
+    ``[stages, units]``) is the number among those of what unit ``u`` runs as in stage ``i``; it says nothing where the stage
+    does not hold the unit.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    chosen: NDArray[np.uint16]
+
+    @staticmethod
+    def of(named: Sequence[Sequence[str]], units: int) -> Variants:
+        """Those of stages in order: for each the names of all ``units``."""
+        names = tuple(tuple(sorted({FASTEST, *(stage[unit] for stage in named)})) for unit in range(units))
+        numbers = [[names[unit].index(name) for unit, name in enumerate(stage)] for stage in named]
+        return Variants(names, np.array(numbers, dtype=np.uint16).reshape(len(named), units))
 
 
 @dataclass(frozen=True, eq=False)
 class StageBatch:
     """``masks[i]`` (uint64) are the units of stage ``i``, ``strategies[i]`` (uint8,
     :attr:`~iossim.schedule.strategy.Strategy.code`) how they run; both have shape ``[stages]``.
+
+    ``variants`` say what each unit runs as; without, each runs as what is fastest alone. A merged stage is one convolution
+    of its own, and has no variants.
     """
 
     problem: ScheduleProblem
     masks: Masks
     strategies: NDArray[np.uint8]
+    variants: Variants | None = None
 
     @staticmethod
     def concurrent(problem: ScheduleProblem, masks: Masks) -> StageBatch:
@@ -32,8 +74,35 @@ class StageBatch:
         found: NDArray[np.bool_] = self.strategies == Strategy.MERGE.code
         return found
 
+    def take(self, stages: NDArray[np.intp]) -> StageBatch:
+        """The stages of these places, or those that an array of truth values of shape ``[stages]`` picks."""
+        chosen = None if self.variants is None else Variants(self.variants.names, self.variants.chosen[stages])
+        return StageBatch(self.problem, self.masks[stages], self.strategies[stages], chosen)
+
+    def by_variants(self) -> Iterator[tuple[tuple[str, ...], NDArray[np.intp]]]:
+        """The places of the stages whose units run as the same variants, and those: a name for each unit of the problem."""
+        fastest = (FASTEST,) * len(self.problem)
+        if self.variants is None:
+            yield fastest, np.arange(len(self))
+            return
+        units = np.arange(len(self.problem), dtype=np.uint64)
+        held = (self.masks[:, None] >> units & np.uint64(1)).astype(np.uint16)
+        rows, of_stage = np.unique(self.variants.chosen * held, axis=0, return_inverse=True)
+        for number, row in enumerate(rows.tolist()):
+            names = tuple(own[chosen] for own, chosen in zip(self.variants.names, row, strict=True))
+            yield names, np.flatnonzero(of_stage.reshape(-1) == number)
+
+    def refuse_variants(self) -> None:
+        """Raises PlanError where a unit runs as another variant than the fastest: for whoever knows no other."""
+        if self.variants is not None and any(any(names) for names, _ in self.by_variants()):
+            raise PlanError(
+                f"stages of {self.problem.name!r} name variants of their units, which are not known here; "
+                "price them with the simulator, or leave the variants out of the schedule"
+            )
+
     def stages(self) -> Iterator[tuple[int, Strategy]]:
-        """The mask and the strategy of each stage."""
+        """The mask and the strategy of each stage: all there is to know of it, or PlanError where it has variants."""
+        self.refuse_variants()
         for mask, code in zip(self.masks.tolist(), self.strategies.tolist(), strict=True):
             yield mask, Strategy.of_code(code)
 

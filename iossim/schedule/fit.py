@@ -1,30 +1,38 @@
-"""Whether a schedule is one of a network's: the same graph, the same blocks, each unit once, each stage valid.
+"""Whether a schedule is one of a network's: the same graph, the same blocks, each unit once, each stage or stream valid.
 
 A stage is valid if everything its units read is made in an earlier stage or earlier in the same group, if its groups
 are the connected components of its units (so that they may run side by side, and are priced as they run), and, for a
-merged stage, if one convolution computes all of its units.
+merged stage, if one convolution computes all of its units. Streams are valid if their launches can be issued in some order,
+and everything that a launch reads is made by one that its stream's order and the waits put before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from iossim.errors import ScheduleError, did_you_mean
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network
-from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, BlockSchedule, Stage, StreamSchedule
 from iossim.schedule.strategy import Strategy
+from iossim.schedule.streams import issue_order
 
 _REMEDY = "write the schedule again with optimize"
+_MERGED_VARIANT = "it is merged and names variants; leave them out: it is one convolution of its own"
 
 
-def fit(schedule: Schedule, network: Network) -> None:
-    """Raise ScheduleError, naming the block, stage and unit at fault, unless ``schedule`` is one of ``network``'s."""
+def fit(schedule: AnySchedule, network: Network) -> None:
+    """Raise ScheduleError, naming the stage or stream and the unit at fault, unless ``schedule`` is one of ``network``'s."""
     if schedule.graph_hash != network.graph.hash:
         raise ScheduleError(
             f"the schedule of {schedule.network!r} is for a graph with hash {schedule.graph_hash}, "
             f"{network.name!r} has {network.graph.hash}; load the model and batch that it was made for, or {_REMEDY}"
         )
+    if isinstance(schedule, StreamSchedule):
+        _fit_streams(network, schedule)
+        return
     expected = [block.name for block in network.blocks]
     given = [block.name for block in schedule.blocks]
     if given != expected:
@@ -41,14 +49,65 @@ def fit(schedule: Schedule, network: Network) -> None:
         _fit_block(network, block, block_schedule)
 
 
+def _fit_streams(network: Network, schedule: StreamSchedule) -> None:
+    launches = [(f"stream {stream}", launch) for stream, own in enumerate(schedule.streams) for launch in own]
+    members = set(network.unit_index)
+    _fit_members([(where, launch.units) for where, launch in launches], members, network, "the schedule", "stream")
+    for where, launch in launches:
+        for name in launch.after:
+            if name not in members:
+                raise ScheduleError(f"{where}: {name!r} is no unit of the network; {did_you_mean(name, members)}")
+        if len(launch.units) > 1:
+            _fit_merged(network, launch.units, where, "give each unit a launch of its own")
+            if launch.variant:
+                raise ScheduleError(f"{where}: {_MERGED_VARIANT}")
+    # For each launch, by its place in the order of issue, the places of those that are sure to have run before it.
+    order = issue_order(schedule)
+    place = {unit: number for number, (_, launch) in enumerate(order) for unit in launch.units}
+    before: list[int] = []
+    last: dict[int, int] = {}
+    for number, (stream, launch) in enumerate(order):
+        direct = [place[unit] for unit in launch.after] + ([last[stream]] if stream in last else [])
+        before.append(reduce(or_, (before[one] | 1 << one for one in direct), 0))
+        last[stream] = number
+        for unit in launch.units:
+            for needed in _predecessors(network, unit):
+                if not before[number] >> place[needed] & 1:
+                    raise ScheduleError(
+                        f"stream {stream}: unit {unit!r} reads {needed!r}, and nothing orders the two; let it wait after that"
+                    )
+
+
 def _fit_block(network: Network, block: Block, schedule: BlockSchedule) -> None:
     members = {network.units[unit].name for unit in block.units}
-    seen: set[str] = set()
+    for number, stage in enumerate(schedule.stages):
+        if not stage.groups or not all(stage.groups):
+            raise ScheduleError(f"block {block.name!r}, stage {number}: it has a group without units; {_REMEDY}")
+    parts = [(f"block {block.name!r}, stage {number}", stage.units) for number, stage in enumerate(schedule.stages)]
+    _fit_members(parts, members, network, f"block {block.name!r}", "stage")
+    done: set[str] = set()
     for number, stage in enumerate(schedule.stages):
         where = f"block {block.name!r}, stage {number}"
-        if not stage.groups or not all(stage.groups):
-            raise ScheduleError(f"{where}: it has a group without units; {_REMEDY}")
-        for name in stage.units:
+        _fit_variants(stage, where)
+        if stage.strategy is Strategy.MERGE:
+            if len(stage.groups) != 1:
+                raise ScheduleError(
+                    f"{where}: it is merged and has {len(stage.groups)} groups; put the units of a merged stage in one group"
+                )
+            _fit_merged(network, stage.units, where, "use the strategy 'concurrent'")
+        _fit_order(network, stage, members, done, where)
+        for group in stage.groups:
+            _fit_connected(network, group, stage, where)
+        done.update(stage.units)
+
+
+def _fit_members(
+    parts: Sequence[tuple[str, Sequence[str]]], members: set[str], network: Network, whole: str, part: str
+) -> None:
+    """Each of ``members`` is in one of the parts, once; a part is where it stands, and its units."""
+    seen: set[str] = set()
+    for where, units in parts:
+        for name in units:
             if name not in members:
                 reason = "belongs to another block" if name in network.unit_index else "is no unit of the network"
                 raise ScheduleError(f"{where}: {name!r} {reason}; {did_you_mean(name, members)}")
@@ -58,27 +117,25 @@ def _fit_block(network: Network, block: Block, schedule: BlockSchedule) -> None:
     missing = sorted(members - seen, key=lambda name: network.unit_index[name])
     if missing:
         others = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise ScheduleError(f"block {block.name!r}: unit {missing[0]!r}{others} is in no stage; add it or {_REMEDY}")
-    done: set[str] = set()
-    for number, stage in enumerate(schedule.stages):
-        where = f"block {block.name!r}, stage {number}"
-        if stage.strategy is Strategy.MERGE:
-            _fit_merged(network, stage, where)
-        _fit_order(network, stage, members, done, where)
-        for group in stage.groups:
-            _fit_connected(network, group, stage, where)
-        done.update(stage.units)
+        raise ScheduleError(f"{whole}: unit {missing[0]!r}{others} is in no {part}; add it or {_REMEDY}")
 
 
-def _fit_merged(network: Network, stage: Stage, where: str) -> None:
-    if len(stage.groups) != 1:
-        raise ScheduleError(
-            f"{where}: it is merged and has {len(stage.groups)} groups; put the units of a merged stage in one group"
-        )
+def _fit_variants(stage: Stage, where: str) -> None:
+    """Variants are of units of the stage; which there are knows whoever prices or runs it."""
+    for name in stage.variants:
+        if name not in stage.units:
+            raise ScheduleError(
+                f"{where}: it names a variant of {name!r}, which it does not hold; {did_you_mean(name, stage.units)}"
+            )
+    if stage.variants and stage.strategy is Strategy.MERGE:
+        raise ScheduleError(f"{where}: {_MERGED_VARIANT}")
+
+
+def _fit_merged(network: Network, units: Sequence[str], where: str, remedy: str) -> None:
     try:
-        merged_convolution(network, [network.unit_index[name] for name in stage.units])
+        merged_convolution(network, [network.unit_index[name] for name in units])
     except ScheduleError as error:
-        raise ScheduleError(f"{where}: {error}; use the strategy 'concurrent'") from None
+        raise ScheduleError(f"{where}: {error}; {remedy}") from None
 
 
 def _fit_order(network: Network, stage: Stage, members: set[str], done: set[str], where: str) -> None:

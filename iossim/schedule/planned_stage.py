@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import FASTEST, StageBatch, Variants
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, Stage
 from iossim.schedule.strategy import Strategy
@@ -15,16 +15,21 @@ from iossim.schedule.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """Units (a mask of the problem) and how they run."""
+    """Units (a mask of the problem) and how they run.
+
+    ``variants`` are pairs of a unit and the name of what it runs as, by unit; of others what is fastest alone.
+    """
 
     mask: int
     strategy: Strategy
+    variants: tuple[tuple[int, str], ...] = ()
 
     @staticmethod
     def of(problem: ScheduleProblem, stage: Stage) -> PlannedStage:
         """A stage of a schedule that fits the problem's block."""
         position = {name: index for index, name in enumerate(problem.unit_names)}
-        return PlannedStage(sum(1 << position[unit] for unit in stage.units), stage.strategy)
+        variants = sorted((position[unit], variant) for unit, variant in stage.variants.items())
+        return PlannedStage(sum(1 << position[unit] for unit in stage.units), stage.strategy, tuple(variants))
 
     def groups(self, problem: ScheduleProblem) -> list[int]:
         """The masks of what runs side by side: connected components, lowest unit first; merged units are one."""
@@ -36,12 +41,19 @@ class PlannedStage:
 
     def spread(self, units: Sequence[int]) -> PlannedStage:
         """A stage of a part of a problem as one of the whole: ``units`` are the part's, as the whole counts them."""
-        return PlannedStage(sum(1 << units[unit] for unit in bits(self.mask)), self.strategy)
+        variants = tuple((units[unit], variant) for unit, variant in self.variants)
+        return PlannedStage(sum(1 << units[unit] for unit in bits(self.mask)), self.strategy, variants)
 
     def named(self, problem: ScheduleProblem, latency_us: float = 0.0, boundary_us: float = 0.0) -> Stage:
         """The stage by the names of its units, with its price and what stands before it, in us."""
         groups = [[problem.unit_names[unit] for unit in bits(group)] for group in self.groups(problem)]
-        return Stage(strategy=self.strategy, groups=groups, latency_us=latency_us, boundary_us=boundary_us)
+        return Stage(
+            strategy=self.strategy,
+            groups=groups,
+            variants={problem.unit_names[unit]: variant for unit, variant in self.variants},
+            latency_us=latency_us,
+            boundary_us=boundary_us,
+        )
 
 
 def planned(problem: ScheduleProblem, block: BlockSchedule) -> tuple[PlannedStage, ...]:
@@ -52,4 +64,8 @@ def planned(problem: ScheduleProblem, block: BlockSchedule) -> tuple[PlannedStag
 def batch_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> StageBatch:
     """Planned stages of one problem, to be priced together."""
     masks = np.array([stage.mask for stage in stages], dtype=np.uint64)
-    return StageBatch(problem, masks, np.array([stage.strategy.code for stage in stages], dtype=np.uint8))
+    strategies = np.array([stage.strategy.code for stage in stages], dtype=np.uint8)
+    if not any(stage.variants for stage in stages):
+        return StageBatch(problem, masks, strategies)
+    named = [[dict(stage.variants).get(unit, FASTEST) for unit in range(len(problem))] for stage in stages]
+    return StageBatch(problem, masks, strategies, Variants.of(named, len(problem)))

@@ -1,7 +1,8 @@
-"""A schedule is data: for each block its stages, in order, and what they were priced at.
+"""A schedule is data: for each block its stages, in order, and what they were priced at; or streams of launches.
 
-It is saved with the hash of its graph, the device, the identity of the cost model and the search options, so that it
-can be replayed, compared and explained. Reading checks every field; fitting it to a network checks every unit.
+One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the search
+options, so that it can be replayed, compared and explained. Reading checks every field; fitting it to a network checks every
+unit.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic_core import from_json
 
 from iossim.errors import ScheduleError
 from iossim.ir.network import ModelSource
@@ -17,20 +19,29 @@ from iossim.schedule.strategy import Strategy
 from iossim.user_files import read_text, write_atomically
 from iossim.values import Value, first_problem
 
-FORMAT_VERSION = 1
+#: Of the format: stages are as in its first version, streams came with the second.
+STAGES_VERSION, STREAMS_VERSION = 1, 2
 
 
 class Stage(Value):
     """Units that run together: groups (unit names, each group in execution order) and the strategy.
 
-    A merged stage has one group, whose units run as one stacked convolution.
+    A merged stage has one group, whose units run as one stacked convolution. ``variants`` names what units run as
+    (:mod:`iossim.schedule.batch`); one that it leaves out runs as what is fastest alone.
     """
 
     strategy: Strategy = Field(strict=False)
     groups: list[list[str]]
+    variants: dict[str, str] = Field(default_factory=dict)
     latency_us: float = Field(ge=0)
     #: What stands between the stage before it and this one.
     boundary_us: float = Field(default=0.0, ge=0)
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without variants where there are none."""
+        fields: dict[str, Any] = write(self)
+        return fields if self.variants else {name: value for name, value in fields.items() if name != "variants"}
 
     @property
     def units(self) -> list[str]:
@@ -61,10 +72,10 @@ class ModelReference(Value):
         return ModelSource(model or self.model, self.batch, tuple(self.options.items()))
 
 
-class Schedule(Value):
-    """A whole network's schedule. ``latency_us`` is the sum of its stages and boundaries."""
+class SavedSchedule(Value):
+    """What is said of a whole network's schedule, of stages or of streams: what it is for, and where it comes from."""
 
-    format_version: int = FORMAT_VERSION
+    format_version: int = STAGES_VERSION
     network: str
     source: ModelReference
     graph_hash: str
@@ -88,6 +99,22 @@ class Schedule(Value):
     notes: list[str] = Field(default_factory=list)
     #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`).
     remarks: list[str] = Field(default_factory=list)
+
+    @property
+    def gap(self) -> float | None:
+        """How far above the lower bound the schedule is, as a fraction; None without a bound."""
+        if not self.lower_bound_us:
+            return None
+        return self.latency_us / self.lower_bound_us - 1
+
+    def save(self, path: Path) -> None:
+        """Write as JSON: to a temporary file beside ``path``, then renamed."""
+        write_atomically(path, self.model_dump_json(indent=1) + "\n")
+
+
+class Schedule(SavedSchedule):
+    """A schedule of stages. ``latency_us`` is the sum of its stages and boundaries."""
+
     blocks: list[BlockSchedule]
 
     def __repr__(self) -> str:
@@ -107,28 +134,65 @@ class Schedule(Value):
         """The most groups that run side by side."""
         return max((len(stage.groups) for stage in self.stages), default=0)
 
-    @property
-    def gap(self) -> float | None:
-        """How far above the lower bound the schedule is, as a fraction; None without a bound."""
-        if not self.lower_bound_us:
-            return None
-        return self.latency_us / self.lower_bound_us - 1
-
-    def save(self, path: Path) -> None:
-        """Write as JSON: to a temporary file beside ``path``, then renamed."""
-        write_atomically(path, self.model_dump_json(indent=1) + "\n")
-
     @staticmethod
     def read(path: Path) -> Schedule:
-        """Raises ScheduleError naming the file and the field."""
-        remedy = "give a schedule.json that optimize wrote"
-        text = read_text(path, "schedule", remedy, ScheduleError)
-        try:
-            schedule = Schedule.model_validate_json(text)
-        except ValidationError as error:
-            raise ScheduleError(f"schedule {path} is not valid: {first_problem(error)}") from None
-        if schedule.format_version != FORMAT_VERSION:
+        """Raises ScheduleError naming the file and the field, or where it holds streams."""
+        found = read_schedule(path)
+        if isinstance(found, StreamSchedule):
             raise ScheduleError(
-                f"schedule {path} has format {schedule.format_version}, this iossim reads {FORMAT_VERSION}; write it again with optimize"
+                f"schedule {path} is of streams, and one of stages is needed; write one with optimize"
             )
-        return schedule
+        return found
+
+
+class StreamLaunch(Value):
+    """One launch of a stream: a unit, or several that run as one stacked convolution.
+
+    ``after`` are units of other streams that must have ended before: the stream waits for an event of each. ``variant`` names
+    what the unit runs as, as a stage does.
+    """
+
+    units: list[str] = Field(min_length=1)
+    after: list[str] = Field(default_factory=list)
+    variant: str = ""
+
+
+class StreamSchedule(SavedSchedule):
+    """A schedule of streams: each runs its launches in order, and waits for others by events alone.
+
+    The host issues all of it without waiting.
+    """
+
+    format_version: int = STREAMS_VERSION
+    streams: list[list[StreamLaunch]]
+
+    @property
+    def launches(self) -> list[StreamLaunch]:
+        return [launch for stream in self.streams for launch in stream]
+
+
+AnySchedule = Schedule | StreamSchedule
+
+
+def read_schedule(path: Path) -> AnySchedule:
+    """A saved schedule, of stages or of streams; raises ScheduleError naming the file and the field."""
+    text = read_text(path, "schedule", "give a schedule.json that optimize wrote", ScheduleError)
+    kind = StreamSchedule if _has_streams(text) else Schedule
+    try:
+        schedule = kind.model_validate_json(text)
+    except ValidationError as error:
+        raise ScheduleError(f"schedule {path} is not valid: {first_problem(error)}") from None
+    known = kind.model_fields["format_version"].default
+    if schedule.format_version != known:
+        raise ScheduleError(
+            f"schedule {path} has format {schedule.format_version}, this iossim reads {known}; write it again with optimize"
+        )
+    return schedule
+
+
+def _has_streams(text: str) -> bool:
+    try:
+        document = from_json(text)
+    except ValueError:  # what is wrong with it is said where it is read
+        return False
+    return isinstance(document, dict) and "streams" in document

@@ -38,11 +38,18 @@ def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Ma
     """The hash of each stage, uint64 of shape ``[len(batch)]``, the same in every process.
 
     ``keys``, uint64 of shape ``[units]``: the key of each unit of the problem (:func:`unit_keys`), 0 for one that does nothing.
-    A stage of such units alone has the hash 0. With ``ordered``, groups are a sequence, by their lowest units.
+    A stage of such units alone has the hash 0. Units are told apart by the names of their variants too, where the batch has
+    any. With ``ordered``, groups are a sequence, by their lowest units.
     """
     masks = np.ascontiguousarray(batch.masks, dtype=np.uint64)
     strategies = np.ascontiguousarray(batch.strategies)
-    hashes: Masks = _hash_stages(masks, strategies, batch.problem.predecessors, keys, ordered)
+    if batch.variants is None:
+        hashes: Masks = _hash_stages(masks, strategies, batch.problem.predecessors, keys, ordered)
+        return hashes
+    hashes = np.empty(len(batch), dtype=np.uint64)
+    for names, stages in batch.by_variants():
+        own = np.where((keys == 0) | np.array([not name for name in names]), keys, keys ^ unit_keys(names, "variant"))
+        hashes[stages] = _hash_stages(masks[stages], strategies[stages], batch.problem.predecessors, own, ordered)
     return hashes
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import (
@@ -73,7 +74,20 @@ def test_values_in_place_and_in_one_arena(network: int, schedule: int, engine: s
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
-def workspaces(units: tuple[str, ...], strategy: Strategy) -> Choice:
+@settings(max_examples=80, deadline=None)
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), SEEDS, st.booleans())
+def test_values_in_boxes_along_any_axis(network: int, schedule: int, engine: str, boxes: int, in_arena: bool) -> None:
+    drawn = random_network(network, movers=True)
+    inputs = random_inputs(drawn)
+    plan = boxed(lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=True), boxes)
+    plan = plan_memory(plan) if in_arena else plan
+    check_happens_before(plan)
+    expected = unscheduled(drawn, inputs)
+    for name, array in execute(plan, drawn, inputs, seed=boxes).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+
+
+def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
     """Some launches need one, of some size."""
     return Choice(f"algorithm of {units[0]}", 300 * (len(units[0]) % 3))
 

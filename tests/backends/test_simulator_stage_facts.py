@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_networks import make_stage
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.cost.stage_facts import Limit, StageFacts
@@ -23,8 +24,7 @@ def facts_of(network: Network, name: str, scheduler: str = "ios-both", **changes
     model = SimulatorCostModel(overridden(device(name), changes), network.precision)
     found = []
     for stage in schedule(network, model, scheduler).stages:
-        units = [network.unit_index[unit] for unit in stage.units]
-        facts = model.stage_facts(network, units, stage.strategy == "merge")
+        facts = model.stage_facts(network, stage)
         assert facts.duration_us == pytest.approx(stage.latency_us, rel=1e-9)
         assert sum(facts.limits_us.values()) == pytest.approx(facts.duration_us, rel=1e-6)
         assert all(us > 0 for us in facts.limits_us.values())
@@ -76,7 +76,7 @@ def test_arithmetic_holds_up_a_large_batch_and_empty_sms_a_small_one() -> None:
 def test_a_graph_leaves_nothing_for_the_host() -> None:
     network = load("ios_sample")
     model = SimulatorCostModel(device("v100-sxm2"), Precision.FP32, Engine.GRAPH)
-    facts = model.stage_facts(network, range(len(network.units)), merge=False)
+    facts = model.stage_facts(network, make_stage([[unit.name for unit in network.units]]))
     assert facts.host_us == 0
     assert Limit.HOST not in facts.limits_us
 
@@ -84,10 +84,10 @@ def test_a_graph_leaves_nothing_for_the_host() -> None:
 def test_side_by_side_kernels_are_in_each_others_way() -> None:
     network = load("ios_sample", batch=64)
     model = SimulatorCostModel(device("v100-sxm2"), Precision.FP32)
-    side_by_side = [unit for unit in range(len(network.units)) if not network.predecessors[unit]]
-    facts = model.stage_facts(network, side_by_side, merge=False)
+    side_by_side = [[unit.name] for number, unit in enumerate(network.units) if not network.predecessors[number]]
+    facts = model.stage_facts(network, make_stage(side_by_side))
     assert len({kernel.stream for kernel in facts.kernels}) == 3
     assert facts.bound is Limit.SHARING
-    alone = model.stage_facts(network, side_by_side[:1], merge=False)
+    alone = model.stage_facts(network, make_stage(side_by_side[:1]))
     assert Limit.SHARING not in alone.limits_us
     assert facts.chain_us >= alone.chain_us

@@ -19,6 +19,7 @@ from iossim.ir.ops.relu import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.scheduler import schedule
@@ -180,8 +181,8 @@ def test_groups_are_the_problems_groups(seed: int) -> None:
     network = load("randwire")
     problem = max(problems(network), key=len)
     (mask, *_) = random_masks(problem, 5, seed)
-    units = [problem.units[index] for index in bits(mask)]
-    _, spans = simulator()._stage_spans(network, units, merge=False, number=0)
+    stage = PlannedStage(mask, Strategy.CONCURRENT).named(problem)
+    _, spans = simulator()._stage_spans(network, stage, number=0)
     names = [{problem.unit_names[index] for index in bits(group)} for group in problem.groups(mask)]
     streams = [{span.unit for span in spans if span.stream == stream} for stream in range(len(names))]
     assert streams == names

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_races import Races
@@ -45,7 +47,7 @@ def accepted(plan: Plan) -> bool:
     return True
 
 
-def workspaces(units: tuple[str, ...], strategy: Strategy) -> Choice:
+def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
     """Every other launch needs one."""
     return Choice("some", 300 * (len("".join(units)) % 2))
 
@@ -76,6 +78,48 @@ def test_and_so_is_one_that_only_shared_memory_needs(network: int, schedule: int
     assert accepted(plan)
     assert not races.exist()
     assert not any(is_race and accepted(mutilated) for mutilated, is_race in races.mutations())
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, SEEDS, ENGINES, SEEDS)
+def test_values_in_boxes_race_where_they_did(network: int, schedule: int, engine: str, boxes: int) -> None:
+    """Boxes along the batch, rows and columns as well as channels."""
+    drawn = random_network(network, movers=True)
+    plan = boxed(lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=True), boxes)
+    assert accepted(plan)
+    for mutilated, is_race in Races(plan).mutations():
+        assert accepted(mutilated) == (not is_race)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS)
+def test_launches_of_boxes_that_meet_anywhere(seed: int) -> None:
+    """Any boxes of one storage, such as overlapping halos, read and written in any order of queues, events and synchronises."""
+    generator = random.Random(seed)
+    whole = Buffer("whole", TensorType((3, 2, 4, 4)))
+    buffers, commands = {"whole": whole}, list[Command]()
+    queues = [Queue(0, stream) for stream in range(3)]
+    commands += [launch("first", queues[0], writes=["whole"]), Synchronize()]
+    events = 0
+    for number in range(generator.randint(2, 8)):
+        starts = tuple(generator.randrange(size) for size in whole.type.shape)
+        shape = tuple(
+            generator.randint(1, size - start) for size, start in zip(whole.type.shape, starts, strict=True)
+        )
+        box = Buffer(f"box{number}", TensorType(shape), "whole", starts)
+        buffers[box.name] = box
+        touched = {"writes" if generator.random() < 0.5 else "reads": [box.name]}
+        commands.append(launch(f"f{number}", generator.choice(queues), **touched))
+        if generator.random() < 0.6:
+            commands += [Record(events, commands[-1].queue), Wait(events, generator.choice(queues))]
+            events += 1
+        if generator.random() < 0.2:
+            commands.append(Synchronize())
+    plan = Plan("hash", buffers, (), (), tuple(commands))
+    races = Races(plan)
+    assert accepted(plan) == (not races.exist())
+    for mutilated, is_race in races.mutations():
+        assert accepted(mutilated) == (not is_race)
 
 
 def test_most_synchronisations_are_needed() -> None:
@@ -115,7 +159,7 @@ def test_a_race_that_the_checker_reports_is_one_that_execution_can_run_into() ->
 
 A, B = Queue(0, 0), Queue(0, 1)
 WHOLE = Buffer("whole", TensorType((1, 4, 2, 2)))
-LEFT, RIGHT = (Buffer(n, TensorType((1, 2, 2, 2)), "whole", c) for n, c in (("left", 0), ("right", 2)))
+LEFT, RIGHT = (Buffer(n, TensorType((1, 2, 2, 2)), "whole", (0, c, 0, 0)) for n, c in (("left", 0), ("right", 2)))
 
 
 def launch(name: str, queue: Queue, reads: Sequence[str] = (), writes: Sequence[str] = ()) -> Launch:

@@ -6,6 +6,7 @@ import pytest
 from random_networks import make_schedule, make_stage, one_block
 
 from iossim.errors import OptionError, ScheduleError
+from iossim.execution.box import Box
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Launch, Plan, Queue, Record, Region, Synchronize, Wait
 from iossim.ir.builder import GraphBuilder
@@ -86,8 +87,8 @@ def test_merged_outputs_are_slices_of_one_buffer(diamond: Network) -> None:
     assert spelled(plan) == ["a@0", "c+b@0", "d@0", "sync"]
     launch = plan.launches[1]
     assert (launch.strategy, launch.reads, launch.writes) == (Strategy.MERGE, ("a",), ("merged:c+b",))
-    assert plan.region("c") == Region("merged:c+b", 0, 3)
-    assert plan.region("b") == Region("merged:c+b", 3, 5)
+    assert plan.region("c") == Region("merged:c+b", Box((0, 0, 0, 0), (1, 3, 4, 4)))
+    assert plan.region("b") == Region("merged:c+b", Box((0, 3, 0, 0), (1, 2, 4, 4)))
     assert plan.buffers["merged:c+b"].type.shape == (1, 5, 4, 4)
     assert (plan.buffers["merged:c+b"].bytes, plan.buffers["b"].bytes) == (320, 0)
 
@@ -98,7 +99,7 @@ def test_what_a_plan_says_of_itself(diamond: Network) -> None:
     assert (plan.inputs, plan.outputs, plan.graph_hash) == (("x",), ("d",), diamond.graph.hash)
     assert plan.queues == (Queue(0, 0), Queue(0, 1))
     assert [launch.reads for launch in plan.launches] == [("x",), ("a",), ("a",), ("b", "c")]
-    assert plan.region("x") == Region("x", 0, 3)
+    assert plan.region("x") == Region("x", Box.whole(diamond.graph.types["x"].shape))
 
 
 def test_an_unknown_engine(diamond: Network) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from random_networks import random_network, random_schedule
 
+from iossim.backends.numpy_reference.evaluate import numpy_outputs
 from iossim.errors import OptionError
 from iossim.execution.backend import BackendError, Samples, Timing, backend_from, create_backend, missing_for
 from iossim.execution.engine import Engine
@@ -25,7 +26,7 @@ def test_the_numpy_backend_runs_and_times() -> None:
     schedules = [random_schedule(network, seed) for seed in (1, 2)]
     backend = create_backend("numpy_reference")
     assert backend.context.libraries == (("numpy", np.__version__),)
-    assert max(output_error(network, found, backend) for found in schedules) < 1e-5
+    assert max(output_error(network, found, backend, numpy_outputs) for found in schedules) < 1e-5
     rounds: list[tuple[int, int]] = []
     samples = measure_schedules(network, schedules, backend, QUICK, lambda done, total: rounds.append((done, total)))
     assert [len(found.times_us) for found in samples] == [3, 3]
@@ -48,7 +49,7 @@ def test_the_simulator_backend_takes_what_the_events_take() -> None:
     assert execution.latency_us < run_plan(lower_schedule(found, network), network, profile).latency_us
     assert not {span.unit for span in execution.spans} & {"fire2.concat"}
     with pytest.raises(BackendError, match="computes no values; use `backend` numpy_reference"):
-        output_error(network, found, backend)
+        output_error(network, found, backend, numpy_outputs)
 
 
 def test_copies_take_time_in_the_simulation() -> None:

@@ -99,7 +99,7 @@ def test_side_by_side_nothing_is_shared_that_one_by_one_is() -> None:
 def test_a_workspace_is_shared_by_the_launches_of_a_queue() -> None:
     network = chain(1, 1, 1)
 
-    def choices(units: tuple[str, ...], strategy: Strategy) -> Choice:
+    def choices(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
         return Choice("with workspace", {"c0": 0, "c1": 10_000, "c2": 5_000}[units[0]])
 
     plan = lower_schedule(sequential_schedule(network), network, choices=choices)

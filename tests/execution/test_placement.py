@@ -13,6 +13,7 @@ from random_networks import make_stage, one_block, random_inputs, random_network
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.backends.numpy_reference.execute import execute
 from iossim.errors import ScheduleError
+from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import plan_memory
@@ -45,6 +46,15 @@ def fire(b: GraphBuilder) -> list[str]:
     return [b.add(Concat(), left, right, name="cat")]
 
 
+def channels(storage: str, begin: int, end: int, batch: int = 1) -> Region:
+    """Channels of a storage of 3x3 images."""
+    return Region(storage, Box((0, begin, 0, 0), (batch, end - begin, 3, 3)))
+
+
+def channel(value: str, begin: int) -> Slot:
+    return Slot(value, (0, begin, 0, 0))
+
+
 def launched(plan: Plan) -> list[str]:
     return [str(command) for command in plan.commands if isinstance(command, Launch | Copy)]
 
@@ -58,7 +68,7 @@ def test_terms_are_written_into_the_concat() -> None:
     schedule = one_block(network, make_stage([["left"], ["right"]]), make_stage([["cat"]]))
     plan = lower_schedule(schedule, network, in_place=True)
     assert launched(plan) == ["left on queue 0:0", "right on queue 0:1"]
-    assert (plan.region("left"), plan.region("right")) == (Region("cat", 0, 2), Region("cat", 2, 5))
+    assert (plan.region("left"), plan.region("right")) == (channels("cat", 0, 2), channels("cat", 2, 5))
     assert [storage.name for storage in plan.storages] == ["x", "cat"]
     # One synchronise: the stage of the concat holds no work that had to be kept apart.
     assert sum(isinstance(command, Synchronize) for command in plan.commands) == 1
@@ -73,7 +83,7 @@ def test_a_merged_convolution_writes_into_the_concat_if_the_order_is_the_same() 
 
     together = merged("left", "right")
     assert launched(together) == ["left+right on queue 0:0"]
-    assert together.region("merged:left+right") == Region("cat", 0, 5)
+    assert together.region("merged:left+right") == channels("cat", 0, 5)
     swapped = merged("right", "left")
     assert launched(swapped) == [
         "right+left on queue 0:0",
@@ -94,24 +104,24 @@ def test_what_cannot_be_in_place_is_copied() -> None:
 
     network = network_of(build)
     placement = placed(network)
-    assert placement.slots == {"left": Slot("first", 0), "first": Slot("second", 0)}
-    assert placement.slot("left") == Slot("second", 0)
+    assert placement.slots == {"left": channel("first", 0), "first": channel("second", 0)}
+    assert placement.slot("left") == channel("second", 0)
     first, second = index(network, "first", "second")
     assert placement.moves == {
-        first: (("x", Slot("first", 2)), ("left", Slot("first", 6))),
-        second: (("left", Slot("second", 8)),),
+        first: (("x", channel("first", 2)), ("left", channel("first", 6))),
+        second: (("left", channel("second", 8)),),
     }
     assert placement.signature(first) == "copies:1,0"
     assert placement.signature(network.unit_index["left"]) == ""
     plan = lower_stage(network, [index(network, "left", "first", "second")], Strategy.CONCURRENT, in_place=True)
     assert launched(plan) == [
         "left on queue 0:0",
-        "the copy of 'x' to 'x@first:2' on queue 0:0",
-        "the copy of 'left' to 'left@first:6' on queue 0:0",
-        "the copy of 'left' to 'left@second:8' on queue 0:0",
+        "the copy of 'x' to 'x@first:0,2,0,0' on queue 0:0",
+        "the copy of 'left' to 'left@first:0,6,0,0' on queue 0:0",
+        "the copy of 'left' to 'left@second:0,8,0,0' on queue 0:0",
     ]
-    assert {plan.region(name) for name in ("x@first:2", "left@first:6", "left@second:8")} == {
-        Region("second", 2, 6), Region("second", 6, 8), Region("second", 8, 10)
+    assert {plan.region(name) for name in ("x@first:0,2,0,0", "left@first:0,6,0,0", "left@second:0,8,0,0")} == {
+        channels("second", 2, 6), channels("second", 6, 8), channels("second", 8, 10)
     }  # fmt: skip
 
 
@@ -124,11 +134,14 @@ def test_splits_and_slices_are_views() -> None:
 
     network = network_of(build, batch=2)
     placement = placed(network)
-    assert placement.slot("tail") == Slot("y", 4)
+    assert placement.slot("tail") == channel("y", 4)
     assert placement.signature(network.unit_index["b"]) == "strided:0"
     plan = lower_stage(network, [index(network, "y", "split", "tail", "a", "b")], Strategy.CONCURRENT, in_place=True)
     assert launched(plan) == ["y on queue 0:0", "a on queue 0:0", "b on queue 0:0"]
-    assert (plan.region("split.0"), plan.region("tail")) == (Region("y", 0, 2), Region("y", 4, 6))
+    assert (plan.region("split.0"), plan.region("tail")) == (
+        channels("y", 0, 2, batch=2),
+        channels("y", 4, 6, batch=2),
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +166,7 @@ def test_a_stage_by_itself() -> None:
     network = network_of(fire, batch=2)
     plan = lower_stage(network, [index(network, "left"), index(network, "right")], Strategy.CONCURRENT, in_place=True)
     assert (plan.inputs, plan.outputs) == (("x",), ("left", "right"))
-    assert plan.region("right") == Region("cat", 2, 5)
+    assert plan.region("right") == channels("cat", 2, 5, batch=2)
     only_cat = lower_stage(network, [index(network, "cat")], Strategy.CONCURRENT, in_place=True)
     assert (only_cat.inputs, only_cat.outputs, launched(only_cat)) == (("left", "right"), ("cat",), [])
     merged = lower_stage(network, [index(network, "left", "right")], Strategy.MERGE, in_place=True)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network, random_schedule
@@ -27,7 +28,7 @@ def planned(network: int, schedule: int, engine: str, in_arena: bool) -> Plan:
         drawn,
         engine,
         in_place=True,
-        choices=lambda units, strategy: Choice("some", 100 * len(units)),
+        choices=lambda units, strategy, variant: Choice("some", 100 * len(units)),
     )
     return plan_memory(plan) if in_arena else plan
 
@@ -35,7 +36,8 @@ def planned(network: int, schedule: int, engine: str, in_arena: bool) -> Plan:
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
 def test_there_and_back(network: int, schedule: int, engine: str, in_arena: bool) -> None:
-    plan = planned(network, schedule, engine, in_arena)
+    plan = boxed(planned(network, schedule, engine, False), network)
+    plan = plan_memory(plan) if in_arena else plan
     back = plan_from_json(plan_to_json(plan))
     assert (back.commands, dict(back.buffers), back.offsets) == (plan.commands, dict(plan.buffers), plan.offsets)
     assert (back.inputs, back.outputs, back.graph_hash) == (plan.inputs, plan.outputs, plan.graph_hash)
@@ -45,12 +47,13 @@ def test_there_and_back(network: int, schedule: int, engine: str, in_arena: bool
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda data: data.update(format_version=2), "format_version"),
+        (lambda data: data.update(format_version=1), "format_version"),
         (lambda data: data["commands"][0].update(kind="launches"), "kind"),
         (lambda data: data["commands"][0].pop("queue"), "a launch names no queue"),
         (lambda data: data["commands"][0].update(reads=["nothing"]), "there is no buffer 'nothing'"),
         (lambda data: data["buffers"][0].pop("offset"), "has no offset in the arena"),
         (lambda data: data["buffers"][0].update(view_of="nothing"), "is a view of 'nothing', which is no storage"),
+        (lambda data: data["buffers"][-1].update(view_of="x", starts=[0, 3, 0, 0]), "does not lie in 'x'"),
         (lambda data: data.pop("outputs"), "outputs"),
     ],
 )

@@ -54,6 +54,10 @@ def test_a_valid_schedule_fits(network: Network) -> None:
     )
 
 
+def merged_as(units: list[str], **variants: str) -> Stage:
+    return make_stage([units], "merge").model_copy(update={"variants": variants})
+
+
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
@@ -86,6 +90,10 @@ def test_a_valid_schedule_fits(network: Network) -> None:
         (
             [make_stage([["a"]]), make_stage([["b"], ["c"]], "merge"), make_stage([["d"], ["e"]])],
             "block 'main', stage 1: it is merged and has 2 groups; put the units of a merged stage in one group",
+        ),
+        (
+            [make_stage([["a"]]), merged_as(["b", "c"], b="gemm"), make_stage([["d"], ["e"]])],
+            "block 'main', stage 1: it is merged and names variants; leave them out",
         ),
         (
             [make_stage([["a"]]), make_stage([["b", "e"]], "merge"), make_stage([["c", "d"]])],

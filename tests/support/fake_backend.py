@@ -32,7 +32,7 @@ class FakeBackend:
         self.interrupt_after: int | None = None
 
     def choices(self, network: Network) -> Choices:
-        return lambda units, strategy: Choice(self.algorithm)
+        return lambda units, strategy, variant: Choice(self.algorithm)
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise NotImplementedError

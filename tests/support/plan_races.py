@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from iossim.execution.plan import Plan, Record, Synchronize, Wait, accesses
 
 Ranges = list[tuple[int, int]]
@@ -26,9 +28,12 @@ class Races:
         for number, parts in enumerate(touched):
             for storage, ranges, writes in parts:
                 by_storage.setdefault(storage, []).append((number, ranges, writes))
-        groups = (
-            [by_storage] if plan.offsets is None else [{"": [one for all_ in by_storage.values() for one in all_]}]
-        )
+        groups = [by_storage]
+        if plan.offsets is not None:
+            of_device: dict[str, list[tuple[int, Ranges, bool]]] = {}
+            for storage, found in by_storage.items():
+                of_device.setdefault(str(plan.buffers[storage].device), []).extend(found)
+            groups = [of_device]
         self.pairs = sorted(
             {
                 (min(left, right), max(left, right))
@@ -84,17 +89,19 @@ class Races:
         return [(*self._ranges(name), False) for name in reads] + [(*self._ranges(name), True) for name in writes]
 
     def _ranges(self, name: str) -> tuple[str, Ranges]:
-        """The storage of a buffer, and its byte ranges: one an image."""
-        region = self.plan.region(name)
-        storage = self.plan.buffers[region.storage].type
-        begin = self._begins[region.storage]
-        if len(storage.shape) < 2:
-            return region.storage, [(begin, begin + storage.bytes)]
-        image = storage.bytes // storage.shape[0]
-        plane = image // storage.shape[1]
-        return region.storage, [
-            (begin + n * image + region.begin * plane, begin + n * image + region.end * plane)
-            for n in range(storage.shape[0])
+        """The storage of a buffer, and its byte ranges: the runs of neighbouring elements among all that it holds."""
+        buffer = self.plan.buffers[name]
+        storage = self.plan.buffers[buffer.view_of or name]
+        begin, element = self._begins[storage.name], storage.type.bytes // storage.type.elements
+        numbers = np.arange(storage.type.elements).reshape(storage.type.shape)
+        for axis, start in enumerate(buffer.starts):
+            numbers = numbers.take(range(start, start + buffer.type.shape[axis]), axis)
+        numbers = numbers.reshape(-1)
+        ends = np.flatnonzero(np.diff(numbers) != 1)
+        firsts, lasts = np.append(0, ends + 1), np.append(ends, len(numbers) - 1)
+        return storage.name, [
+            (begin + int(numbers[first]) * element, begin + (int(numbers[last]) + 1) * element)
+            for first, last in zip(firsts, lasts, strict=True)
         ]
 
 

@@ -20,7 +20,8 @@ from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
+from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage, StreamLaunch, StreamSchedule
+from iossim.schedule.streams import as_streams
 
 
 def random_network(seed: int, blocks: int = 2, units: int = 6, movers: bool = False) -> Network:
@@ -136,6 +137,19 @@ def random_schedule(network: Network, seed: int, merge: bool = True) -> Schedule
             rest &= ~mask
         blocks.append(BlockSchedule(name=block.name, stages=stages))
     return make_schedule(network, blocks)
+
+
+def random_streams(network: Network, seed: int) -> StreamSchedule:
+    """Units in topological order, each on any of three streams, waiting for what it reads of the others."""
+    generator = random.Random(seed)
+    streams: list[list[StreamLaunch]] = [[], [], []]
+    place: dict[int, int] = {}
+    for block in network.blocks:
+        for unit in block.units:
+            place[unit] = generator.randrange(3)
+            after = [network.units[u].name for u in network.predecessors[unit] if place[u] != place[unit]]
+            streams[place[unit]].append(StreamLaunch(units=[network.units[unit].name], after=after))
+    return as_streams(sequential_schedule(network)).model_copy(update={"streams": streams})
 
 
 def make_stage(

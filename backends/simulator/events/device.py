@@ -71,9 +71,9 @@ class Device:
             self._environment.timeout(0.0).callbacks.append(lambda _: self._settle())
         return run, ended
 
-    def execution(self, spans: tuple[Span, ...]) -> Execution:
-        """What happened up to the end of the last kernel."""
-        return self._record.execution(max((span.end_us for span in spans), default=0.0), spans)
+    def execution(self, latency_us: float, spans: tuple[Span, ...]) -> Execution:
+        """What happened until ``latency_us``, when all has ended, here and elsewhere."""
+        return self._record.execution(latency_us, spans)
 
     def _wake(self, due_us: float) -> None:
         # A wake-up that was overtaken finds another time due.

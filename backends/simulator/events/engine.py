@@ -1,4 +1,4 @@
-"""Host, streams and device together: SimPy processes that run a list of instructions.
+"""Host, streams and devices together: SimPy processes that run a list of instructions.
 
 The host issues in order, on its own clock, and runs ahead of the device until it awaits it. A stream runs what it was
 given one after another: a kernel becomes ready ``gap_us`` after it was issued and what stands before it in its stream
@@ -7,18 +7,19 @@ has ended, the later of the two. What was issued but is not ready occupies nothi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
 
 from iossim.backends.simulator.events.device import Device, Observer
-from iossim.backends.simulator.events.multiprocessors import KernelRun
 from iossim.backends.simulator.events.program import (
     AwaitDevice,
     Instruction,
     IssueKernel,
     IssueRecord,
+    IssueTransfer,
     IssueWait,
 )
 from iossim.devices.profile import DeviceProfile
@@ -39,27 +40,54 @@ def execute(
 
     ``grouped=False`` simulates every SM by itself, to the same result; ``observer`` is called at each change.
     """
-    return _Engine(instructions, profile, grouped, observer).run()
+    (found,) = execute_on_all(instructions, (profile,), grouped, observer)
+    return found
+
+
+def execute_on_all(
+    instructions: Sequence[Instruction],
+    profiles: Sequence[DeviceProfile],
+    grouped: bool = True,
+    observer: Observer | None = None,
+) -> tuple[Execution, ...]:
+    """Run instructions on idle devices (numbered as ``profiles``): what each did until all of it has ended."""
+    return _Engine(instructions, profiles, grouped, observer).run()
 
 
 class _Engine:
     def __init__(
-        self, instructions: Sequence[Instruction], profile: DeviceProfile, grouped: bool, observer: Observer | None
+        self,
+        instructions: Sequence[Instruction],
+        profiles: Sequence[DeviceProfile],
+        grouped: bool,
+        observer: Observer | None,
     ) -> None:
         self._environment = simpy.Environment()
-        self._device = Device(self._environment, profile, grouped, observer)
+        self._devices = [Device(self._environment, profile, grouped, observer) for profile in profiles]
+        #: Of each pair of devices: one transfer at a time.
+        self._links: defaultdict[tuple[int, int], simpy.Resource] = defaultdict(
+            lambda: simpy.Resource(self._environment)
+        )
         self._instructions = instructions
         self._streams: dict[Queue, simpy.Store] = {}
         self._events: dict[int, simpy.Event] = {}
-        self._finished: list[tuple[IssueKernel, KernelRun]] = []
+        #: What each device ran.
+        self._spans: defaultdict[int, list[Span]] = defaultdict(list)
         #: Instructions that streams were given and have not done.
         self._outstanding = 0
         self._idle: simpy.Event | None = None
 
-    def run(self) -> Execution:
+    def run(self) -> tuple[Execution, ...]:
         self._environment.process(self._host(self._instructions))
         self._environment.run()
-        return self._device.execution(self._spans())
+        latency_us = max((span.end_us for spans in self._spans.values() for span in spans), default=0.0)
+        return tuple(
+            device.execution(
+                latency_us,
+                tuple(sorted(self._spans[number], key=lambda span: (span.start_us, span.stream, span.end_us))),
+            )
+            for number, device in enumerate(self._devices)
+        )
 
     def _host(self, instructions: Iterable[Instruction]) -> _Process:
         environment = self._environment
@@ -91,9 +119,17 @@ class _Engine:
                     demand = instruction.kernel.demand
                     if demand.work.gap_us:
                         yield environment.timeout(demand.work.gap_us)
-                    run, ended = self._device.submit(demand, number)
+                    run, ended = self._devices[instruction.queue.device].submit(demand, number)
                     yield ended
-                    self._finished.append((instruction, run))
+                    self._ran(instruction, demand.work.name, run.start_us, run.end_us)
+                case IssueTransfer():
+                    with self._links[instruction.link].request() as free:
+                        yield free
+                        start_us = environment.now
+                        yield environment.timeout(instruction.link_us)
+                    yield environment.timeout(instruction.latency_us)
+                    source, target = instruction.link
+                    self._ran(instruction, f"transfer {source} to {target}", start_us, environment.now)
                 case IssueRecord():
                     if instruction.stream_us:
                         yield environment.timeout(instruction.stream_us)
@@ -112,9 +148,6 @@ class _Engine:
             self._events[event] = self._environment.event()
         return self._events[event]
 
-    def _spans(self) -> tuple[Span, ...]:
-        spans = [
-            Span(issue.kernel.demand.work.name, issue.unit, issue.stage, issue.queue.stream, run.start_us, run.end_us)
-            for issue, run in self._finished
-        ]
-        return tuple(sorted(spans, key=lambda span: (span.start_us, span.stream, span.end_us)))
+    def _ran(self, issued: IssueKernel | IssueTransfer, name: str, start_us: float, end_us: float) -> None:
+        span = Span(name, issued.unit, issued.stage, issued.queue.stream, start_us, end_us)
+        self._spans[issued.queue.device].append(span)

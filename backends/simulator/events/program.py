@@ -12,6 +12,7 @@ from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.preparation import host_issue_us
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError
+from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_graph
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
@@ -19,6 +20,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.lowering.target import copy_candidates
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.schedule.batch import FASTEST
 from iossim.schedule.strategy import Strategy
 
 
@@ -67,11 +69,32 @@ class AwaitDevice:
     host_us: float
 
 
-Instruction = IssueKernel | IssueRecord | IssueWait | AwaitDevice
+@dataclass(frozen=True, slots=True)
+class IssueTransfer:
+    """The host issues a copy from one device to another: it takes the link for ``link_us``, and arrives ``latency_us`` later."""
+
+    link: tuple[int, int]
+    queue: Queue
+    host_us: float
+    link_us: float
+    latency_us: float
+    unit: str
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What joins each two devices, in each direction: GB/s, and the time until the first byte arrives (Hockney, 1994)."""
+
+    bandwidth_gbps: float
+    latency_us: float
+
+
+Instruction = IssueKernel | IssueRecord | IssueWait | IssueTransfer | AwaitDevice
 
 
 class KernelLibrary:
-    """The kernels that units run as on one device: of each step the candidate that is fastest alone.
+    """The kernels that units run as on one device: of each step the candidate that is fastest alone, or that a variant names.
 
     Equal units are lowered once, in whatever network they come.
     """
@@ -81,13 +104,13 @@ class KernelLibrary:
         self.engine = engine
         costs = profile.engine
         self._model = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
-        self._units: dict[str, tuple[IssuedKernel, ...]] = {}
+        self._units: dict[tuple[str, str], tuple[IssuedKernel, ...]] = {}
 
-    def unit(self, network: Network, unit: int) -> tuple[IssuedKernel, ...]:
-        """The kernels of a unit, in order; none for a unit of views."""
-        key = network.signatures[unit]
+    def unit(self, network: Network, unit: int, variant: str = FASTEST) -> tuple[IssuedKernel, ...]:
+        """The kernels of a unit, in order; none for a unit of views. Raises PlanError for a variant that it does not have."""
+        key = network.signatures[unit], variant
         if key not in self._units:
-            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile))
+            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile), variant)
         return self._units[key]
 
     def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
@@ -98,10 +121,17 @@ class KernelLibrary:
         """The kernel that copies a tensor."""
         return self._kernels((copy_candidates(moved, self.profile),))
 
-    def _kernels(self, steps: StepCandidates) -> tuple[IssuedKernel, ...]:
+    def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
+        """What a launch of units is called in a plan, and the workspace of its candidates: one step runs after another."""
+        merged = strategy is Strategy.MERGE
+        unit = network.units[units[0]]
+        steps = lower_merged(network, units, self.profile) if merged else lower_unit(network, unit, self.profile)
+        chosen = self._model.chosen(steps, variant)
+        return Choice(variant, max((candidate.workspace_bytes for candidate, _ in chosen), default=0))
+
+    def _kernels(self, steps: StepCandidates, variant: str = FASTEST) -> tuple[IssuedKernel, ...]:
         kernels: list[IssuedKernel] = []
-        for candidates in steps:
-            candidate, _ = self._model.fastest(candidates)
+        for candidate, _ in self._model.chosen(steps, variant):
             for position, kernel in enumerate(candidate.kernels):
                 # A graph was issued before it runs: its kernels cost the host nothing.
                 paper = self.engine == Engine.PAPER
@@ -112,22 +142,35 @@ class KernelLibrary:
 
 
 def instructions(
-    plan: Plan, network: Network, library: KernelLibrary, stages: Mapping[str, int] | None = None
+    plan: Plan,
+    network: Network,
+    libraries: Sequence[KernelLibrary],
+    stages: Mapping[str, int] | None = None,
+    link: Link | None = None,
 ) -> list[Instruction]:
-    """What the host does for a plan; ``stages`` are the stage numbers of units, 0 where left out.
+    """What the host does for a plan; ``libraries`` are those of devices 0, 1 and so on, all under one engine.
 
-    Raises ScheduleError for a plan of another network, OptionError for one of several devices.
+    ``stages`` are the stage numbers of units, 0 where left out; ``link`` is what copies between devices cross. Raises
+    ScheduleError for a plan of another network, OptionError for one of more devices, or whose devices have no link.
     """
     check_graph(plan, network)
     devices = {command.queue.device for command in plan.commands if not isinstance(command, Synchronize)}
-    if len(devices) > 1:
-        raise OptionError(f"the plan uses {len(devices)} devices; the event-driven engine runs plans of one")
-    costs = library.profile.engine
-    graph = library.engine == Engine.GRAPH
-    host_event_us = 0.0 if graph else costs.event_us
+    if devices and max(devices) >= len(libraries):
+        raise OptionError(
+            f"the plan uses {max(devices) + 1} devices, and {len(libraries)} are given; give a profile for each"
+        )
+    graph = libraries[0].engine == Engine.GRAPH
     forks, joins = _forks_and_joins(plan.commands) if graph else (set(), set())
     found: list[Instruction] = []
     for place, command in enumerate(plan.commands):
+        if isinstance(command, Synchronize):
+            found.append(
+                AwaitDevice(max(libraries[device].profile.engine.synchronise_us for device in devices or {0}))
+            )
+            continue
+        library = libraries[command.queue.device]
+        costs = library.profile.engine
+        host_event_us = 0.0 if graph else costs.event_us
         match command:
             case Launch():
                 unit = "+".join(command.units)
@@ -138,6 +181,23 @@ def instructions(
             case Copy():
                 stage = (stages or {}).get(command.unit, 0)
                 moved = plan.buffers[command.target].type
+                crossing = plan.transfer(command)
+                if crossing is not None:
+                    if link is None:
+                        raise OptionError(f"{command} crosses devices, and nothing joins them; give a link")
+                    link_us = crossing.bytes / (link.bandwidth_gbps * 1e3)
+                    found.append(
+                        IssueTransfer(
+                            crossing[:2],
+                            command.queue,
+                            0.0 if graph else costs.bare_launch_us,
+                            link_us,
+                            link.latency_us,
+                            command.unit,
+                            stage,
+                        )
+                    )
+                    continue
                 found += [IssueKernel(kernel, command.queue, command.unit, stage) for kernel in library.copy(moved)]
             case Record():
                 fork_us = costs.fork_us if place in forks else 0.0
@@ -145,14 +205,14 @@ def instructions(
             case Wait():
                 join_us = costs.join_us if place in joins else 0.0
                 found.append(IssueWait(command.event, command.queue, host_event_us, join_us))
-            case Synchronize():
-                found.append(AwaitDevice(costs.synchronise_us))
     return found
 
 
 def _launched(command: Launch, network: Network, library: KernelLibrary) -> tuple[IssuedKernel, ...]:
     units = [network.unit_index[name] for name in command.units]
-    return library.merged(network, units) if command.strategy is Strategy.MERGE else library.unit(network, units[0])
+    if command.strategy is Strategy.MERGE:
+        return library.merged(network, units)
+    return library.unit(network, units[0], command.algorithm)
 
 
 def _forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:

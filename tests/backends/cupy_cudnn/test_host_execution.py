@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from boxed_plans import boxed
 from host_device import HostDriver, HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
+from random_networks import random_inputs, random_network, random_schedule, random_streams, sequential_schedule
 from small_networks import OPS, UNITS, of_op
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
@@ -25,7 +26,7 @@ from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule
 from iossim.schedule.strategy import Strategy
 
 
@@ -35,7 +36,13 @@ def host_backend(engine: Engine = Engine.GRAPH, seed: int = 0) -> CupyCudnnBacke
 
 
 def agree(
-    network: Network, schedule: Schedule, engine: Engine, *, chosen: bool = True, in_place: bool = True, seed: int = 0
+    network: Network,
+    schedule: AnySchedule,
+    engine: Engine,
+    *,
+    chosen: bool = True,
+    in_place: bool = True,
+    seed: int = 0,
 ) -> None:
     backend, inputs = host_backend(engine, seed), random_inputs(network)
     choices = backend.choices(network) if chosen else None
@@ -52,6 +59,24 @@ def agree(
 def test_random_schedules_of_random_networks(seed: int, engine: Engine, chosen: bool, in_place: bool) -> None:
     network = random_network(seed, movers=seed % 2 == 0)
     agree(network, random_schedule(network, seed), engine, chosen=chosen, in_place=in_place, seed=seed)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6), engine=st.sampled_from(list(Engine)))
+def test_random_streams(seed: int, engine: Engine) -> None:
+    network = random_network(seed, movers=True)
+    agree(network, random_streams(network, seed), engine, seed=seed)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), engine=st.sampled_from(list(Engine)))
+def test_values_in_boxes_along_any_axis(seed: int, engine: Engine) -> None:
+    network = random_network(seed, movers=True)
+    inputs = random_inputs(network)
+    plan = boxed(lower_schedule(random_schedule(network, seed), network, engine, in_place=True), seed)
+    outputs = host_backend(engine, seed).execute(network, plan, inputs)
+    for name, array in evaluate_graph(network.graph, inputs).items():
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("name", [*OPS, *UNITS])

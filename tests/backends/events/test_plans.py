@@ -114,7 +114,7 @@ def test_forks_and_joins_of_a_graph_are_where_streams_part_and_meet() -> None:
     found = one_block(network, make_stage([["a"]]), make_stage([["b"], ["c"]]), make_stage([["d"]]))
     costs = V100.engine
     plan = lower_schedule(found, network, Engine.GRAPH)
-    program = instructions(plan, network, KernelLibrary(V100, Engine.GRAPH))
+    program = instructions(plan, network, [KernelLibrary(V100, Engine.GRAPH)])
     records = [step.stream_us for step in program if isinstance(step, IssueRecord)]
     waits = [step.stream_us for step in program if isinstance(step, IssueWait)]
     assert records == [costs.fork_us, 0.0]
@@ -129,7 +129,7 @@ def test_the_paper_engine_pays_for_synchronisations_and_issue() -> None:
     network = four_units()
     found = one_block(network, make_stage([["a"]]), make_stage([["b"], ["c"]]), make_stage([["d"]]))
     plan = lower_schedule(found, network)
-    program = instructions(plan, network, KernelLibrary(V100))
+    program = instructions(plan, network, [KernelLibrary(V100)])
     # Around the stage of two groups, and at the end.
     assert [type(step).__name__ for step in program].count("AwaitDevice") == 3
     kernels = [step.kernel for step in program if isinstance(step, IssueKernel)]

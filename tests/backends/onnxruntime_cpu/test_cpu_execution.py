@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import (
@@ -93,9 +94,18 @@ def test_random_schedules_of_random_networks(
         network,
         engine,
         in_place=in_place,
-        choices=lambda units, strategy: Choice(algorithm),
+        choices=lambda units, strategy, variant: Choice(algorithm),
     )
     assert_outputs(network, plan, inputs, unscheduled(network, inputs), backend(engine, threads))
+
+
+@settings(max_examples=15, deadline=None)
+@given(SEEDS, st.sampled_from(["paper", "graph"]))
+def test_values_in_boxes_along_any_axis(drawn: int, engine: str) -> None:
+    network = random_network(drawn, movers=True)
+    inputs = random_inputs(network)
+    plan = boxed(lower_schedule(random_schedule(network, drawn), network, engine, in_place=True), drawn)
+    assert_outputs(network, plan, inputs, unscheduled(network, inputs), backend(engine))
 
 
 def test_the_random_plans_are_of_all_sorts() -> None:
@@ -236,7 +246,9 @@ def test_a_plan_of_another_graph() -> None:
 
 def test_an_unknown_algorithm() -> None:
     network, _ = small()
-    plan = lower_schedule(sequential_schedule(network), network, choices=lambda units, strategy: Choice("nchw4"))
+    plan = lower_schedule(
+        sequential_schedule(network), network, choices=lambda units, strategy, variant: Choice("nchw4")
+    )
     with pytest.raises(
         BackendError, match=r"algorithm 'nchw4' of conv on queue 0:0 is not known; did you mean 'nchw'"
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from boxed_plans import boxed
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
@@ -49,6 +50,7 @@ def check(network: Network, device: str, engine: Engine, seed: int = 0) -> int:
             plan = lower_schedule(schedule, network, engine, in_place=in_place)
             copies += sum(isinstance(command, Copy) for command in plan.commands)
             agree(backend.execute(network, plan, inputs), expected)
+        agree(backend.execute(network, boxed(plan, seed), inputs), expected)
     return copies
 
 

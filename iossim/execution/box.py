@@ -1,0 +1,72 @@
+"""A box of an array: where a slice lies in the whole, along every axis.
+
+Channels of a concat, images of a micro-batch, rows and columns with a halo are all boxes. Whether the elements of one lie next
+to each other in memory is the affair of who reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import EllipsisType
+from typing import NamedTuple
+
+
+class Box(NamedTuple):
+    """Elements ``[starts[axis], starts[axis] + shape[axis])`` along each axis; of a scalar, which has no axes, its one.
+
+    The shape of the whole is that of the storage that the box is of.
+    """
+
+    starts: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def whole(shape: tuple[int, ...]) -> Box:
+        return Box((0,) * len(shape), shape)
+
+    @property
+    def selection(self) -> tuple[slice | EllipsisType, ...]:
+        """What picks the box out of an array of the whole, as a view of it even where that is a scalar."""
+        return (*(slice(start, start + size) for start, size in zip(self.starts, self.shape, strict=True)), ...)
+
+    def moved(self, by: tuple[int, ...]) -> Box:
+        """The box of what contains the whole: the whole begins at ``by`` of that."""
+        return Box(tuple(start + more for start, more in zip(self.starts, by, strict=True)), self.shape)
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether two boxes of one whole have an element in common."""
+        return all(
+            max(begin, start) < min(begin + size, start + length)
+            for begin, size, start, length in zip(self.starts, self.shape, other.starts, other.shape, strict=True)
+        )
+
+    def without(self, other: Box) -> list[Box]:
+        """What of the box is not in another of the same whole, as boxes that do not overlap: at most two an axis."""
+        if not self.overlaps(other):
+            return [self]
+        starts, shape = list(self.starts), list(self.shape)
+        left: list[Box] = []
+        for axis, (start, size) in enumerate(zip(other.starts, other.shape, strict=True)):
+            begin, end = starts[axis], starts[axis] + shape[axis]
+            for part_begin, part_end in ((begin, start), (start + size, end)):
+                if part_begin < part_end:
+                    own_starts, own_shape = starts.copy(), shape.copy()
+                    own_starts[axis], own_shape[axis] = part_begin, part_end - part_begin
+                    left.append(Box(tuple(own_starts), tuple(own_shape)))
+            starts[axis] = max(begin, start)
+            shape[axis] = min(end, start + size) - starts[axis]
+        return left
+
+    def covered_by(self, parts: Iterable[Box]) -> bool:
+        """Whether every element of the box is in one of ``parts``, boxes of the same whole."""
+        left = [self] if all(self.shape) else []
+        for part in parts:
+            left = [rest for piece in left for rest in piece.without(part)]
+            if not left:
+                break
+        return not left
+
+
+def starting(rank: int, axis: int, start: int) -> tuple[int, ...]:
+    """The starts of a box that begins at ``start`` along one axis, and takes all of the others from 0."""
+    return tuple(start if index == axis else 0 for index in range(rank))

@@ -1,0 +1,172 @@
+"""Plans of two devices: checked, planned, saved, run by NumPy, and by the event-driven engine over a link."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_races import Races
+from random_networks import random_inputs, random_network, random_streams, unscheduled
+from two_devices import on_two_devices
+
+from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.simulator.events import run_plan, run_plan_on
+from iossim.backends.simulator.events.program import Link
+from iossim.devices.load import device
+from iossim.errors import OptionError, PlanError, ScheduleError
+from iossim.execution.backend import create_backend
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.execution.memory import memory_lower_bound_bytes, plan_memory
+from iossim.execution.plan import Buffer, Copy, Launch, Plan, Queue, Record, Synchronize, Transfer, Wait
+from iossim.execution.plan_json import plan_from_json, plan_to_json
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.types import TensorType
+from iossim.schedule.strategy import Strategy
+
+SEEDS = st.integers(0, 2**20)
+V100, T4 = device("v100-sxm2"), device("t4")
+NVLINK = Link(25.0, 2.0)
+
+
+def accepted(plan: Plan) -> bool:
+    try:
+        check_happens_before(plan)
+    except ScheduleError:
+        return False
+    return True
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
+def test_plans_over_two_devices(drawn: int, seed: int, engine: str, in_arenas: bool) -> None:
+    network = random_network(drawn)
+    plan = on_two_devices(lower_schedule(random_streams(network, seed), network, engine))
+    for mutilated, is_race in Races(plan).mutations():
+        assert accepted(mutilated) == (not is_race)
+    if in_arenas:
+        plan = plan_memory(plan)
+        assert memory_lower_bound_bytes(plan) <= plan.arena_bytes
+        assert not Races(plan).exist()
+    check_happens_before(plan)
+    back = plan_from_json(plan_to_json(plan))
+    assert (back.commands, dict(back.buffers), back.offsets) == (plan.commands, dict(plan.buffers), plan.offsets)
+    inputs = random_inputs(network)
+    expected = unscheduled(network, inputs)
+    for name, array in execute(plan, network, inputs, seed).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]))
+def test_each_device_runs_its_own_launches(drawn: int, seed: int, engine: str) -> None:
+    network = random_network(drawn)
+    plan = on_two_devices(lower_schedule(random_streams(network, seed), network, engine))
+    runs = run_plan_on(plan, network, (V100, T4), engine, link=NVLINK)
+    assert len({run.latency_us for run in runs}) == 1
+    for number, run in enumerate(runs):
+        own = {unit for launch in plan.launches if launch.queue.device == number for unit in launch.units}
+        kernels = [span for span in run.spans if not span.name.startswith("transfer")]
+        assert {span.unit for span in kernels} == own
+        assert run.time_us[-1] == runs[0].latency_us
+    crossing = [copy for copy in plan.commands if isinstance(copy, Copy)]
+    assert sum(span.name.startswith("transfer") for run in runs for span in run.spans) == len(crossing)
+    slower = run_plan_on(plan, network, (V100, T4), engine, link=Link(0.5, 200.0))
+    assert (slower[0].latency_us > runs[0].latency_us) == bool(crossing)
+
+
+def two_units() -> tuple[Network, Plan]:
+    """``b`` on device 1 reads what ``a`` makes on device 0, behind an event and a copy."""
+    builder = GraphBuilder("two")
+    x = builder.input("x", (1, 4, 32, 32))
+    with builder.block("only"):
+        b = builder.conv(builder.conv(x, 4, name="a"), 4, name="b")
+    network = builder.network([b])
+    kind = TensorType((1, 4, 32, 32))
+    buffers = [Buffer("x", kind), Buffer("a", kind), Buffer("a there", kind, device=1), Buffer("b", kind, device=1)]
+    here, there = Queue(0, 0), Queue(1, 0)
+    commands = (
+        Launch(("a",), Strategy.CONCURRENT, ("x",), ("a",), here),
+        Record(0, here),
+        Wait(0, there),
+        Copy("a", "a there", "b", there),
+        Launch(("b",), Strategy.CONCURRENT, ("a there",), ("b",), there),
+        Synchronize(),
+    )
+    return network, Plan(network.graph.hash, {one.name: one for one in buffers}, ("x",), ("b",), commands)
+
+
+def test_a_transfer_takes_its_bytes_over_the_bandwidth_and_the_latency() -> None:
+    network, plan = two_units()
+    assert plan.devices == (0, 1)
+    copy = plan.commands[3]
+    assert isinstance(copy, Copy)
+    size_bytes = 4 * 32 * 32 * 4
+    assert plan.transfer(copy) == Transfer(0, 1, size_bytes)
+    first, second = run_plan_on(plan, network, (V100, V100), link=Link(2.0, 7.0))
+    (a,) = {span.unit: span for span in first.spans}.values()
+    transfer, *_, b = second.spans
+    assert (transfer.name, transfer.unit) == ("transfer 0 to 1", "b")
+    assert transfer.start_us >= a.end_us
+    assert transfer.end_us - transfer.start_us == pytest.approx(size_bytes / 2e3 + 7.0)
+    assert b.start_us >= transfer.end_us
+    assert first.latency_us == second.latency_us == b.end_us
+
+
+def test_transfers_of_one_link_take_turns_and_those_of_two_do_not() -> None:
+    network, plan = two_units()
+    kind = plan.buffers["a"].type
+    more = {f"{name}{place}": Buffer(f"{name}{place}", kind, device=place) for name in "pq" for place in (0, 1)}
+    both = (Copy("p0", "p1", "a", Queue(1, 1)), Copy("q0", "q1", "a", Queue(1, 2)))
+    across = (both[0], Copy("q1", "q0", "a", Queue(0, 2)))
+    ends = []
+    for copies in (both, across):
+        changed = replace(plan, buffers={**plan.buffers, **more}, commands=(*copies, Synchronize()), outputs=())
+        runs = run_plan_on(changed, network, (V100, V100), "graph", link=Link(0.1, 5.0))
+        spans = sorted((span for run in runs for span in run.spans), key=lambda span: span.start_us)
+        ends.append(max(span.end_us for span in spans))
+        assert (spans[1].start_us > spans[0].start_us) == (copies is both)
+    link_us = kind.bytes / 100
+    assert ends == [pytest.approx(2 * link_us + 5.0), pytest.approx(link_us + 5.0)]
+
+
+def test_a_launch_touches_its_own_device_alone() -> None:
+    _, plan = two_units()
+    check_happens_before(plan)
+    launch = plan.commands[4]
+    assert isinstance(launch, Launch)
+    for change, name in (({"reads": ("a",)}, "a"), ({"writes": ("x",)}, "x"), ({"workspace": "x"}, "x")):
+        commands = (*plan.commands[:4], replace(launch, **change), *plan.commands[5:])
+        with pytest.raises(ScheduleError, match=f"b on queue 1:0 touches '{name}', which lies on device 0; copy it"):
+            check_happens_before(replace(plan, commands=commands))
+    stray = replace(plan.commands[3], queue=Queue(2, 0))  # type: ignore[type-var]
+    with pytest.raises(ScheduleError, match="the copy of 'a' to 'a there' on queue 2:0 touches 'a'"):
+        check_happens_before(replace(plan, commands=(*plan.commands[:3], stray, *plan.commands[4:])))
+    unordered = replace(plan, commands=plan.commands[:1] + plan.commands[3:])
+    with pytest.raises(ScheduleError, match="nothing orders the two"):
+        check_happens_before(unordered)
+
+
+def test_storages_of_two_devices_may_have_the_same_place() -> None:
+    _, plan = two_units()
+    planned = plan_memory(plan)
+    assert planned.arena_bytes == 2 * plan.buffers["a"].bytes
+    assert planned.offsets is not None
+    check_happens_before(replace(planned, offsets={**planned.offsets, "x": 0, "a": 16384, "a there": 0, "b": 16384}))
+
+
+def test_what_runs_one_device_refuses_two() -> None:
+    network, plan = two_units()
+    with pytest.raises(OptionError, match="the plan uses 2 devices, and 1 are given; give a profile for each"):
+        run_plan(plan, network, V100)
+    with pytest.raises(OptionError, match="crosses devices, and nothing joins them; give a link"):
+        run_plan_on(plan, network, (V100, V100))
+    for name in ("onnxruntime_cpu",):
+        with pytest.raises(
+            PlanError, match=f"the plan is of devices 0 and 1, and backend {name} runs device 0 alone"
+        ):
+            create_backend(name).execute(network, plan, random_inputs(network))
