@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from statistics import median
 from time import perf_counter_ns
 
-from iossim.backends.onnxruntime_cpu.crew import Crew
-from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step, bind, make_arena
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Step, bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
+from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.cores import usable_cores
 from iossim.execution.lower import lower_stage
 from iossim.execution.memory import with_memory
@@ -38,28 +38,28 @@ def two_small_ops() -> Network:
     return b.network(outputs)
 
 
-def stage(network: Network, groups: Sequence[Sequence[int]]) -> Program:
+def stage(network: Network, groups: Sequence[Sequence[int]]) -> SessionProgram:
     plan = with_memory(lower_stage(network, groups, Strategy.CONCURRENT))
     return bind(plan, network, Sessions(1), make_arena(plan.arena_bytes))
 
 
-def of_nothing(streams: int) -> Program:
+def of_nothing(streams: int) -> SessionProgram:
     steps: tuple[Step, ...] = (lambda: None,)
     others = tuple((lane, steps) for lane in range(1, streams))
-    return Program((Segment(steps, others),), streams, {}, {}, (), {}, 0)
+    return SessionProgram((Segment(steps, others),), streams, {}, {}, (), {}, 0)
 
 
-def medians_us(programs: Sequence[Program], rounds: int, idle_us: int) -> list[float]:
+def medians_us(programs: Sequence[SessionProgram], rounds: int, idle_us: int) -> list[float]:
     """The median time of each, run in turns; before each run all threads but the host's are idle for ``idle_us``."""
     taken_ns: list[list[int]] = [[] for _ in programs]
-    with Crew(max(program.streams for program in programs), usable_cores()) as crew:
+    with WorkerPool(max(program.streams for program in programs), usable_cores()) as pool:
         for _ in range(rounds):
             for program, times in zip(programs, taken_ns, strict=True):
                 end_ns = perf_counter_ns() + 1_000 * idle_us
                 while perf_counter_ns() < end_ns:
                     pass
                 begin_ns = perf_counter_ns()
-                crew.run(program)
+                pool.run(program)
                 times.append(perf_counter_ns() - begin_ns)
     return [median(times) / 1e3 for times in taken_ns]
 

@@ -16,7 +16,7 @@ from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.kept_choices import KeptChoices
-from iossim.backends.cupy_cudnn.unit_program import Program
+from iossim.backends.cupy_cudnn.unit_program import UnitProgram
 from iossim.execution.backend import BackendError, Choice
 
 
@@ -81,7 +81,7 @@ class Algorithms:
             warm_up_us=warm_up_us,
         )
 
-    def choice(self, program: Program) -> Choice:
+    def choice(self, program: UnitProgram) -> Choice:
         """The choices for a program's convolutions as one text, and the scratch that it needs."""
         timed = [self.fastest(call) for call in program.convolutions]
         return Choice(
@@ -89,7 +89,7 @@ class Algorithms:
             program.scratch_bytes + max((found.workspace_bytes for found in timed), default=0),
         )
 
-    def chosen(self, program: Program, algorithm: str) -> list[Timed]:
+    def chosen(self, program: UnitProgram, algorithm: str) -> list[Timed]:
         """The choices that ``algorithm`` (a text of :meth:`choice`, or empty) names, one for each convolution.
 
         Where it names none, or one that cuDNN does not offer for these operands, the fastest is taken.

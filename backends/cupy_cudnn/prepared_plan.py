@@ -17,7 +17,7 @@ from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Event
 from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, issue_convolution, issue_kernel
-from iossim.backends.cupy_cudnn.unit_program import Program, merged_program, unit_program
+from iossim.backends.cupy_cudnn.unit_program import UnitProgram, merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, row_major
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
@@ -43,7 +43,7 @@ class Machine:
 class _Work:
     """A launch with its calls and how its convolutions run."""
 
-    program: Program
+    program: UnitProgram
     timed: Sequence[Timed]
 
     @property
@@ -154,7 +154,7 @@ class PreparedPlan:
         return address
 
 
-def launch_program(network: Network, plan: Plan, launch: Launch, weights: Weights) -> Program:
+def launch_program(network: Network, plan: Plan, launch: Launch, weights: Weights) -> UnitProgram:
     """The calls of a launch on the plan's buffers."""
     for name in launch.units:
         if name not in network.unit_index:

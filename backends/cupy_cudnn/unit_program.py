@@ -54,7 +54,7 @@ _POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class UnitProgram:
     """Calls in the order that they are issued to one stream; ``scratch_bytes`` hold what they pass on among themselves."""
 
     calls: tuple[Call, ...]
@@ -67,7 +67,7 @@ class Program:
 
 def unit_program(
     network: Network, unit: int, reads: Sequence[View], writes: Sequence[View], weights: Weights
-) -> Program:
+) -> UnitProgram:
     """The calls of a unit from and to the given places; raises BackendError naming an op that none computes."""
     found = network.units[unit]
     lowering = _Lowering(network, found.name, network.unit_nodes(found), weights)
@@ -77,7 +77,7 @@ def unit_program(
     return lowering.program
 
 
-def merged_program(network: Network, units: Sequence[int], x: View, y: View, weights: Weights) -> Program:
+def merged_program(network: Network, units: Sequence[int], x: View, y: View, weights: Weights) -> UnitProgram:
     """Several units as one stacked convolution; raises ScheduleError where they do not merge."""
     merged = merged_convolution(network, units)
     parts = [network.unit_nodes(network.units[unit]) for unit in units]
@@ -101,8 +101,8 @@ class _Lowering:
         self.scratch_bytes = 0
 
     @property
-    def program(self) -> Program:
-        return Program(tuple(self.calls), self.scratch_bytes)
+    def program(self) -> UnitProgram:
+        return UnitProgram(tuple(self.calls), self.scratch_bytes)
 
     def run(self) -> None:
         for node in self.nodes:

@@ -15,11 +15,11 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from iossim.backends.onnxruntime_cpu.crew import Crew
 from iossim.backends.onnxruntime_cpu.machine import cpu_model
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
+from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.cores import usable_cores
 from iossim.errors import OptionError, PlanError, did_you_mean
 from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
@@ -113,8 +113,8 @@ class OnnxRuntimeCpu:
         program = bind(planned, network, self.sessions, make_arena(planned.arena_bytes))
         for name in plan.inputs:
             np.copyto(program.inputs[name], inputs[name])
-        with Crew(program.streams, self._cores) as crew:
-            crew.run(program)
+        with WorkerPool(program.streams, self._cores) as pool:
+            pool.run(program)
         return {name: array.copy() for name, array in program.outputs.items()}
 
     def measure(

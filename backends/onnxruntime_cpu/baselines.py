@@ -7,7 +7,7 @@ from functools import partial
 
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import Program, Segment
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram
 from iossim.cores import usable_cores
 from iossim.errors import OptionError, did_you_mean, first_line
 from iossim.execution.backend import BackendError, Samples, Timing
@@ -54,7 +54,7 @@ def measure_baselines(
     return found
 
 
-def _program(network: Network, threads: int) -> Program:
+def _program(network: Network, threads: int) -> SessionProgram:
     """The network as one step of one stream, on made inputs."""
     import onnxruntime
 
@@ -80,4 +80,4 @@ def _program(network: Network, threads: int) -> Program:
         binding.bind_cpu_input(name, array)
     for output in session.get_outputs():
         binding.bind_output(output.name)
-    return Program((Segment((partial(session.run_with_iobinding, binding),), ()),), 1, {}, {}, (), {}, 0)
+    return SessionProgram((Segment((partial(session.run_with_iobinding, binding),), ()),), 1, {}, {}, (), {}, 0)

@@ -17,7 +17,6 @@ from statistics import fmean
 
 import numpy as np
 
-from iossim.backends.onnxruntime_cpu.crew import Crew
 from iossim.backends.onnxruntime_cpu.machine import (
     LoadReading,
     frequency_mhz,
@@ -26,7 +25,8 @@ from iossim.backends.onnxruntime_cpu.machine import (
     last_level_cache_bytes,
     load_average,
 )
-from iossim.backends.onnxruntime_cpu.program import Program, Segment
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram
+from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.execution.backend import Samples, Timing
 from iossim.ir.op import Array
 
@@ -64,7 +64,7 @@ class _Window:
 
 
 def time_programs(
-    programs: Sequence[Program],
+    programs: Sequence[SessionProgram],
     inputs: Sequence[Mapping[str, Array]],
     timing: Timing,
     cores: tuple[int, ...],
@@ -85,17 +85,17 @@ def time_programs(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with Crew(streams, cores) as crew:
+        with WorkerPool(streams, cores) as pool:
 
             def run(number: int, round_number: int) -> _Sample:
                 for name, array in inputs[number].items():
                     np.copyto(programs[number].inputs[name], array)
                 if flush is not None:
-                    crew.run(flush.program)
+                    pool.run(flush.program)
                 crowded = threads > 1 or programs[number].streams > len(cores)
                 switches = involuntary_switches()
                 begin = time.perf_counter_ns()
-                crew.run(programs[number])
+                pool.run(programs[number])
                 end = time.perf_counter_ns()
                 lost = 0 if crowded else involuntary_switches() - switches
                 return _Sample(round_number, (end - begin) / 1e3, lost)
@@ -136,8 +136,8 @@ class _Flush:
         block = np.ones(words, dtype=np.int64)
         self.size_bytes = block.nbytes
         own, *others = (partial(np.max, share) for share in np.array_split(block, streams))
-        segment = Segment((own,), tuple((lane + 1, (step,)) for lane, step in enumerate(others)))
-        self.program = Program((segment,), streams, {}, {}, (), {}, 0)
+        segment = Segment((own,), tuple((stream + 1, (step,)) for stream, step in enumerate(others)))
+        self.program = SessionProgram((segment,), streams, {}, {}, (), {}, 0)
 
 
 def _quiet(samples: Sequence[_Sample]) -> int:

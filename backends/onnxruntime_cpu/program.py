@@ -38,8 +38,8 @@ class Segment:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
-    """A plan bound to memory; run it with a crew of ``streams``.
+class SessionProgram:
+    """A plan bound to memory; run it with a pool of ``streams``.
 
     ``inputs`` and ``outputs`` are views of the arena by buffer name. ``locks`` are those of all events: one for each
     wait, taken until the event is recorded. ``labels`` names steps for messages. ``staged`` counts operands that are copied.
@@ -62,7 +62,7 @@ def make_arena(size_bytes: int) -> Bytes:
     return memory[begin : begin + size_bytes]
 
 
-def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> Program:
+def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> SessionProgram:
     """Make ``plan`` (its memory planned) ready to run in ``arena``, which has at least its bytes.
 
     Raises ScheduleError for a plan of another graph, one of several devices, or one that waits for what is not recorded before.
@@ -85,10 +85,10 @@ class _Binder:
     launches: dict[Launch, tuple[Step, ...]] = field(default_factory=dict)
     staged: int = 0
 
-    def program(self) -> Program:
+    def program(self) -> SessionProgram:
         # A queue that launches nothing may still pass an event on from one that does to another.
         queues = {command.queue for command in self.plan.commands if not isinstance(command, Synchronize)}
-        lanes = {queue: lane for lane, queue in enumerate(sorted(queues))}
+        streams = {queue: stream for stream, queue in enumerate(sorted(queues))}
         releases, takes = self._events()
         segments: list[Segment] = []
         steps: defaultdict[int, list[Step]] = defaultdict(list)
@@ -98,17 +98,17 @@ class _Binder:
                     segments += _segment(steps)
                     steps.clear()
                 case Launch():
-                    steps[lanes[command.queue]] += self._launch(command)
+                    steps[streams[command.queue]] += self._launch(command)
                 case Copy():
-                    steps[lanes[command.queue]].append(self._copy(command))
+                    steps[streams[command.queue]].append(self._copy(command))
                 case Record():
-                    steps[lanes[command.queue]] += releases[command.event]
+                    steps[streams[command.queue]] += releases[command.event]
                 case Wait():
-                    steps[lanes[command.queue]].append(takes[index])
+                    steps[streams[command.queue]].append(takes[index])
         segments += _segment(steps)
-        return Program(
+        return SessionProgram(
             tuple(segments),
-            max(1, len(lanes)),
+            max(1, len(streams)),
             {name: self._view(name) for name in self.plan.inputs},
             {name: self._view(name) for name in self.plan.outputs},
             tuple(self.locks),
@@ -193,8 +193,8 @@ class _Binder:
 
 
 def _segment(steps: Mapping[int, Sequence[Step]]) -> list[Segment]:
-    """The segment of the commands gathered by lane; none, if there are none."""
+    """The segment of the commands gathered by stream; none, if there are none."""
     if not any(steps.values()):
         return []
-    others = tuple((lane, tuple(steps[lane])) for lane in sorted(steps) if lane and steps[lane])
+    others = tuple((stream, tuple(steps[stream])) for stream in sorted(steps) if stream and steps[stream])
     return [Segment(tuple(steps.get(0, ())), others)]

@@ -34,7 +34,7 @@ from iossim.devices.load import device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
-from iossim.execution.placement import Placement, placed
+from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.execution.timeline import Span
 from iossim.ir.network import Block, Network
 from iossim.ir.types import Precision
@@ -102,7 +102,7 @@ class SimulatorCostModel:
         self._issue_costs = costs if engine == Engine.PAPER else None
         self._room = profile.sm_count if target_of(profile).runs_one_kernel_per_sm else MAX_GROUPS
         self._units: dict[UnitKey, UnitPrice] = {}
-        self._placements: WeakKeyDictionary[Network, Placement] = WeakKeyDictionary()
+        self._placements: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
         self._problems: dict[str, PreparedProblem] = {}
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
         self._memo = PriceMemo()
@@ -272,9 +272,9 @@ class SimulatorCostModel:
             texts = [placement.signature(unit) for unit in problem.units]
         return list(zip(problem.signatures, texts, strict=True))
 
-    def _placement(self, network: Network) -> Placement:
+    def _placement(self, network: Network) -> InPlaceBuffers:
         if network not in self._placements:
-            self._placements[network] = placed(network)
+            self._placements[network] = in_place_buffers(network)
         return self._placements[network]
 
     def _network(self, problem: ScheduleProblem) -> Network:

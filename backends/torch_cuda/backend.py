@@ -26,7 +26,7 @@ from iossim.measurements.device_names import device_of_product
 from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
-    from iossim.backends.torch_cuda.program import Program
+    from iossim.backends.torch_cuda.program import TorchProgram
 
 DEVICES = ("cpu", "cuda")
 _NOT_INSTALLED = "torch is not installed; pip install 'iossim[torch]'"
@@ -137,8 +137,8 @@ class TorchBackend:
             self._synchronise()
             return time_rounds([program.timed for program in programs], timing, self._device, progress)
 
-    def _program(self, network: Network, plan: Plan) -> Program:
-        from iossim.backends.torch_cuda.program import Program, launch_graph, launch_module
+    def _program(self, network: Network, plan: Plan) -> TorchProgram:
+        from iossim.backends.torch_cuda.program import TorchProgram, launch_graph, launch_module
 
         check_graph(plan, network)
         check_one_device(plan, "torch_cuda")
@@ -150,7 +150,7 @@ class TorchBackend:
                 modules[key] = launch_module(launch_graph(network, launch), self._device)
             return modules[key]
 
-        program = Program(plan, self._device, module_of)
+        program = TorchProgram(plan, self._device, module_of)
         self._synchronise()
         if self._engine is Engine.GRAPH and self._device == "cuda":
             program.capture()

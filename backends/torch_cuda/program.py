@@ -85,7 +85,7 @@ def launch_module(graph: Graph, device: str) -> fx.GraphModule:
 Step = Callable[[], object]
 
 
-class Program:
+class TorchProgram:
     """A plan with memory of its own on ``device``, ready to run any number of times.
 
     ``module_of`` gives the module of a launch, so that plans share weights. ``tensors`` holds each buffer.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from iossim._version import __version__
-from iossim.cost.measured.record import Kind, Record, boundary_us
+from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
@@ -22,7 +22,7 @@ from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import RecordError, read_record
 
 
-def measurement_set(records: Sequence[Record], is_cold: bool = False) -> MeasurementSet:
+def measurement_set(records: Sequence[MeasurementRecord], is_cold: bool = False) -> MeasurementSet:
     """The newest of each stage (and algorithm) among the records of one context, warm or cold, as a measurement set.
 
     There must be one such record. Notes tell what could not be expressed, and why, a line for each reason.
@@ -30,7 +30,7 @@ def measurement_set(records: Sequence[Record], is_cold: bool = False) -> Measure
     taken = [record for record in records if record.is_cold == is_cold]
     context = taken[0].context
     between_us = (boundary_us(taken) or 0.0) if context.engine == Engine.PAPER else 0.0
-    newest: dict[tuple[str, str], Record] = {}
+    newest: dict[tuple[str, str], MeasurementRecord] = {}
     for record in sorted(taken, key=lambda record: record.date):
         if record.kind in (Kind.UNIT, Kind.STAGE, Kind.MERGE):
             newest[record.signature, record.algorithm] = record
@@ -55,7 +55,7 @@ def measurement_set(records: Sequence[Record], is_cold: bool = False) -> Measure
     return MeasurementSet(_header(taken, is_cold), tuple(measurements), tuple(stages), notes)
 
 
-def _header(records: Sequence[Record], is_cold: bool) -> Header:
+def _header(records: Sequence[MeasurementRecord], is_cold: bool) -> Header:
     context = records[0].context
     settings = "".join(f", {name}={value}" for name, value in context.options)
     hosts = sorted({record.host for record in records})
@@ -72,7 +72,9 @@ def _header(records: Sequence[Record], is_cold: bool) -> Header:
     )
 
 
-def _expressed(record: Record, between_us: float, alone_us: dict[str, float]) -> Measurement | StageMeasurement | str:
+def _expressed(
+    record: MeasurementRecord, between_us: float, alone_us: dict[str, float]
+) -> Measurement | StageMeasurement | str:
     """A record as the format has it, or the reason why it cannot be."""
     if "groups" not in record.subject:
         return "they do not say of which operators they are"
@@ -104,7 +106,7 @@ def _expressed(record: Record, between_us: float, alone_us: dict[str, float]) ->
     )
 
 
-def _measurement(record: Record, operator: Operator, latency_us: float, samples: int) -> Measurement:
+def _measurement(record: MeasurementRecord, operator: Operator, latency_us: float, samples: int) -> Measurement:
     return Measurement(
         operator,
         latency_us,

@@ -14,7 +14,7 @@ from iossim.cli.outputs import plain_console, print_json
 from iossim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from iossim.cost.measured.record import Record
+    from iossim.cost.measured.record import MeasurementRecord
     from iossim.cost.measured.store import Filter, StoredContext
 
 ContextNumber = Annotated[
@@ -261,7 +261,7 @@ def _context_row(stored: StoredContext) -> dict[str, Any]:
     }
 
 
-def _record_row(record: Record) -> dict[str, Any]:
+def _record_row(record: MeasurementRecord) -> dict[str, Any]:
     return {
         "kind": str(record.kind),
         "measured": record.words,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.cost.measured.cost_model import identity_of, price_signatures
-from iossim.cost.measured.record import Kind, Record, boundary_us
+from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_signature import StageSignatures
 from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, default_store
 from iossim.cost.measured.store_file import StoreError
@@ -35,7 +35,7 @@ class ReplayCostModel:
     """What was measured in ``context``: the records of its stages by signature, and what a boundary took."""
 
     context: Context
-    records: dict[str, Record]
+    records: dict[str, MeasurementRecord]
     between_us: float
     _signatures: StageSignatures = field(default_factory=StageSignatures)
 

@@ -6,7 +6,7 @@ a stage forks off stream 0 and joins it again by events, which is what a capture
 says itself what waits for what.
 
 By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
-``in_place`` values lie where :mod:`iossim.execution.placement` says, and what then is no work is not launched.
+``in_place`` values lie where :mod:`iossim.execution.in_place` says, and what then is no work is not launched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from iossim.errors import PlanError, ScheduleError
 from iossim.execution.box import starting
 from iossim.execution.engine import Engine
-from iossim.execution.placement import Placement, Slot, placed
+from iossim.execution.in_place import InPlaceBuffers, Slot, in_place_buffers
 from iossim.execution.plan import (
     Buffer,
     Command,
@@ -65,7 +65,7 @@ def lower_schedule(
     """
     chosen = Engine.named(engine)
     fit(schedule, network)
-    lowering = _Lowering(network, placed(network) if in_place else None, choices)
+    lowering = _Lowering(network, in_place_buffers(network) if in_place else None, choices)
     graph = network.graph
     for name in graph.inputs:
         lowering.buffer(name)
@@ -108,7 +108,7 @@ def lower_stage(
         for value in unit.outputs
         if value in graph.returned or any(reader.name not in inside for reader in graph.consumers[value])
     )
-    lowering = _Lowering(network, placed(network) if in_place else None, choices)
+    lowering = _Lowering(network, in_place_buffers(network) if in_place else None, choices)
     for value in inputs:
         lowering.buffer(value)
     return lowering.plan(tuple(separated([lowering.stage(groups, strategy)])), inputs, outputs)
@@ -117,7 +117,7 @@ def lower_stage(
 class _Lowering:
     """Lowers stage by stage; ``buffers`` grows."""
 
-    def __init__(self, network: Network, placement: Placement | None, choices: Choices | None) -> None:
+    def __init__(self, network: Network, placement: InPlaceBuffers | None, choices: Choices | None) -> None:
         self.network, self.placement, self.choices = network, placement, choices
         self.buffers: dict[str, Buffer] = {}
         self.workspaces: dict[Queue, int] = {}

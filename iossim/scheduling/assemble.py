@@ -17,7 +17,7 @@ from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.merges import MergedStages, bounds_with_merges, no_merges
-from iossim.scheduling.relaxation import bound_ahead
+from iossim.scheduling.relaxation import bound_cost_to_go
 
 
 def price_blocks(
@@ -144,7 +144,7 @@ def _block_lower_bound_us(
     if bounds is None:
         return None
     held = bounds_with_merges(bounds, problem, merges)
-    any_us, one_us = bound_ahead(
+    any_us, one_us = bound_cost_to_go(
         np.zeros(1, dtype=np.uint64),
         np.uint64(problem.full),
         held.serial_us,

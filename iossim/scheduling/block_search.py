@@ -32,7 +32,7 @@ from iossim.scheduling.relaxation import (
     Floats,
     Integers,
     Labels,
-    bound_ahead,
+    bound_cost_to_go,
     propose,
     relax,
     relax_merges,
@@ -124,7 +124,7 @@ class _Search:
         self.entry = entry
         self.labels = Labels(
             cost=np.full((states, 2), np.inf),
-            ahead=self._ahead(),
+            cost_to_go=self._cost_to_go(),
             parent=np.full((states, 2), -1, dtype=np.int32),
             parent_bit=np.zeros((states, 2), dtype=np.int8),
             stage=np.zeros((states, 2), dtype=np.uint64),
@@ -157,7 +157,7 @@ class _Search:
         begins = self.lattice.level_begin
         for level in range(len(self.problem)):
             states = np.arange(begins[level], begins[level + 1])
-            promise = (self.labels.cost[states] + self.labels.ahead[states]).min(axis=1)
+            promise = (self.labels.cost[states] + self.labels.cost_to_go[states]).min(axis=1)
             states = states[promise < self.upper_us]
             if beam is not None and len(states) > beam:
                 promise = promise[promise < self.upper_us]
@@ -219,14 +219,14 @@ class _Search:
                 self.labels,
             )
 
-    def _ahead(self) -> Floats:
+    def _cost_to_go(self) -> Floats:
         """Lower bounds of what follows each label, ``[states, 2]``.
 
         Either all that follows runs in stages of one group, or some stage runs several: then at least one boundary of
         that kind comes on top.
         """
         bounds = bounds_with_merges(self.bounds, self.problem, self.merges)
-        any_us, one_us = bound_ahead(
+        any_us, one_us = bound_cost_to_go(
             self.lattice.masks,
             np.uint64(self.problem.full),
             bounds.serial_us,
@@ -237,12 +237,12 @@ class _Search:
         leaving_us = float(self.boundary[1].min())
         entering_us = float(self.boundary[0, 1]) + (leaving_us if self.problem.one_sink else 0.0)
         if not self.concurrent:
-            ahead = np.stack([one_us, one_us], axis=1)
+            cost_to_go = np.stack([one_us, one_us], axis=1)
         else:
-            ahead = np.stack([np.minimum(one_us, any_us + entering_us), any_us + leaving_us], axis=1)
-        ahead[0] = 0.0  # what stands before the first stage depends on the entry; this label is never dropped
-        ahead[-1] = 0.0
-        return ahead
+            cost_to_go = np.stack([np.minimum(one_us, any_us + entering_us), any_us + leaving_us], axis=1)
+        cost_to_go[0] = 0.0  # what stands before the first stage depends on the entry; this label is never dropped
+        cost_to_go[-1] = 0.0
+        return cost_to_go
 
     def _path(self, bit: int) -> BlockPath:
         stages: list[PlannedStage] = []

@@ -1,8 +1,8 @@
 """The compiled inner loops of the search: propose stages from states, look their prices up, relax.
 
 A *label* is a state and one bit: did the last stage run several groups? The bit decides what stands before the next
-stage. ``cost[i, b]`` is the least cost found of a path to state ``i`` whose last stage has bit ``b``; ``ahead[i, b]`` is a
-lower bound of what is still to come. A label lies on no better schedule once ``cost + ahead`` reaches the upper bound.
+stage. ``cost[i, b]`` is the least cost found of a path to state ``i`` whose last stage has bit ``b``; ``cost_to_go[i, b]`` is a
+lower bound of what is still to come. A label lies on no better schedule once ``cost + cost_to_go`` reaches the upper bound.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Labels(NamedTuple):
     """
 
     cost: Floats
-    ahead: Floats
+    cost_to_go: Floats
     parent: NDArray[np.int32]
     parent_bit: NDArray[np.int8]
     stage: Masks
@@ -84,7 +84,7 @@ def propose(
     Stages are grown as by :func:`~iossim.scheduling.stage_walk.find_stages`, written out here with the sums of the bounds: as
     one shared step the two take four times as long.
     """
-    cost, ahead = labels.cost, labels.ahead
+    cost, cost_to_go = labels.cost, labels.cost_to_go
     count = child.shape[1]
     resources = work_us.shape[1]
     at = np.empty(count + 1, dtype=np.int64)
@@ -101,7 +101,7 @@ def propose(
     steps = 0
     for position in range(begin, len(states)):
         state = states[position]
-        if cost[state, 0] + ahead[state, 0] >= upper_us and cost[state, 1] + ahead[state, 1] >= upper_us:
+        if cost[state, 0] + cost_to_go[state, 0] >= upper_us and cost[state, 1] + cost_to_go[state, 1] >= upper_us:
             continue
         for bit in range(2):
             one = cost[state, 0] + boundary[0, bit]
@@ -163,7 +163,7 @@ def propose(
             if (
                 reached_us >= cost[target, bit]
                 or reached_us >= cost[target, 1 - bit] + tolerance[bit]
-                or reached_us + ahead[target, bit] >= upper_us
+                or reached_us + cost_to_go[target, bit] >= upper_us
             ):
                 continue
             if filled == len(proposals):
@@ -237,7 +237,7 @@ def relax_merges(
 
 
 @jit
-def bound_ahead(
+def bound_cost_to_go(
     masks: Masks, full: np.uint64, serial_us: Floats, single_us: Floats, work_us: Floats, successors: Masks
 ) -> tuple[Floats, Floats]:
     """For each state what the units not yet done cost at least: in any stages, and in stages of one group only.

@@ -25,7 +25,7 @@ from iossim.study.sentences import (
     NUMBERS,
     QUESTION_AXES,
     Claim,
-    Comparison,
+    ComparisonSentence,
     DiagonalIsBest,
     Holds,
     IsBest,
@@ -99,7 +99,7 @@ def _holds(claim: Holds, rows: Sequence[Row]) -> Found:
     return _verdict(len(cases), failing, ties, behind, f"{more}{_some_ties(ties, len(cases))}")
 
 
-def _is_noise(comparison: Comparison, group: Sequence[Row]) -> bool:
+def _is_noise(comparison: ComparisonSentence, group: Sequence[Row]) -> bool:
     """Whether measuring might turn an order around: of two rows that tie, or of a latency and a bound in its interval."""
     if comparison.operator in ("=", "!="):
         return False
@@ -140,7 +140,7 @@ def _quantity(quantity: Quantity, group: Sequence[Row]) -> float | Value | None:
     return values[0] if len(values) == 1 else None
 
 
-def _told(left: float | Value | None, right: float | Value | None, comparison: Comparison) -> str:
+def _told(left: float | Value | None, right: float | Value | None, comparison: ComparisonSentence) -> str:
     """The two figures of a comparison; a number that the claim gives itself is left out."""
     sides = ((left, comparison.left), (right, comparison.right))
     figures = [_amount(side, value) for value, side in sides if isinstance(side, Quantity | Ratio)]

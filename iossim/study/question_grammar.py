@@ -51,7 +51,7 @@ from iossim.study.sentences import (
     QUESTION_AXES,
     BestOf,
     Claim,
-    Comparison,
+    ComparisonSentence,
     Conditions,
     DiagonalIsBest,
     EndOfAxis,
@@ -250,13 +250,13 @@ class _Parser:
             found.append(self.comparison())
         return tuple(found)
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ComparisonSentence:
         if self.take("under"):
             number = self.number()
             if number is None:
                 raise self.here(f"{self.shown()} where a number of ms is expected; write 'under 10 ms'")
             self.expect("ms")
-            return Comparison(Quantity("latency_ms"), "<=", number)
+            return ComparisonSentence(Quantity("latency_ms"), "<=", number)
         start = self.next
         left = self.side(None)
         operator = self.peek()
@@ -265,7 +265,7 @@ class _Parser:
                 f"{self.shown()} where a comparison is expected; write one of {', '.join(_OPERATORS[:6])}"
             )
         self.next += 1
-        comparison = Comparison(left, "=" if operator == "==" else operator, self.side(left))
+        comparison = ComparisonSentence(left, "=" if operator == "==" else operator, self.side(left))
         if not comparison.quantities:
             raise self.fault(start, f"compares no column; known: {', '.join(sorted(self.all_columns()))}")
         for one, other in ((comparison.left, comparison.right), (comparison.right, comparison.left)):

@@ -40,7 +40,7 @@ from iossim.study.scenario import Scenario
 from iossim.study.sentences import (
     NUMBERS,
     BestOf,
-    Comparison,
+    ComparisonSentence,
     Conditions,
     EndOfAxis,
     Holds,
@@ -283,7 +283,7 @@ def _bounds(conditions: Conditions) -> list[tuple[str, str, float]]:
     return found
 
 
-def _sides(comparison: Comparison, turned: dict[str, str]) -> list[tuple[object, object, str]]:
+def _sides(comparison: ComparisonSentence, turned: dict[str, str]) -> list[tuple[object, object, str]]:
     operator = comparison.operator
     return [
         (comparison.left, comparison.right, operator),

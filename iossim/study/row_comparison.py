@@ -9,7 +9,7 @@ from iossim.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.sentences import (
     DEVICE_SIZES,
     QUESTION_AXES,
-    Comparison,
+    ComparisonSentence,
     Conditions,
     Quantity,
     Quotient,
@@ -165,7 +165,7 @@ def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Value], by: str = "
     return sorted(sizes, key=lambda value: (*sizes[value], place.get(value, len(place)), str(value)))
 
 
-def _holds(comparison: Comparison, row: Row) -> bool:
+def _holds(comparison: ComparisonSentence, row: Row) -> bool:
     def value(quantity: Quantity) -> float | Value | None:
         found: float | Value | None = getattr(row, quantity.column)
         return found

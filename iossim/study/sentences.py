@@ -43,7 +43,7 @@ Side = Quantity | Ratio | float | str
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonSentence:
     """Two sides, of which one may be a number or a label."""
 
     left: Side
@@ -61,7 +61,7 @@ class Comparison:
         return tuple(parts)
 
 
-Conditions = tuple[Comparison, ...]
+Conditions = tuple[ComparisonSentence, ...]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan
 from iossim.devices.load import device
 from iossim.errors import OptionError
+from iossim.execution.in_place import in_place_buffers
 from iossim.execution.lower import lower_schedule
-from iossim.execution.placement import placed
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
@@ -65,7 +65,7 @@ def test_a_schedule_is_priced_as_its_plan_in_place_runs(seed: int) -> None:
     profile = device("v100-sxm2")
     prices = SimulatorCostModel(profile, network.precision, in_place=True)
     chosen = random_schedule(network, seed, merge=False)
-    moves = placed(network).moves
+    moves = in_place_buffers(network).moves
     names = {span.unit for span in prices.timeline(network, reprice(chosen, network, prices))}
     plan = lower_schedule(chosen, network, in_place=True)
     assert names == {span.unit for span in run_plan(plan, network, profile).spans}

@@ -12,7 +12,7 @@ from fake_backend import FakeBackend
 import iossim
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
-from iossim.cost.measured.record import Kind, Record
+from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.measurements.measurement_set import read_measurements
@@ -203,9 +203,11 @@ def test_a_backend_by_name_measures_through_the_store(capsys: pytest.CaptureFixt
     assert replayed["latency_us"] == found["latency_us"]
 
 
-def _record(signature: str, kind: Kind = Kind.UNIT, days_ago: int = 0, device: str = "here") -> Record:
+def _record(signature: str, kind: Kind = Kind.UNIT, days_ago: int = 0, device: str = "here") -> MeasurementRecord:
     date = (datetime.now(UTC) - timedelta(days=days_ago)).isoformat(timespec="microseconds")
-    return Record(Context("fake", device, "fp32", "paper"), kind, signature, 1, 1, Samples((1.0,)), date=date)
+    return MeasurementRecord(
+        Context("fake", device, "fp32", "paper"), kind, signature, 1, 1, Samples((1.0,)), date=date
+    )
 
 
 def test_prune(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ import iossim
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
 from iossim.cost.measured.profiling import profile
-from iossim.cost.measured.record import Kind, Record, boundary_us
+from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.store import Filter, MeasurementStore, default_store
 from iossim.cost.measured.store_file import APPLICATION_ID, MIGRATIONS, StoreError
 from iossim.execution.backend import Context, Samples, Timing
@@ -26,7 +26,7 @@ from iossim.execution.backend import Context, Samples, Timing
 HERE = Context("fake", "here", "fp32", "paper", "nchw", "driver 1", (("a", "1"), ("b", "2")), (("threads", "2"),))
 
 
-def made(signature: str = "s", times_us: tuple[float, ...] = (3.0, 1.0, 2.0), **fields: object) -> Record:
+def made(signature: str = "s", times_us: tuple[float, ...] = (3.0, 1.0, 2.0), **fields: object) -> MeasurementRecord:
     values: dict[str, object] = {
         "context": HERE,
         "kind": Kind.UNIT,
@@ -35,7 +35,7 @@ def made(signature: str = "s", times_us: tuple[float, ...] = (3.0, 1.0, 2.0), **
         "samples": Samples(times_us, 2, {"load": 0.1 + 0.2, "governor": "performance"}),
         "subject": {"words": "a unit", "groups": [[{"signature": "u", "kind": "Conv", "operators": None}]]},
     }
-    return Record(signature=signature, **{**values, **fields})  # type: ignore[arg-type]
+    return MeasurementRecord(signature=signature, **{**values, **fields})  # type: ignore[arg-type]
 
 
 def store_in(folder: Path, read_only: bool = False) -> MeasurementStore:
@@ -148,7 +148,9 @@ def test_filters_and_removal(tmp_path: Path) -> None:
 
 
 def test_what_a_boundary_takes() -> None:
-    def pair(date: str, with_us: float, without_us: float, copies: int = 5, signature: str = "b") -> list[Record]:
+    def pair(
+        date: str, with_us: float, without_us: float, copies: int = 5, signature: str = "b"
+    ) -> list[MeasurementRecord]:
         return [
             made(signature, (us,), kind=Kind.BOUNDARY, copies=copies, synchronises=count, date=date)
             for us, count in ((with_us, copies), (without_us, 1))

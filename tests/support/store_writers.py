@@ -18,7 +18,7 @@ from iossim.cost.measured import cost_model as measured
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
 from iossim.cost.measured.profiling import profile
-from iossim.cost.measured.record import Record
+from iossim.cost.measured.record import MeasurementRecord
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Timing
 from iossim.ir.network import Network
@@ -31,7 +31,7 @@ class ReportingStore(MeasurementStore):
         super().__init__(path)
         self._report = os.open(report, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def add(self, records: Sequence[Record]) -> int:
+    def add(self, records: Sequence[MeasurementRecord]) -> int:
         new = super().add(records)
         os.write(self._report, b"".join(f"{record.digest}\n".encode() for record in records))
         return new

@@ -26,7 +26,7 @@ _TOGETHER_US = 1e-7
 Observer = Callable[[float, list[MultiprocessorClass]], None]
 
 
-class Device:
+class SimulatedDevice:
     """SMs, their contents, and what they did.
 
     ``grouped`` keeps SMs of equal contents as one; without, the same happens SM by SM, only slower.

@@ -13,7 +13,7 @@ from typing import Any
 
 import simpy
 
-from iossim.backends.simulator.events.device import Device, Observer
+from iossim.backends.simulator.events.device import Observer, SimulatedDevice
 from iossim.backends.simulator.events.program import (
     AwaitDevice,
     Instruction,
@@ -63,7 +63,7 @@ class _Engine:
         observer: Observer | None,
     ) -> None:
         self._environment = simpy.Environment()
-        self._devices = [Device(self._environment, profile, grouped, observer) for profile in profiles]
+        self._devices = [SimulatedDevice(self._environment, profile, grouped, observer) for profile in profiles]
         #: Of each pair of devices: one transfer at a time.
         self._links: defaultdict[tuple[int, int], simpy.Resource] = defaultdict(
             lambda: simpy.Resource(self._environment)

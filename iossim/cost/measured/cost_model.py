@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.cost.measured.record import Kind, Record, boundary_us
+from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_plans import (
     TARGET_US,
     MeasuredStage,
@@ -77,7 +77,7 @@ class MeasuredCostModel:
     rejected_rounds: int = 0
     _signatures: StageSignatures = field(default_factory=StageSignatures)
     _choices: dict[Network, Choices] = field(default_factory=dict)
-    _records: dict[str, Record] = field(default_factory=dict)
+    _records: dict[str, MeasurementRecord] = field(default_factory=dict)
     _prices_us: dict[str, float] = field(default_factory=dict)
     _single_us: dict[str, float] = field(default_factory=dict)
     _boundary_us: float | None = None
@@ -116,7 +116,7 @@ class MeasuredCostModel:
         """A measurement says nothing about what was not measured."""
         return None
 
-    def measure(self, *batches: StageBatch) -> dict[str, Record]:
+    def measure(self, *batches: StageBatch) -> dict[str, MeasurementRecord]:
         """The record of each stage by signature, measured where there is none; free and impossible stages have none."""
         self.recall(*batches)
         missing = self._missing(*batches)
@@ -129,7 +129,7 @@ class MeasuredCostModel:
                 self.progress(done, len(missing))
         return self.known(*batches)
 
-    def known(self, *batches: StageBatch) -> dict[str, Record]:
+    def known(self, *batches: StageBatch) -> dict[str, MeasurementRecord]:
         """The records that are at hand, by signature: measured, or recalled from the store."""
         signatures = [signature for batch in batches for signature in self._signatures.of_batch(batch)]
         return {signature: self._records[signature] for signature in signatures if signature in self._records}
@@ -216,7 +216,7 @@ class MeasuredCostModel:
         taken = self._run(network, plans, self.timing, stages)
         placement = self._signatures.placement(network)
         records = [
-            Record(
+            MeasurementRecord(
                 self.context,
                 stage.kind,
                 stage.signature,
@@ -276,7 +276,7 @@ class MeasuredCostModel:
         taken = self._run(network, plans, self.timing, [stage, stage])
         subject = stage_subject(network, self._signatures.placement(network), stage.groups, stage.strategy)
         records = [
-            Record(
+            MeasurementRecord(
                 self.context,
                 Kind.BOUNDARY,
                 f"boundary {stage.signature}",

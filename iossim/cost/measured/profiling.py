@@ -14,7 +14,7 @@ import numpy as np
 
 from iossim.cost.measured.cost_model import QUICK_ROUNDS, QUICK_WARM_UP, MeasuredCostModel
 from iossim.cost.measured.profile_parts import ProfilePart
-from iossim.cost.measured.record import Record
+from iossim.cost.measured.record import MeasurementRecord
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -39,12 +39,12 @@ class ProfiledPart:
     """What is known of a part's stages: records and prices (us) in step; ``kept`` of them were in the store before."""
 
     name: str
-    records: tuple[Record, ...]
+    records: tuple[MeasurementRecord, ...]
     prices_us: tuple[float, ...]
     kept: int
 
     @property
-    def noisy(self) -> list[Record]:
+    def noisy(self) -> list[MeasurementRecord]:
         """The noisy records, worst first."""
         found = [record for record in self.records if record.relative_spread > NOISY]
         return sorted(found, key=lambda record: -record.relative_spread)

@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class MeasurementRecord:
     """One measurement.
 
     ``signature`` says canonically what work was measured: two records of equal signature are of equal work, in whatever
@@ -87,13 +87,13 @@ class Record:
         return [*where, *how, *what, *found, self.date, self.host, self.process]
 
 
-def boundary_us(records: Sequence[Record]) -> float | None:
+def boundary_us(records: Sequence[MeasurementRecord]) -> float | None:
     """What a synchronise between two stages takes, of records of kind ``boundary``; None where none tell it.
 
     Two plans of the same copies, one with a synchronise behind each copy and one with a single one at the end, differ by
     ``copies - 1`` synchronises. The newest such pair counts; a difference below nothing is nothing.
     """
-    plain: dict[tuple[str, str, int], Record] = {}
+    plain: dict[tuple[str, str, int], MeasurementRecord] = {}
     newest: tuple[str, float] | None = None
     ordered = sorted(records, key=lambda record: (record.date, record.synchronises))
     for record in ordered:

@@ -1,7 +1,7 @@
 """Which work a stage is: stages of equal signature share one measurement, in whatever block, network or process.
 
 A signature is the identity of :mod:`iossim.schedule.stage_hash`. Units are compared by their own signatures (ops, attributes,
-types) and by what placement makes of them (``iossim.execution.placement``: which terms they copy); one that launches nothing
+types) and by what placement makes of them (``iossim.execution.in_place``: which terms they copy); one that launches nothing
 does nothing. Which stream a group gets, and who else reads its inputs, do not count.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from iossim.cost.model import FREE, IMPOSSIBLE
 from iossim.errors import ScheduleError
+from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.execution.lower import lower_stage
-from iossim.execution.placement import Placement, placed
 from iossim.execution.plan import Copy
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
@@ -25,7 +25,7 @@ from iossim.schedule.strategy import Strategy
 class StageSignatures:
     """Signs stages, and remembers what is expensive to find out about their networks."""
 
-    _placements: dict[Network, Placement] = field(default_factory=dict)
+    _placements: dict[Network, InPlaceBuffers] = field(default_factory=dict)
     _stages: dict[ScheduleProblem, dict[tuple[int, Strategy], str]] = field(default_factory=dict)
     _keys: dict[ScheduleProblem, list[str]] = field(default_factory=dict)
     _merges: dict[tuple[Network, tuple[int, ...]], str] = field(default_factory=dict)
@@ -50,10 +50,10 @@ class StageSignatures:
         groups = ([keys[unit] for unit in bits(group)] for group in problem.groups(mask))
         return stage_digest(Strategy.CONCURRENT, groups) or FREE
 
-    def placement(self, network: Network) -> Placement:
+    def placement(self, network: Network) -> InPlaceBuffers:
         """Where the network's values lie."""
         if network not in self._placements:
-            self._placements[network] = placed(network)
+            self._placements[network] = in_place_buffers(network)
         return self._placements[network]
 
     def unit_key(self, network: Network, unit: int) -> str:

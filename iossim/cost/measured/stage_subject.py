@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from iossim.errors import GraphError
-from iossim.execution.placement import Placement
+from iossim.execution.in_place import InPlaceBuffers
 from iossim.ir.network import Network
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.concat import Concat
@@ -29,7 +29,7 @@ OperatorRecord = dict[str, int | str]
 
 
 def stage_subject(
-    network: Network, placement: Placement, groups: Sequence[Sequence[int]], strategy: Strategy
+    network: Network, placement: InPlaceBuffers, groups: Sequence[Sequence[int]], strategy: Strategy
 ) -> dict[str, Any]:
     """``words``: the units by name, groups apart; ``groups``: of each unit that launches something its ``signature``,
     ``kind`` and ``operators`` (None where they have no columns). Merged units are one entry."""
@@ -59,7 +59,7 @@ def stage_subject(
     return {"words": f"{around}: {words}", "groups": [entry for entry in entries if entry]}
 
 
-def _unit_operators(network: Network, placement: Placement, unit: int) -> list[OperatorRecord] | None:
+def _unit_operators(network: Network, placement: InPlaceBuffers, unit: int) -> list[OperatorRecord] | None:
     """The operators of a unit; a unit that only moves data has those of the terms that it copies."""
     if unit not in placement.moves:
         return _operators(unit_steps(network, network.units[unit]))

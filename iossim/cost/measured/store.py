@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from iossim.cost.measured.record import Kind, Record
+from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.store_file import open_store, told, transaction
 from iossim.execution.backend import Context, Samples
 from iossim.user_folders import user_data
@@ -105,7 +105,7 @@ class MeasurementStore:
         with told(self.path):
             self._connection.close()
 
-    def add(self, records: Sequence[Record]) -> int:
+    def add(self, records: Sequence[MeasurementRecord]) -> int:
         """Keep records, all or none; returns how many of them are new. When this returns they are committed."""
         if not records:
             return 0
@@ -118,9 +118,11 @@ class MeasurementStore:
             connection.executemany(f"INSERT OR IGNORE INTO measurement ({_COLUMNS}) VALUES ({marks})", rows)
             return connection.total_changes - before
 
-    def newest(self, context: Context, signatures: Iterable[str], is_cold: bool = False) -> dict[str, Record]:
+    def newest(
+        self, context: Context, signatures: Iterable[str], is_cold: bool = False
+    ) -> dict[str, MeasurementRecord]:
         """The newest record of each signature that was measured in exactly this context, by whatever algorithm."""
-        found: dict[str, Record] = {}
+        found: dict[str, MeasurementRecord] = {}
         with told(self.path):
             number = self._number(context)
         if number is None:
@@ -133,7 +135,7 @@ class MeasurementStore:
             found |= {record.signature: record for record in self._select(condition, [number, is_cold, *part])}
         return found
 
-    def of_kind(self, context: Context, kind: Kind, is_cold: bool = False) -> list[Record]:
+    def of_kind(self, context: Context, kind: Kind, is_cold: bool = False) -> list[MeasurementRecord]:
         """All records of a kind that were measured in exactly this context, oldest first."""
         with told(self.path):
             number = self._number(context)
@@ -141,7 +143,7 @@ class MeasurementStore:
             return []
         return self._select("context.id = ? AND kind = ? AND is_cold = ?", [number, kind.value, is_cold])
 
-    def records(self, chosen: Filter | None = None) -> list[Record]:
+    def records(self, chosen: Filter | None = None) -> list[MeasurementRecord]:
         """The records that a filter lets through, oldest first."""
         return self._select(*(chosen or Filter()).condition())
 
@@ -181,7 +183,7 @@ class MeasurementStore:
             connection.execute("DELETE FROM context WHERE id NOT IN (SELECT context FROM measurement)")
         return gone
 
-    def _select(self, condition: str, values: Sequence[Any]) -> list[Record]:
+    def _select(self, condition: str, values: Sequence[Any]) -> list[MeasurementRecord]:
         query = f"""
             SELECT {_CONTEXT_COLUMNS}, {_COLUMNS} FROM measurement JOIN context ON context.id = measurement.context
             WHERE {condition} ORDER BY date, measurement.id"""
@@ -225,7 +227,7 @@ def _context_of(row: Sequence[str]) -> Context:
     return Context(backend, device, precision, engine, layout, driver, *pairs)
 
 
-def _row(record: Record, context: int) -> list[Any]:
+def _row(record: MeasurementRecord, context: int) -> list[Any]:
     samples = record.samples
     return [
         record.digest,
@@ -246,10 +248,10 @@ def _row(record: Record, context: int) -> list[Any]:
     ]
 
 
-def _record(row: Sequence[Any]) -> Record:
+def _record(row: Sequence[Any]) -> MeasurementRecord:
     (_, _, kind, signature, algorithm, is_cold, copies, synchronises, *measured) = row[8:]
     times_us, rejected, conditions, subject, date, host, process = measured
-    return Record(
+    return MeasurementRecord(
         _context_of(row[:8]),
         Kind(kind),
         signature,

@@ -1,6 +1,6 @@
 """The best path through the states of all blocks, at any prices of stages, planned again and again.
 
-Backwards: ``ahead[b, state]`` is the least cost of what is still to come behind a stage of bit ``b`` (did it run several
+Backwards: ``cost_to_go[b, state]`` is the least cost of what is still to come behind a stage of bit ``b`` (did it run several
 groups?), with the boundary to the next stage. Backwards, since then what comes before a block does not matter: equal blocks
 are swept once, and what follows them counts only by how much dearer it is behind several groups than behind one.
 
@@ -26,7 +26,7 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """A stage on a path: which of the sequence of problems, the number of one of its distinct stages, and its bit."""
 
     position: int
@@ -39,7 +39,7 @@ class Path:
     """The cheapest path and what it costs at the prices that it was found with; ``inf`` and no steps if there is none."""
 
     cost_us: float
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
 
 
 @dataclass(eq=False)
@@ -139,22 +139,22 @@ class Planner:
         chosen.reverse()
         return Path(cost_us, tuple(self._walk(chosen)))
 
-    def cost_us(self, steps: Sequence[Step], prices_us: Sequence[float]) -> float:
+    def cost_us(self, steps: Sequence[PathStep], prices_us: Sequence[float]) -> float:
         """What steps of these prices cost together, with the boundaries between them."""
         total_us = sum(prices_us)
         for before, after in pairwise(steps):
             total_us += float(self._boundary[before.bit, after.bit])
         return total_us
 
-    def _walk(self, chosen: Sequence[_Sweep]) -> list[Step]:
-        steps: list[Step] = []
+    def _walk(self, chosen: Sequence[_Sweep]) -> list[PathStep]:
+        steps: list[PathStep] = []
         for position, sweep in enumerate(chosen):
             state = 0
             while state < sweep.space.states - 1:
                 entering_us = sweep.first_us[:, state] + (self._boundary[steps[-1].bit] if steps else 0.0)
                 bit = int(np.argmin(entering_us))
                 transition = int(sweep.choice[bit, state])
-                steps.append(Step(position, int(sweep.space.stage[transition]), bit))
+                steps.append(PathStep(position, int(sweep.space.stage[transition]), bit))
                 state = int(sweep.space.target[transition])
         return steps
 

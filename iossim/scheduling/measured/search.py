@@ -24,10 +24,10 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.scheduling.block_search import RELATIVE_TOLERANCE
 from iossim.scheduling.measured.budget import Budget
 from iossim.scheduling.measured.correction import Correction
-from iossim.scheduling.measured.ledger import Ledger, StageKey
+from iossim.scheduling.measured.measured_costs import MeasuredCosts, StageKey
 from iossim.scheduling.measured.optimism import optimistic_us
 from iossim.scheduling.measured.planner import Path
-from iossim.scheduling.measured.space import SearchSpace, build_space
+from iossim.scheduling.measured.space import MeasuredSpace, build_space
 from iossim.scheduling.options import SearchOptions
 
 Floats = NDArray[np.float64]
@@ -109,7 +109,7 @@ def measured_search(
 class _Search:
     def __init__(
         self,
-        space: SearchSpace,
+        space: MeasuredSpace,
         truth: MeasuringCostModel,
         budget: Budget,
         deviation: float,
@@ -117,7 +117,7 @@ class _Search:
         started: float,
     ) -> None:
         self.space, self.budget, self.progress, self.started = space, budget, progress, started
-        self.ledger = Ledger(space, truth)
+        self.costs = MeasuredCosts(space, truth)
         self.estimate_us = space.classes.estimate_us
         self.usable = np.isfinite(self.estimate_us) & (self.estimate_us > 0)
         self.correction = Correction(space.classes.features, deviation)
@@ -156,17 +156,17 @@ class _Search:
         Where a stage of it cannot run after all, the next.
         """
         while not self.best.steps:
-            path = self.space.planner.best(self.ledger.prices_us(self.estimate_us))
+            path = self.space.planner.best(self.costs.prices_us(self.estimate_us))
             if not path.steps:
                 raise ScheduleError(
                     "no schedule was found whose stages can all be measured; choose another scheduler or backend"
                 )
-            todo = self.ledger.unmeasured(path.steps)
+            todo = self.costs.unmeasured(path.steps)
             most = self.budget.measurements
-            if most is not None and most < len(self.ledger) + len(todo):
+            if most is not None and most < len(self.costs) + len(todo):
                 raise OptionError(
                     f"`budget` {self.budget} is too small: a first schedule takes "
-                    f"{len(self.ledger) + len(todo)} measurements; give more"
+                    f"{len(self.costs) + len(todo)} measurements; give more"
                 )
             self._measure(todo)
             self._note(path)
@@ -176,7 +176,7 @@ class _Search:
         if self.budget.everything:
             return True
         left = self._left()
-        unknown = int(np.isnan(self.ledger.class_us).sum())
+        unknown = int(np.isnan(self.costs.class_us).sum())
         return self.complete and left is not None and self.budget.seconds is None and unknown <= left
 
     def _measure_units(self) -> None:
@@ -184,12 +184,12 @@ class _Search:
         todo = self._one_of_each_class(alone=True)
         left = self._left()
         if left is None or len(todo) <= UNITS_PART * left:
-            self._measure(self.ledger.without_repeats(todo))
+            self._measure(self.costs.without_repeats(todo))
 
     def _one_of_each_class(self, alone: bool = False) -> list[StageKey]:
         """A stage of each class of which none is measured; with ``alone`` of stages of one unit."""
         found: list[StageKey] = []
-        seen = ~np.isnan(self.ledger.class_us)
+        seen = ~np.isnan(self.costs.class_us)
         for problem, classes in enumerate(self.space.classes.of_stage):
             of_class, stages = np.unique(classes, return_index=True)
             new = ~seen[of_class]
@@ -203,8 +203,8 @@ class _Search:
         """Measure one stage of each class."""
         todo = self._one_of_each_class()
         for begin in range(0, len(todo), ALL_AT_ONCE):
-            self._measure(self.ledger.without_repeats(todo[begin : begin + ALL_AT_ONCE]))
-            self._tell(len(self.ledger) + max(0, len(todo) - begin - ALL_AT_ONCE))
+            self._measure(self.costs.without_repeats(todo[begin : begin + ALL_AT_ONCE]))
+            self._tell(len(self.costs) + max(0, len(todo) - begin - ALL_AT_ONCE))
 
     def _improve(self, level: int = 0) -> None:
         """Plan, measure, correct; raise kappa where a path is measured throughout."""
@@ -212,7 +212,7 @@ class _Search:
         while True:
             self.kappa = KAPPAS[level]
             path, prices_us = self._plan()
-            todo = self.ledger.unmeasured(path.steps)
+            todo = self.costs.unmeasured(path.steps)
             if not todo:
                 if self._note(path) > path.cost_us * (1 + RELATIVE_TOLERANCE):
                     continue  # a stage costs more than the first of its class did
@@ -225,7 +225,7 @@ class _Search:
             if left is not None and left < 1:
                 return
             self._measure(_most_telling(todo, prices_us)[:left])
-            if not self.ledger.unmeasured(path.steps):
+            if not self.costs.unmeasured(path.steps):
                 self._note(path)
             rounds += 1
             if rounds % RECOMBINE_EVERY == 0:
@@ -240,7 +240,7 @@ class _Search:
             expected_us = np.exp(self.log_estimate + self.corrected)
             hoped_us = optimistic_us(expected_us, self.correction.deviation, self.kappa, typical_us)
             self.optimistic = np.where(self.usable, hoped_us, self.estimate_us)
-        prices_us = self.ledger.prices_us(self.optimistic)
+        prices_us = self.costs.prices_us(self.optimistic)
         path = self.space.planner.best(prices_us)
         self.bound_us = path.cost_us
         return path, prices_us
@@ -248,18 +248,18 @@ class _Search:
     def _left(self) -> int | None:
         """How many more may be measured; None for as many as it takes."""
         if self.budget.measurements is not None:
-            return self.budget.measurements - len(self.ledger)
-        if self.budget.seconds is None or not len(self.ledger):
+            return self.budget.measurements - len(self.costs)
+        if self.budget.seconds is None or not len(self.costs):
             return None
         left_s = self.budget.seconds - (perf_counter() - self.begun)
-        each_s = max(self.measuring_s / len(self.ledger), 1e-6)
+        each_s = max(self.measuring_s / len(self.costs), 1e-6)
         return max(0, int(left_s / each_s))
 
     def _measure(self, todo: Sequence[StageKey]) -> None:
         begun = perf_counter()
-        classes = np.array(self.ledger.measure(todo), dtype=np.int64)
+        classes = np.array(self.costs.measure(todo), dtype=np.int64)
         self.measuring_s += perf_counter() - begun
-        prices = self.ledger.class_us[classes]
+        prices = self.costs.class_us[classes]
         told = self.usable[classes] & np.isfinite(prices) & (prices > 0)
         classes, prices = classes[told], prices[told]
         if len(classes):
@@ -270,14 +270,14 @@ class _Search:
                 self.fits += 1
 
     def _tell(self, most: int | None) -> None:
-        self.progress(len(self.ledger), most, self.best.cost_us, min(self.bound_us, self.best.cost_us))
+        self.progress(len(self.costs), most, self.best.cost_us, min(self.bound_us, self.best.cost_us))
 
     def _note(self, path: Path) -> float:
         """Keep a measured path if it is the best; returns what it costs."""
-        cost_us = self.space.planner.cost_us(path.steps, [self.ledger.price(step) for step in path.steps])
+        cost_us = self.space.planner.cost_us(path.steps, [self.costs.price(step) for step in path.steps])
         if cost_us < self.best.cost_us:
             self.best = Path(cost_us, path.steps)
-            self.curve.append((len(self.ledger), cost_us))
+            self.curve.append((len(self.costs), cost_us))
         return cost_us
 
     def _recombine(self) -> None:
@@ -285,13 +285,13 @@ class _Search:
         planner = self.space.planner.anew()
         barred: set[StageKey] = set()
         while True:
-            prices_us = self.ledger.prices_us(np.full(len(self.estimate_us), np.inf))
+            prices_us = self.costs.prices_us(np.full(len(self.estimate_us), np.inf))
             for problem, stage in barred:
                 prices_us[problem][stage] = np.inf
             path = planner.best(prices_us)
             if not path.steps:
                 return
-            unknown = self.ledger.unmeasured(path.steps)
+            unknown = self.costs.unmeasured(path.steps)
             if not unknown and self._note(path) <= path.cost_us * (1 + RELATIVE_TOLERANCE):
                 return
             barred.update(unknown)
@@ -302,9 +302,9 @@ class _Search:
         return MeasuredSolution(
             self.space.plans(self.best.steps),
             self.best.cost_us,
-            len(self.ledger),
+            len(self.costs),
             self.complete,
-            self.complete and not np.isnan(self.ledger.class_us).any(),
+            self.complete and not np.isnan(self.costs.class_us).any(),
             self.interrupted,
             tuple(self.curve),
             self.kappa,

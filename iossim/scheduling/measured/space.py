@@ -13,7 +13,7 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.ios import prepare_block
-from iossim.scheduling.measured.planner import Planner, Step
+from iossim.scheduling.measured.planner import PathStep, Planner
 from iossim.scheduling.measured.stage_classes import StageClasses, classify, number_units
 from iossim.scheduling.measured.transitions import Transitions, enumerate_transitions
 from iossim.scheduling.options import SearchOptions
@@ -23,7 +23,7 @@ MAX_TRANSITIONS = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class SearchSpace:
+class MeasuredSpace:
     """``transitions`` of the distinct problems; ``order[i]`` which of them comes ``i``-th.
 
     ``place[i]`` is the block that the ``i``-th belongs to and the units of it that it has.
@@ -36,7 +36,7 @@ class SearchSpace:
     planner: Planner
     notes: tuple[str, ...]
 
-    def plans(self, steps: Sequence[Step]) -> tuple[tuple[PlannedStage, ...], ...]:
+    def plans(self, steps: Sequence[PathStep]) -> tuple[tuple[PlannedStage, ...], ...]:
         """The stages of each block."""
         blocks: list[list[PlannedStage]] = [[] for _ in range(self.place[-1][0] + 1)]
         for step in steps:
@@ -55,7 +55,7 @@ def build_space(
     *,
     concurrent: bool,
     merge: bool,
-) -> SearchSpace:
+) -> MeasuredSpace:
     """Enumerate the transitions of all blocks, equal ones once, and find the classes of their stages.
 
     Blocks are pruned and split as by ``ios``, at :data:`MAX_TRANSITIONS`.
@@ -93,4 +93,4 @@ def build_space(
     classes = classify(transitions, of_unit, units, estimate)
     boundary = np.array([[truth.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
     planner = Planner(transitions, order, boundary, concurrent)
-    return SearchSpace(transitions, order, place, classes, planner, tuple(notes))
+    return MeasuredSpace(transitions, order, place, classes, planner, tuple(notes))

@@ -15,9 +15,9 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 from random_networks import random_inputs
 
 from iossim.backends.onnxruntime_cpu import backend as cpu
-from iossim.backends.onnxruntime_cpu.crew import Crew
-from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step, bind, make_arena
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Step, bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
+from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.errors import GraphError, ScheduleError
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
@@ -41,14 +41,14 @@ def _nothing_is_left() -> Iterator[None]:
 
 def program(
     *segments: list[list[Step]], locks: list[threading.Lock] | None = None, labels: dict[Step, str] | None = None
-) -> Program:
+) -> SessionProgram:
     """Of the steps of each lane, segment by segment."""
     streams = max(len(segment) for segment in segments)
     made = tuple(
         Segment(tuple(own), tuple((lane + 1, tuple(steps)) for lane, steps in enumerate(others)))
         for own, *others in segments
     )
-    return Program(made, streams, {}, {}, tuple(locks or ()), labels or {}, 0)
+    return SessionProgram(made, streams, {}, {}, tuple(locks or ()), labels or {}, 0)
 
 
 def taken() -> threading.Lock:
@@ -75,9 +75,9 @@ def test_each_stream_has_a_thread_and_a_core_of_its_own() -> None:
         return lambda: seen.append((lane, threading.get_ident(), frozenset(os.sched_getaffinity(0))))
 
     steps = program([[note(lane)] for lane in range(3)], [[note(lane)] for lane in range(3)])
-    with Crew(3, CORES) as crew:
-        crew.run(steps)
-        crew.run(steps)
+    with WorkerPool(3, CORES) as pool:
+        pool.run(steps)
+        pool.run(steps)
     assert len(seen) == 12
     by_lane = {lane: {entry[1:] for entry in seen if entry[0] == lane} for lane in range(3)}
     assert by_lane[0] == {(threading.get_ident(), frozenset({CORES[0]}))}
@@ -90,8 +90,8 @@ def test_each_stream_has_a_thread_and_a_core_of_its_own() -> None:
 def test_segments_are_kept_apart() -> None:
     log: list[str] = []
     segments = [[[noting(log, f"{number}")] * 5 for _ in range(3)] for number in range(20)]
-    with Crew(3, CORES) as crew:
-        crew.run(program(*segments))
+    with WorkerPool(3, CORES) as pool:
+        pool.run(program(*segments))
     assert log == sorted(log, key=int)
     assert len(log) == 300
 
@@ -104,19 +104,22 @@ def test_an_error_in_any_stream_wakes_those_that_wait_for_it(lane: int) -> None:
     step = failing(RuntimeError("no such kernel\nat line 7"))
     lanes[lane][0] = step
     run = program(lanes, locks=waiting, labels={step: "conv7 on queue 0:1"})
-    with pytest.raises(BackendError, match=r"^conv7 on queue 0:1 failed: no such kernel$"), Crew(3, CORES) as crew:
-        crew.run(run)
+    with (
+        pytest.raises(BackendError, match=r"^conv7 on queue 0:1 failed: no such kernel$"),
+        WorkerPool(3, CORES) as pool,
+    ):
+        pool.run(run)
     assert log == []
 
 
 def test_errors_of_iossim_keep_their_text() -> None:
-    with pytest.raises(GraphError, match=r"^this one$"), Crew(2, CORES) as crew:
-        crew.run(program([[], [failing(GraphError("this one"))]]))
+    with pytest.raises(GraphError, match=r"^this one$"), WorkerPool(2, CORES) as pool:
+        pool.run(program([[], [failing(GraphError("this one"))]]))
 
 
 def test_one_of_several_errors_is_told() -> None:
-    with pytest.raises(GraphError, match=r"^(first|second)$"), Crew(3, CORES) as crew:
-        crew.run(program([[], [failing(GraphError("first"))], [failing(GraphError("second"))]]))
+    with pytest.raises(GraphError, match=r"^(first|second)$"), WorkerPool(3, CORES) as pool:
+        pool.run(program([[], [failing(GraphError("first"))], [failing(GraphError("second"))]]))
 
 
 def interrupt() -> None:
@@ -135,14 +138,14 @@ def test_an_interrupt_leaves_no_thread(where: str) -> None:
         own, others = [never.acquire], [interrupt, event.acquire]
     else:
         own, others = [], [interrupt, event.acquire]
-    with pytest.raises(KeyboardInterrupt), Crew(2, CORES) as crew:
-        crew.run(program([own, others], locks=[never, event]))
+    with pytest.raises(KeyboardInterrupt), WorkerPool(2, CORES) as pool:
+        pool.run(program([own, others], locks=[never, event]))
 
 
 def test_an_interrupt_between_two_runs() -> None:
     def run_and_interrupt() -> None:
-        with Crew(4, CORES) as crew:
-            crew.run(program([[], [lambda: None]]))
+        with WorkerPool(4, CORES) as pool:
+            pool.run(program([[], [lambda: None]]))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

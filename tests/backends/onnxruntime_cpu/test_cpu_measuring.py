@@ -17,7 +17,7 @@ from iossim.backends.onnxruntime_cpu import backend as cpu
 from iossim.backends.onnxruntime_cpu import machine, measuring
 from iossim.backends.onnxruntime_cpu.machine import LoadReading
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import Program, Segment, Step
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Step
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS
 from iossim.cores import usable_cores
 from iossim.errors import OptionError
@@ -37,9 +37,9 @@ from iossim.schedule.strategy import Strategy
 CORES = usable_cores()
 
 
-def program(step: Step, inputs: dict[str, Array] | None = None, streams: int = 1) -> Program:
+def program(step: Step, inputs: dict[str, Array] | None = None, streams: int = 1) -> SessionProgram:
     others = tuple((lane, (step,)) for lane in range(1, streams))
-    return Program((Segment((step,), others),), streams, inputs or {}, {}, (), {}, 0)
+    return SessionProgram((Segment((step,), others),), streams, inputs or {}, {}, (), {}, 0)
 
 
 class Machine:

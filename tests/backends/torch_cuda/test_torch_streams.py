@@ -21,7 +21,7 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 import torch
 
 from iossim.backends.torch_cuda import preparation, program, timing
-from iossim.backends.torch_cuda.program import Program, launch_graph, launch_module
+from iossim.backends.torch_cuda.program import TorchProgram, launch_graph, launch_module
 from iossim.backends.torch_cuda.tensors import to_array, to_tensor
 
 pytestmark = pytest.mark.torch
@@ -126,7 +126,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Double:
     return double
 
 
-def bound(cuda: Double, seed: int, engine: Engine) -> tuple[Program, Plan, Mapping[str, Any]]:
+def bound(cuda: Double, seed: int, engine: Engine) -> tuple[TorchProgram, Plan, Mapping[str, Any]]:
     """A plan of a random schedule, its launches heard on the stream that is current."""
     network = random_network(seed)
     plan = lower_schedule(random_schedule(network, seed), network, engine, in_place=True)
@@ -142,7 +142,7 @@ def bound(cuda: Double, seed: int, engine: Engine) -> tuple[Program, Plan, Mappi
         module.forward = forward
         return module
 
-    made = Program(plan, "cuda", module_of)
+    made = TorchProgram(plan, "cuda", module_of)
     inputs = random_inputs(network, seed)
     for name, array in inputs.items():
         made.tensors[name].copy_(to_tensor(array))

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.cost.model import FREE, IMPOSSIBLE, MeasuringCostModel
-from iossim.scheduling.measured.planner import Step
-from iossim.scheduling.measured.space import SearchSpace
+from iossim.scheduling.measured.planner import PathStep
+from iossim.scheduling.measured.space import MeasuredSpace
 
 Floats = NDArray[np.float64]
 
@@ -22,13 +22,13 @@ Floats = NDArray[np.float64]
 StageKey = tuple[int, int]
 
 
-class Ledger:
+class MeasuredCosts:
     """Measures stages, each signature once, and keeps the prices.
 
     ``class_us[c]`` (NaN while unknown) is the price of the first stage of class ``c`` that was measured.
     """
 
-    def __init__(self, space: SearchSpace, truth: MeasuringCostModel) -> None:
+    def __init__(self, space: MeasuredSpace, truth: MeasuringCostModel) -> None:
         self._space = space
         self._truth = truth
         #: What launches nothing takes no time, what does not merge cannot run: neither has to be measured.
@@ -42,11 +42,11 @@ class Ledger:
         """How many measurements were made."""
         return len(self._prices) - 2
 
-    def price(self, step: Step) -> float:
+    def price(self, step: PathStep) -> float:
         """The measured price of a step's stage."""
         return self._prices[self._signature(self._key(step))]
 
-    def unmeasured(self, steps: Sequence[Step]) -> list[StageKey]:
+    def unmeasured(self, steps: Sequence[PathStep]) -> list[StageKey]:
         """One stage for each signature on a path that is not measured yet, in the path's order."""
         return self.without_repeats([self._key(step) for step in steps])
 
@@ -92,7 +92,7 @@ class Ledger:
             self._apart[key] = price
         return False
 
-    def _key(self, step: Step) -> StageKey:
+    def _key(self, step: PathStep) -> StageKey:
         return self._space.order[step.position], step.stage
 
     def _signature(self, key: StageKey) -> Hashable:

@@ -15,9 +15,9 @@ from iossim.backends.numpy_reference.execute import execute
 from iossim.errors import ScheduleError
 from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before
+from iossim.execution.in_place import Slot, in_place_buffers
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import plan_memory
-from iossim.execution.placement import Slot, placed
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Region, Synchronize
 from iossim.execution.repeat import repeat
 from iossim.ir.builder import GraphBuilder
@@ -103,7 +103,7 @@ def test_what_cannot_be_in_place_is_copied() -> None:
         return [first, b.add(Concat(), first, left, name="second")]  # a concat in a concat, and a value in two
 
     network = network_of(build)
-    placement = placed(network)
+    placement = in_place_buffers(network)
     assert placement.slots == {"left": channel("first", 0), "first": channel("second", 0)}
     assert placement.slot("left") == channel("second", 0)
     first, second = index(network, "first", "second")
@@ -133,7 +133,7 @@ def test_splits_and_slices_are_views() -> None:
         return [b.conv(parts[0], 1, name="a"), b.conv(tail, 1, name="b")]
 
     network = network_of(build, batch=2)
-    placement = placed(network)
+    placement = in_place_buffers(network)
     assert placement.slot("tail") == channel("y", 4)
     assert placement.signature(network.unit_index["b"]) == "strided:0"
     plan = lower_stage(network, [index(network, "y", "split", "tail", "a", "b")], Strategy.CONCURRENT, in_place=True)
@@ -157,8 +157,8 @@ def test_splits_and_slices_are_views() -> None:
 )
 def test_other_moves_are_work(build: Callable[[GraphBuilder], list[str]]) -> None:
     network = network_of(build)
-    assert placed(network).slots == {}
-    assert placed(network).moves == {}
+    assert in_place_buffers(network).slots == {}
+    assert in_place_buffers(network).moves == {}
 
 
 def test_a_stage_by_itself() -> None:
@@ -212,6 +212,6 @@ def test_queues_are_the_groups() -> None:
 @pytest.mark.parametrize(("model", "concats"), [("squeezenet", 8), ("inception_v3", 11)])
 def test_the_concats_of_the_zoo_move_nothing(model: str, concats: int) -> None:
     network = load(model)
-    placement = placed(network)
+    placement = in_place_buffers(network)
     assert len(placement.moves) == concats
     assert all(moves == () for moves in placement.moves.values())

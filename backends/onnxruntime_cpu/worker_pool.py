@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from iossim.backends.onnxruntime_cpu.program import Program, Step
+from iossim.backends.onnxruntime_cpu.program import SessionProgram, Step
 from iossim.errors import IossimError, first_line
 from iossim.execution.backend import BackendError
 
@@ -31,13 +31,13 @@ JOIN_TIMEOUT_S = 60.0
 class _Worker:
     """The thread of one stream; it waits for ``go``, runs ``steps``, and releases ``done``."""
 
-    def __init__(self, crew: Crew, core: int) -> None:
+    def __init__(self, pool: WorkerPool, core: int) -> None:
         self.steps: Sequence[Step] = ()
         self.go = threading.Lock()
         self.done = threading.Lock()
         self.go.acquire()
         self.done.acquire()
-        self._crew = crew
+        self._pool = pool
         self._core = core
         self.thread = threading.Thread(target=self._work, name=f"iossim-stream-core-{core}", daemon=True)
 
@@ -45,13 +45,13 @@ class _Worker:
         os.sched_setaffinity(0, {self._core})  # 0 is the calling thread
         while True:
             self.go.acquire()
-            if self._crew.closing:
+            if self._pool.closing:
                 return
-            self._crew.run_steps(self.steps)
+            self._pool.run_steps(self.steps)
             self.done.release()
 
 
-class Crew:
+class WorkerPool:
     """Runs programs, one after another, while it is entered; the thread that enters it is the host's.
 
     On an error it is of no more use: leave it. Leaving it ends its threads and gives the host its cores back.
@@ -60,7 +60,7 @@ class Crew:
     def __init__(self, streams: int, cores: Sequence[int]) -> None:
         self._cores = tuple(cores)
         self._workers = [_Worker(self, cores[stream % len(cores)]) for stream in range(1, streams)]
-        self._program: Program | None = None
+        self._program: SessionProgram | None = None
         self._failure: BaseException | None = None
         self._affinity: set[int] = set()
         self.closing = False
@@ -83,7 +83,7 @@ class Crew:
             self._fail(error)
         self._close()
 
-    def run(self, program: Program) -> None:
+    def run(self, program: SessionProgram) -> None:
         """Run a program once, until all its streams are done.
 
         Raises BackendError, naming the launch, for what fails in any thread; whatever interrupts the host is raised too,
@@ -92,14 +92,14 @@ class Crew:
         self._program = program
         workers = self._workers
         for segment in program.segments:
-            for lane, steps in segment.others:
-                worker = workers[lane - 1]
+            for stream, steps in segment.others:
+                worker = workers[stream - 1]
                 worker.steps = steps
                 worker.go.release()
             if segment.own:
                 self.run_steps(segment.own)
-            for lane, _ in segment.others:
-                workers[lane - 1].done.acquire()
+            for stream, _ in segment.others:
+                workers[stream - 1].done.acquire()
             if self._failure is not None:
                 raise self._failure
 

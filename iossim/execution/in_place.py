@@ -34,7 +34,7 @@ class Slot:
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class InPlaceBuffers:
     """What of a network's values lies inside another.
 
     ``slots`` holds the values that lie inside another one, directly: that may lie in a third. ``moves`` holds for each unit
@@ -74,7 +74,7 @@ class Placement:
         return ";".join(parts)
 
 
-def placed(network: Network) -> Placement:
+def in_place_buffers(network: Network) -> InPlaceBuffers:
     """The placement of all values of a network."""
     graph = network.graph
     slots: dict[str, Slot] = {}
@@ -94,7 +94,7 @@ def placed(network: Network) -> Placement:
                 else:
                     slots[term] = slot
             moves[index] = tuple(copied)
-    return Placement(network, slots, moves)
+    return InPlaceBuffers(network, slots, moves)
 
 
 def _mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
