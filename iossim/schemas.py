@@ -75,17 +75,22 @@ def _measurement() -> Schema:
     """One line of a measurement set as JSON lines: the header, a measurement, or a stage."""
     from iossim.ir.types import Precision
     from iossim.measurements.formats.json_lines import COUNTS
+    from iossim.measurements.kinds.kind import Column, OperatorKind
     from iossim.measurements.measurement import Header
-    from iossim.measurements.operator_kinds import ALIASES, KINDS
+    from iossim.measurements.operator_kinds import KINDS
 
     header = Header.model_json_schema(by_alias=True)
     definitions = header.pop("$defs", {})
     header["properties"] |= {count: {"type": "integer", "minimum": 0} for count in COUNTS}
     header["required"] = sorted({"schema", *header["required"]})
     operators: Schema = {}
+    # Kinds of the same columns are one definition, called as the first of them.
+    by_columns: dict[tuple[Column, ...], list[OperatorKind]] = {}
     for kind in KINDS.values():
-        spellings = [kind.name, *(alias for alias, name in ALIASES.items() if name == kind.name)]
-        operators[kind.name] = _operator(spellings, kind.columns)
+        by_columns.setdefault(kind.columns, []).append(kind)
+    for columns, kinds in by_columns.items():
+        spellings = [name for kind in kinds for name in (kind.name, *kind.aliases)]
+        operators[kinds[0].name] = _operator(spellings, columns)
     known: Schema = {
         "latency_us": {"type": "number", "exclusiveMinimum": 0},
         "spread_us": {"type": ["number", "null"], "minimum": 0},

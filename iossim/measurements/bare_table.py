@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,14 +49,14 @@ def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
     """The kind by the file's name, or else the only one whose columns are there; raises MeasurementError."""
     named = FileName.of(path).kind
     fitting = [kind for kind in KINDS.values() if not missing_columns(kind, columns)]
-    # conv has all columns of a dense layer's batch too: the kind that explains most columns is meant.
-    most = max((len(kind.columns) for kind in fitting), default=0)
-    fitting = [kind for kind in fitting if len(kind.columns) == most]
+    # conv has all columns of a dense layer's batch too: the kind that explains most columns is meant, with fewest others.
+    ranks = [_rank(kind, columns) for kind in fitting]
+    fitting = [kind for kind, rank in zip(fitting, ranks, strict=True) if rank == max(ranks)]
     if named is not None:
         kind = kind_named(named)
         missing = missing_columns(kind, columns)
         if missing:
-            others = " or ".join(other.name for other in fitting)
+            others = _listed(fitting)
             hint = f"its columns are those of {others}: name it {others}.DEVICE.csv" if others else "add it"
             raise MeasurementError(
                 f"measurements {path}: named a table of {named}, but the column {missing[0]} is missing; {hint}"
@@ -65,15 +65,25 @@ def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        others = " or ".join(kind.name for kind in fitting)
         raise MeasurementError(
-            f"measurements {path}: could be of {others}; add a column 'op', or name the file KIND.DEVICE.csv"
+            f"measurements {path}: could be of {_listed(fitting)}; add a column 'op', or name the file KIND.DEVICE.csv"
         )
     near = min(KINDS.values(), key=lambda kind: len(missing_columns(kind, columns)))
     raise MeasurementError(
         f"measurements {path}: the columns are of no kind of operator; {near.name} would need "
         f"{missing_columns(near, columns)[0]}"
     )
+
+
+def _rank(kind: OperatorKind, columns: Collection[str]) -> tuple[int, int]:
+    explained = sum(column.name in columns or column.square in columns for column in kind.columns)
+    return explained, -len(kind.columns)
+
+
+def _listed(kinds: Sequence[OperatorKind]) -> str:
+    """The first few by name."""
+    names = [kind.name for kind in kinds[:3]] + (["another"] if len(kinds) > 3 else [])
+    return " or ".join(names)
 
 
 def read_bare_table(path: Path, device: str | None, source: str, drifting: Collection[str] | None) -> MeasurementSet:

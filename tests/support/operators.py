@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.operator import Operator
-from iossim.measurements.operator_kinds import parse_description, read_record
+from iossim.measurements.operator_kinds import KINDS, parse_description, read_record
 
 CONV = "conv batch=1 in_channels=64 out_channels=32 in_h=56 in_w=48 kernel_h=3 kernel_w=5 stride_h=1 stride_w=2 pad_h=1 pad_w=2"
 
@@ -41,7 +41,9 @@ def operators(precision: Precision = Precision.FP32) -> st.SearchStrategy[Operat
     """An operator of any kind."""
     plane = st.builds(
         lambda op, rows, cols: read_record({"op": op, "rows": rows, "cols": cols}, precision),
-        st.sampled_from(["add", "relu", "concat"]),
+        st.sampled_from(
+            [name for name, kind in KINDS.items() if {each.name for each in kind.columns} == {"rows", "cols"}]
+        ),
         sizes,
         sizes,
     )
@@ -61,6 +63,25 @@ def operators(precision: Precision = Precision.FP32) -> st.SearchStrategy[Operat
         sizes,
         sizes,
     )
+    bmm = st.builds(
+        lambda batch, m, n, k: read_record({"op": "bmm", "batch": batch, "m": m, "n": n, "k": k}, precision),
+        st.integers(1, 64),
+        sizes,
+        sizes,
+        sizes,
+    )
+    transposed = st.builds(
+        lambda channels, size, kernel, stride, extra: read_record(
+            {"op": "conv_transpose", "batch": 2, "in_channels": channels, "out_channels": 8, "in_size": size}
+            | {"kernel": kernel, "stride": stride, "padding": 0, "output_padding": min(extra, stride - 1)},
+            precision,
+        ),
+        st.integers(1, 64),
+        st.integers(5, 30),
+        st.integers(1, 5),
+        st.integers(1, 3),
+        st.integers(0, 2),
+    )
     pool = st.builds(
         lambda op, channels, size, kernel, stride: read_record(
             {"op": op, "batch": 2, "channels": channels, "in_size": size}
@@ -73,7 +94,7 @@ def operators(precision: Precision = Precision.FP32) -> st.SearchStrategy[Operat
         st.integers(1, 5),
         st.integers(1, 3),
     )
-    return st.one_of(convolutions(precision), plane, gemm, linear, pool)
+    return st.one_of(convolutions(precision), transposed, plane, gemm, linear, bmm, pool)
 
 
 times = st.floats(1e-3, 1e9)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.stacked_product import stacked_product
 from iossim.lowering.gpu.matrix_product import (
+    BATCHED_TILES,
     SINCE_VOLTA,
     TILE_32X32,
     TILE_32X128,
@@ -19,6 +20,7 @@ from iossim.lowering.gpu.matrix_product import (
     TILE_128X64,
     TILE_128X128,
     Product,
+    product_kernel,
     split_products,
 )
 from iossim.lowering.gpu.registry import FAMILIES
@@ -63,6 +65,12 @@ def matrix_product(step: Step) -> list[Candidate]:
         columns_are_strided=others[1],
     )
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
+    if stack.count > 1:
+        return [
+            Candidate(kernel.name, (kernel,), architectures=architectures)
+            for tile, architectures in BATCHED_TILES.items()
+            for kernel in [product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra)]
+        ]
     return [
         Candidate(
             kernels[0].name,

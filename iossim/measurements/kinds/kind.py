@@ -1,0 +1,140 @@
+"""What a kind of measured operators is: the columns that name its sizes, the op that they make, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from iossim.ir.op import Op
+from iossim.ir.types import DType, TensorType
+from iossim.measurements.operator import Operator
+
+#: Sizes above this are no layer of a network.
+LARGEST_SIZE = 2**31 - 1
+
+Sizes = dict[str, int]
+
+
+class RecordError(ValueError):
+    """A record that names no operator; ``column`` is the one at fault, if it is one."""
+
+    def __init__(self, reason: str, column: str | None = None) -> None:
+        super().__init__(reason)
+        self.column = column
+
+
+#: What an operator is made of: the op, the types of its inputs, and which of these are weights.
+Made = tuple[Op, tuple[TensorType, ...], tuple[int, ...]]
+
+
+class Parts(Protocol):
+    """Makes op, inputs and indices of weights of sizes."""
+
+    def __call__(self, sizes: Sizes, dtype: DType) -> Made: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A size of an operator. ``square`` is the column that gives height and width at once."""
+
+    name: str
+    square: str = ""
+    smallest: int = 1
+    default: int | None = None
+    is_transposition: bool = False
+
+    @property
+    def spelling(self) -> str:
+        return f"{self.name} (or {self.square})" if self.square else self.name
+
+    def read(self, value: object) -> int:
+        """The size in a cell; raises RecordError."""
+        if self.is_transposition:
+            if value in ("N", "T", "n", "t"):
+                return int(value in ("T", "t"))
+            raise RecordError(f"{self.name} is {shown(value)}, not N or T", self.name)
+        number = _whole_number(value)
+        if number is not None and number > LARGEST_SIZE:
+            raise RecordError(f"{self.name} is {shown(value)}, too large: at most {LARGEST_SIZE}", self.name)
+        if number is None or number < self.smallest:
+            raise RecordError(f"{self.name} is {shown(value)}, not a whole number from {self.smallest}", self.name)
+        return number
+
+    def write(self, size: int) -> int | str:
+        return "NT"[size] if self.is_transposition else size
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorKind:
+    """How operators of a kind are named: columns, what they make, and the way back. ``aliases`` are other names of it."""
+
+    name: str
+    columns: tuple[Column, ...]
+    parts: Parts
+    sizes: Callable[[Operator], Sizes]
+    aliases: tuple[str, ...] = ()
+
+
+def columns(*names: str) -> tuple[Column, ...]:
+    """Sizes that have a column each."""
+    return tuple(Column(name) for name in names)
+
+
+def pair(name: str, square: str, smallest: int = 1, default: int | None = None) -> tuple[Column, Column]:
+    """Height and width of one thing."""
+    return Column(f"{name}_h", square, smallest, default), Column(f"{name}_w", square, smallest, default)
+
+
+#: Columns of images, and of windows that pass over them.
+IMAGE = pair("in", "in_size")
+WINDOW = (*pair("kernel", "kernel"), *pair("stride", "stride"), *pair("pad", "padding", smallest=0))
+
+
+def both(sizes: Sizes, name: str) -> tuple[int, int]:
+    """Height and width of ``name``."""
+    return sizes[f"{name}_h"], sizes[f"{name}_w"]
+
+
+def named(name: str, values: tuple[int, ...]) -> Sizes:
+    """The columns of a height and a width; raises RecordError for what has other dimensions."""
+    if len(values) != 2:
+        raise RecordError(f"{name} has {len(values)} dimensions: there are columns for two")
+    return {f"{name}_h": values[0], f"{name}_w": values[1]}
+
+
+def symmetric(pads: tuple[int, ...]) -> Sizes:
+    """The columns of a padding that is equal on both sides; raises RecordError for any other."""
+    half = len(pads) // 2
+    if pads[:half] != pads[half:]:
+        raise RecordError(f"padding {pads} differs before and after: it has no columns")
+    return named("pad", pads[:half])
+
+
+def image_sizes(operator: Operator) -> Sizes:
+    """The columns of an operator's first input, an image."""
+    batch, channels, *image = operator.inputs[0].shape
+    return {"batch": batch, "channels": channels} | named("in", tuple(image))
+
+
+def shown(value: object) -> str:
+    """A cell's value in a message."""
+    return "empty" if value in ("", None) else repr(value)
+
+
+def _whole_number(value: object) -> int | None:
+    """The number in a cell of text or JSON; a spreadsheet may write whole numbers as 3.0."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return int(value) if isinstance(value, int | str) else _whole(value)
+    except ValueError:
+        pass
+    try:
+        return _whole(float(value))
+    except ValueError:
+        return None
+
+
+def _whole(value: float) -> int | None:
+    return int(value) if value.is_integer() else None
