@@ -23,6 +23,11 @@ output, and loads the panels of that part again from DRAM where the operand does
 dimension, the further the blocks of a wave drift apart, and the fewer share a load; and operands that are read across
 their contiguous dimension are read more slowly where they exceed the reach of address translation. These three have no
 published formula; they are what the recorded dense layers of four GPUs show.
+
+Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, the larger the tile the
+nearer to the datasheet's peak, since operands come from shared memory as often as the tile is small; of the latency of
+a step along the inner dimension, in place of the warps that hide it; and of power, for boards whose limit is below what
+their tensor cores take.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ from iossim.ir.types import Precision
 from iossim.lowering.kernel import Kernel, WorkClass
 from iossim.lowering.matrix_product import TILES
 from iossim.lowering.occupancy import resident_blocks
+from iossim.lowering.tensor_core_product import TILE_REUSE
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +57,7 @@ RESULTS = 6
 
 _CLASSES = list(WorkClass)
 _CLASS = {work_class: index for index, work_class in enumerate(_CLASSES)}
-_TILE = {"": 0} | {str(tile): 1 + index for index, tile in enumerate(TILES)}
+_TILE = {name: index for index, name in enumerate(("", *map(str, TILES), *TILE_REUSE))}
 _PRECISION = {precision: index for index, precision in enumerate(Precision)}
 
 MATRIX_CLASSES = (
@@ -60,7 +66,8 @@ MATRIX_CLASSES = (
     WorkClass.DIRECT,
     WorkClass.WINOGRAD_GEMM,
 )
-TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED)
+TENSOR_CLASSES = (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION)
+TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED, *TENSOR_CLASSES)
 #: What one core of a processor does as one block. Of those whose tensors keep their order, ``CACHED_CLASSES``, the cache
 #: of the core may hold all.
 CORE_CLASSES = (
@@ -77,6 +84,10 @@ _GEMM = _CLASS[WorkClass.GEMM]
 _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class in _CLASSES)
 _IS_CORE = tuple(work_class in CORE_CLASSES for work_class in _CLASSES)
 _IS_MATRIX = tuple(work_class in MATRIX_CLASSES for work_class in _CLASSES)
+_IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in _CLASSES)
+
+#: Multiply-adds a loaded element at which a tile's tensor cores wait for their operands half of the time.
+_HALF_FED_REUSE = 10.0
 
 #: Operands of up to this part of the cache of a core are all found there, of this part and more none is, once they are
 #: gone through from end to end.
@@ -102,6 +113,8 @@ KERNEL_ROW = np.dtype(
         ("column_bytes", np.float64),
         ("inner", np.float64),
         ("strided_bytes", np.float64),
+        ("steps", np.float64),
+        ("slowdown", np.float64),
     ]
 )
 
@@ -111,7 +124,6 @@ class DeviceRates(NamedTuple):
 
     sms: float
     flops_per_us_per_sm: Floats  #: shape ``[classes, precisions]``
-    is_reduced: NDArray[np.bool_]  #: shape ``[precisions]``: whether its products run on faster units
     tile_factor: Floats  #: shape ``[tiles]``
     dram_bytes_per_us: Floats  #: shape ``[classes]``
     l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
@@ -120,7 +132,7 @@ class DeviceRates(NamedTuple):
     )
     core_cache_bytes: float
     resident_bytes: float
-    sustained_flops_per_us: Floats  #: shape ``[classes]``
+    sustained_flops_per_us: Floats  #: shape ``[classes, precisions]``: what the board's power allows; inf: no limit known
     hiding_threads: float
     prologue_us: Floats  #: shape ``[classes]``
     ramp_us: Floats  #: shape ``[classes]``
@@ -128,6 +140,10 @@ class DeviceRates(NamedTuple):
     wave_quantisation: float
     overlap_norm: float
     gemm_overlap_norm: float
+    tensor_overlap_norm: float
+    tensor_step_us: float
+    #: Of operands in DRAM whose inner dimension is contiguous, what is loaded besides, in tensor-core products.
+    tensor_strided_excess: float
     reuse_bytes: float
     drift_inner: float
     translation_penalty: float
@@ -147,6 +163,8 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
         WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
         WorkClass.DEPTHWISE: p.depthwise_efficiency,
+        WorkClass.TENSOR: p.tensor_efficiency,
+        WorkClass.TENSOR_CONVOLUTION: p.tensor_efficiency * p.tensor_convolution_factor,
         WorkClass.CORE_PRODUCT: p.gemm_efficiency,
         WorkClass.CORE_BLOCKED: p.implicit_gemm_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.depthwise_efficiency,
@@ -158,19 +176,30 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         WorkClass.TRANSFORM: p.transform_efficiency,
         WorkClass.FILTER_TRANSFORM: p.filter_transform_efficiency,
         WorkClass.TILE_GENERATION: p.tile_generation_efficiency,
+        WorkClass.LAYOUT: p.layout_efficiency,
+        WorkClass.TENSOR: p.tensor_dram_efficiency,
+        WorkClass.TENSOR_CONVOLUTION: p.tensor_dram_efficiency,
     }
     peak = profile.fp32_tflops * 1e6 / sms  # a teraflop a second is a megaflop a microsecond
     flops = np.empty((len(_CLASSES), len(_PRECISION)))
     for work_class, index in _CLASS.items():
         flops[index] = peak * efficiency.get(work_class, p.vector_efficiency)
-    is_reduced = np.zeros(len(_PRECISION), dtype=np.bool_)
+    gflops = np.array([_gflops_per_watt(c, p) * profile.board_power_w for c in _CLASSES])
+    sustained = np.repeat(gflops[:, None] * 1e3, len(_PRECISION), axis=1)
+    half_tflops = profile.reduced_precision_tflops(Precision.FP16)
     for precision, column in _PRECISION.items():
         # Reduced precision: the same kernels on units that are faster than the fp32 lanes.
         tflops = profile.reduced_precision_tflops(precision)
         if tflops is not None:
-            is_reduced[column] = True
             flops[list(_IS_MATRIX), column] = tflops * 1e6 / sms * p.reduced_precision_efficiency
+            sustained[list(_IS_MATRIX), column] = np.inf
+            for work_class in TENSOR_CLASSES:
+                flops[_CLASS[work_class], column] = tflops * 1e6 / sms * efficiency[work_class]
+                # A multiply-add of fewer bits takes that much less energy as there are more of them in a clock.
+                sustained[_CLASS[work_class], column] *= tflops / (half_tflops or tflops)
     factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in _TILE}
+    factors |= {name: reuse / (reuse + _HALF_FED_REUSE) for name, reuse in TILE_REUSE.items()}
+    l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
     l2_factor = {
         WorkClass.WINDOW: p.window_memory_factor,
         WorkClass.DEPTHWISE: p.window_memory_factor,
@@ -180,15 +209,19 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     return DeviceRates(
         float(sms),
         flops,
-        is_reduced,
         np.array(list(factors.values())),
         # A gigabyte a second is a kilobyte a microsecond.
         np.array([profile.dram_bandwidth_gbps * 1e3 * memory.get(c, p.dram_efficiency) for c in _CLASSES]),
-        np.array([p.l2_bytes_per_clock_per_sm * clocks_per_us * l2_factor.get(c, 1.0) for c in _CLASSES]),
+        np.array(
+            [
+                l2_bytes_per_clock.get(c, p.l2_bytes_per_clock_per_sm) * clocks_per_us * l2_factor.get(c, 1.0)
+                for c in _CLASSES
+            ]
+        ),
         np.array([p.beyond_core_cache_factor if c in CACHED_CLASSES else 1.0 for c in _CLASSES]),
         float(datasheet.core_cache_bytes.value) if datasheet.core_cache_bytes else math.inf,
         p.l2_resident_fraction * datasheet.l2_bytes.value,
-        np.array([_gflops_per_watt(c, p) * profile.board_power_w * 1e3 for c in _CLASSES]),
+        sustained,
         p.latency_hiding_warps * WARP_THREADS,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in _CLASSES]),
         np.array([_ramp_us(c, p) for c in _CLASSES]),
@@ -196,6 +229,9 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         p.wave_quantisation,
         p.overlap_norm,
         p.gemm_overlap_norm,
+        p.tensor_overlap_norm,
+        p.tensor_step_clocks / clocks_per_us,
+        1.0 / p.tensor_strided_efficiency - 1.0,
         p.reuse_l2_fraction * datasheet.l2_bytes.value,
         p.drift_inner,
         p.translation_penalty,
@@ -206,6 +242,8 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
 def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
     if work_class in _TRANSFORMS:
         return parameters.transform_ramp_us
+    if work_class is WorkClass.LAYOUT:
+        return parameters.layout_ramp_us
     is_without = work_class in (*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX)
     return 0.0 if is_without else parameters.stream_ramp_us
 
@@ -213,10 +251,14 @@ def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
 def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> float:
     if work_class is WorkClass.GEMM:
         return parameters.gemm_prologue_clocks
+    if work_class in TENSOR_CLASSES:
+        return parameters.tensor_prologue_clocks
     return parameters.block_prologue_clocks if work_class in TILED_CLASSES else 0.0
 
 
 def _gflops_per_watt(work_class: WorkClass, parameters: ModelParameters) -> float:
+    if work_class in TENSOR_CLASSES:
+        return parameters.tensor_sustained_gflops_per_watt
     is_gemm = work_class is WorkClass.GEMM
     return parameters.gemm_sustained_gflops_per_watt if is_gemm else parameters.sustained_gflops_per_watt
 
@@ -240,6 +282,8 @@ def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> NDA
                 kernel.weight_bytes,
                 kernel.bytes_written,
                 *(kernel.panels or (0, 0, 0, 0, 0, 0)),
+                kernel.steps,
+                kernel.slowdown,
             )
             for kernel in kernels
         ],
@@ -270,10 +314,8 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
         spread = kernel["blocks"] / rates.sms
         busiest = math.ceil(spread)
         arithmetic_us, issue_us = _arithmetic_us(kernel, rates, spread, busiest)
-        power_us = 0.0
-        if not (rates.is_reduced[kernel["precision"]] and _IS_MATRIX[kernel["work_class"]]):
-            power_us = kernel["flops"] / rates.sustained_flops_per_us[kernel["work_class"]]
-            arithmetic_us = max(arithmetic_us, power_us)
+        power_us = kernel["flops"] / rates.sustained_flops_per_us[kernel["work_class"], kernel["precision"]]
+        arithmetic_us = max(arithmetic_us, power_us)
         l2_us = busiest * (kernel["l2_bytes"] / kernel["blocks"]) / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
         if not _IS_TILED[kernel["work_class"]]:
             # Blocks of streaming kernels are short and many: their traffic spreads evenly.
@@ -286,6 +328,8 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
         dram_us = _dram_us(kernel, rates)
         longest_us = max(arithmetic_us, l2_us, dram_us)
         norm = rates.gemm_overlap_norm if kernel["work_class"] == _GEMM else rates.overlap_norm
+        if _IS_TENSOR[kernel["work_class"]]:
+            norm = rates.tensor_overlap_norm
         duration_us = longest_us
         if longest_us > 0.0 and _IS_TILED[kernel["work_class"]]:
             duration_us *= (
@@ -311,6 +355,10 @@ def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: 
     waves = math.floor(seen / kernel["resident"])
     rest = seen - waves * kernel["resident"]
     hiding = rates.hiding_threads / kernel["threads"]
+    if kernel["steps"] > 0.0:
+        # Steps follow one another: a block takes their latency at least, alone on its SM or not.
+        block_us *= kernel["slowdown"]
+        hiding = kernel["steps"] * kernel["slowdown"] * rates.tensor_step_us / block_us
     slots = waves * max(kernel["resident"], hiding)
     if rest > 1e-9:
         slots += max(rest, hiding)
@@ -340,5 +388,8 @@ def _dram_us(kernel: np.void, rates: DeviceRates) -> float:
         moved += missed_rows * kernel["row_bytes"] * (row_loads - 1.0)
         moved += missed_columns * kernel["column_bytes"] * (column_loads - 1.0)
         slower += rates.translation_penalty * math.log1p(kernel["strided_bytes"] / rates.translation_reach_bytes)
+    if kernel["steps"] > 0.0:
+        # A step loads a short piece of each row of an operand that lies along the inner dimension.
+        moved += rates.tensor_strided_excess * min(kernel["strided_bytes"], moved)
     dram_us: float = moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower
     return dram_us

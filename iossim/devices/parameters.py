@@ -45,7 +45,7 @@ class ModelParameters(Value):
     depthwise_efficiency: float = Field(gt=0, le=1)
     #: Arithmetic of element-wise kernels, pooling and transforms.
     vector_efficiency: float = Field(gt=0, le=1)
-    #: Matrix products at reduced precision, over that precision's peak.
+    #: Matrix products at reduced precision without tensor cores, over that precision's peak.
     reduced_precision_efficiency: float = Field(gt=0, le=1)
     #: Resident warps per SM that hide the latency of arithmetic.
     latency_hiding_warps: float = Field(gt=0)
@@ -95,6 +95,29 @@ class ModelParameters(Value):
     gemm_sustained_gflops_per_watt: float = Field(gt=0)
     #: Between a processor's core and what lies beyond its own cache: bandwidth over that within. 1 on GPUs.
     beyond_core_cache_factor: float = Field(gt=0, le=1)
+    #: Matrix products on tensor cores with tiles without end, over the peak of their precision.
+    tensor_efficiency: float = Field(gt=0, le=1)
+    #: Convolutions on tensor cores over products of the same shape.
+    tensor_convolution_factor: float = Field(gt=0, le=1)
+    #: What a block on tensor cores takes for a step along the inner dimension at least: the latency of a load over the
+    #: stages in flight.
+    tensor_step_clocks: float = Field(gt=0)
+    #: Filling and draining the pipelines of a wave of blocks on tensor cores.
+    tensor_prologue_clocks: float = Field(ge=0)
+    #: How well arithmetic, L2 and DRAM overlap there: the exponent of a p-norm.
+    tensor_overlap_norm: float = Field(ge=1)
+    #: DRAM bandwidth reached by products on tensor cores.
+    tensor_dram_efficiency: float = Field(gt=0, le=1)
+    #: The part of it for operands that lie along the inner dimension, of which a step loads short pieces.
+    tensor_strided_efficiency: float = Field(gt=0, le=1)
+    #: Bytes that one SM moves from or to L2 in a clock in these products.
+    tensor_l2_bytes_per_clock_per_sm: float = Field(gt=0)
+    #: Their sustained arithmetic per watt of board power in fp16, in GFLOP/s; other precisions in proportion to their peaks.
+    tensor_sustained_gflops_per_watt: float = Field(gt=0)
+    #: DRAM bandwidth reached by transforms between NCHW and NHWC.
+    layout_efficiency: float = Field(gt=0, le=1)
+    #: Filling and draining of such a transform, however little it moves.
+    layout_ramp_us: float = Field(ge=0)
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
     crowding: float = Field(ge=0)
 
@@ -162,6 +185,17 @@ _VOLTA = ModelParameters(
     sustained_gflops_per_watt=1000.0,
     gemm_sustained_gflops_per_watt=1000.0,
     beyond_core_cache_factor=1.0,
+    tensor_efficiency=0.95,
+    tensor_convolution_factor=0.9,
+    tensor_step_clocks=300.0,
+    tensor_prologue_clocks=3_000.0,
+    tensor_overlap_norm=2.5,
+    tensor_dram_efficiency=0.88,
+    tensor_strided_efficiency=0.7,
+    tensor_l2_bytes_per_clock_per_sm=64.0,
+    tensor_sustained_gflops_per_watt=500.0,
+    layout_efficiency=0.5,
+    layout_ramp_us=6.0,
     crowding=0.208,
 )
 

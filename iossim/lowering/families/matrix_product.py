@@ -6,9 +6,10 @@ layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` block
 
 from __future__ import annotations
 
+from iossim.devices.compute_capability import Architecture
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.stacked_product import stacked_product
-from iossim.lowering.kernel import Candidate, WorkClass
+from iossim.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.lowering.matrix_product import (
     SINCE_VOLTA,
     TILE_32X32,
@@ -23,6 +24,13 @@ from iossim.lowering.matrix_product import (
     split_products,
 )
 from iossim.lowering.step import Step, lowers
+from iossim.lowering.tensor_core_product import (
+    GENERATIONS,
+    TENSOR_CORES,
+    is_unaligned,
+    tensor_products,
+    without_tensor_cores,
+)
 
 #: Tiles, and where kernels for them are.
 _TILES = {
@@ -62,13 +70,22 @@ def matrix_product(step: Step) -> list[Candidate]:
         columns_are_strided=others[1],
     )
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
-    return [
-        Candidate(
-            kernels[0].name,
-            kernels,
-            kernels[1].activation_bytes if len(kernels) > 1 else 0,
-            architectures=architectures,
-        )
+    found = [
+        _candidate(kernels, without_tensor_cores(step.precision, architectures))
         for tile, architectures in _TILES.items()
         for kernels in split_products(product, tile, WorkClass.GEMM, extra)
     ]
+    having = TENSOR_CORES.get(step.precision, frozenset())
+    unaligned = is_unaligned(a[-1], b[-1], y.shape[-1])
+    found += [
+        _candidate(kernels, generation.architectures & having)
+        for generation in GENERATIONS
+        if generation.architectures & having
+        for kernels in tensor_products(product, generation, extra_flops=extra, unaligned=unaligned)
+    ]
+    return found
+
+
+def _candidate(kernels: tuple[Kernel, ...], architectures: frozenset[Architecture] | None) -> Candidate:
+    parts_bytes = kernels[1].activation_bytes if len(kernels) > 1 else 0
+    return Candidate(kernels[0].name, kernels, parts_bytes, architectures=architectures)
