@@ -47,7 +47,7 @@ from iossim.ir.types import Precision
 from iossim.lowering.kernel import Kernel, WorkClass
 from iossim.lowering.matrix_product import TILES
 from iossim.lowering.occupancy import resident_blocks
-from iossim.lowering.tensor_core_product import TILE_REUSE
+from iossim.lowering.tensor_core_product import SINCE_AMPERE, TILE_REUSE
 
 Floats = NDArray[np.float64]
 
@@ -80,14 +80,17 @@ CORE_CLASSES = (
 CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_STREAM)
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
 _GEMM = _CLASS[WorkClass.GEMM]
+#: The work class of matrix products on tensor cores, in a table.
+TENSOR = _CLASS[WorkClass.TENSOR]
 #: Classes whose times overlap by a norm, and whose traffic with L2 is that of the busiest SM.
 _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class in _CLASSES)
 _IS_CORE = tuple(work_class in CORE_CLASSES for work_class in _CLASSES)
 _IS_MATRIX = tuple(work_class in MATRIX_CLASSES for work_class in _CLASSES)
 _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in _CLASSES)
 
-#: Multiply-adds a loaded element at which a tile's tensor cores wait for their operands half of the time.
-_HALF_FED_REUSE = 10.0
+#: Multiply-adds a loaded element at which tensor cores wait for their operands half of the time. Volta and Turing load
+#: through registers; where copies are asynchronous, units that take fewer bytes a clock than this are fed more easily.
+_HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 
 #: Operands of up to this part of the cache of a core are all found there, of this part and more none is, once they are
 #: gone through from end to end.
@@ -124,7 +127,7 @@ class DeviceRates(NamedTuple):
 
     sms: float
     flops_per_us_per_sm: Floats  #: shape ``[classes, precisions]``
-    tile_factor: Floats  #: shape ``[tiles]``
+    tile_factor: Floats  #: shape ``[tiles, precisions]``
     dram_bytes_per_us: Floats  #: shape ``[classes]``
     l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
     beyond_core_cache: (
@@ -198,7 +201,10 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
                 # A multiply-add of fewer bits takes that much less energy as there are more of them in a clock.
                 sustained[_CLASS[work_class], column] *= tflops / (half_tflops or tflops)
     factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in _TILE}
-    factors |= {name: reuse / (reuse + _HALF_FED_REUSE) for name, reuse in TILE_REUSE.items()}
+    tile_factor = np.repeat(np.array(list(factors.values()))[:, None], len(_PRECISION), axis=1)
+    for precision, column in _PRECISION.items():
+        for name, reuse in TILE_REUSE.items():
+            tile_factor[_TILE[name], column] = reuse / (reuse + _half_fed_reuse(profile, precision))
     l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
     l2_factor = {
         WorkClass.WINDOW: p.window_memory_factor,
@@ -209,7 +215,7 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     return DeviceRates(
         float(sms),
         flops,
-        np.array(list(factors.values())),
+        tile_factor,
         # A gigabyte a second is a kilobyte a microsecond.
         np.array([profile.dram_bandwidth_gbps * 1e3 * memory.get(c, p.dram_efficiency) for c in _CLASSES]),
         np.array(
@@ -237,6 +243,14 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         p.translation_penalty,
         p.translation_reach_bytes,
     )
+
+
+def _half_fed_reuse(profile: DeviceProfile, precision: Precision) -> float:
+    tflops = profile.reduced_precision_tflops(precision) or profile.fp32_tflops
+    flops_per_clock = tflops * 1e3 / (profile.sm_count * profile.boost_clock_ghz)
+    bytes_per_clock = flops_per_clock * precision.storage.bytes
+    copies_ahead = profile.architecture in SINCE_AMPERE
+    return _HALF_FED_REUSE * (min(1.0, bytes_per_clock / _HALF_FED_BYTES) if copies_ahead else 1.0)
 
 
 def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
@@ -349,7 +363,7 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
 @jit
 def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
     """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
-    rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]] * rates.tile_factor[kernel["tile"]]
+    rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]] * rates.tile_factor[kernel["tile"], kernel["precision"]]
     block_us = kernel["flops"] / kernel["blocks"] / rate
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
     waves = math.floor(seen / kernel["resident"])

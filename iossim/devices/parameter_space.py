@@ -160,6 +160,23 @@ class ParameterSpace:
 
 
 GPU_SPACE = ParameterSpace(PARAMETERS)
+#: What rows of tensor cores' precisions tell, and no others: they are fitted beside the parameters above, which stay.
+TENSOR_SPACE = ParameterSpace(
+    (
+        FittedParameter("tensor_efficiency", 0.3, 1.0),
+        FittedParameter("tensor_convolution_factor", 0.3, 1.0),
+        FittedParameter("tensor_step_clocks", 50.0, 2_000.0, True),
+        FittedParameter("tensor_prologue_clocks", *_PROLOGUE_CLOCKS, True),
+        FittedParameter("tensor_overlap_norm", 1.0, 10.0),
+        FittedParameter("tensor_dram_efficiency", 0.5, 1.0),
+        FittedParameter("tensor_strided_efficiency", 0.3, 1.0),
+        FittedParameter("tensor_l2_bytes_per_clock_per_sm", 16.0, 128.0, True),
+        FittedParameter("tensor_sustained_gflops_per_watt", 100.0, 3_000.0, True),
+        FittedParameter("tensor_dispatch_us", *_CALL_US),
+        FittedParameter("layout_efficiency", 0.1, 1.0),
+        FittedParameter("layout_ramp_us", 0.0, 15.0),
+    )
+)
 PROCESSOR_SPACE = ParameterSpace(PROCESSOR_PARAMETERS)
 
 

@@ -15,10 +15,10 @@ from iossim.devices.compute_capability import (
     limits_of,
 )
 from iossim.devices.parameters import (
-    ARCHITECTURE_PARAMETERS,
     ENGINE_OVERHEADS,
     EngineOverheads,
     ModelParameters,
+    default_parameters,
     engine_overheads,
 )
 from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
@@ -150,14 +150,15 @@ class DeviceProfile(Value):
             return data
         filled = dict(data)
         try:
-            limits = limits_of(data["datasheet"]["compute_capability"]["value"])
+            capability = data["datasheet"]["compute_capability"]["value"]
+            limits = limits_of(capability)
         except (KeyError, TypeError):
-            limits = None
+            capability = limits = None
         # The fact is missing or wrong: its own validation says so. Any architecture's defaults do meanwhile.
         architecture = limits.architecture if limits else Architecture.VOLTA
         transferred = _transferred(data)
         for name, default in (
-            ("parameters", ARCHITECTURE_PARAMETERS[architecture]),
+            ("parameters", default_parameters(architecture, str(capability))),
             ("engine", engine_overheads(architecture)),
         ):
             given = data.get(name, {})

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iossim.devices.parameters import ARCHITECTURE_PARAMETERS, engine_overheads
+from iossim.devices.parameters import default_parameters, engine_overheads
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import Provenance
 from iossim.errors import DeviceError
@@ -95,7 +95,9 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
     }
     fitted = profile.provenance.spread
     for name, values, defaults in (
-        ("parameters", profile.parameters.model_dump(), ARCHITECTURE_PARAMETERS[profile.architecture].model_dump()),
+        ("parameters", profile.parameters.model_dump(), default_parameters(
+            profile.architecture, profile.datasheet.compute_capability.value
+        ).model_dump()),
         ("engine", profile.engine.model_dump(), engine_overheads(profile.architecture).model_dump()),
     ):
         own = {key: value for key, value in values.items() if key in fitted or value != defaults[key]}

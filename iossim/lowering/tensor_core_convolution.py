@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from iossim.ir.types import Precision
 from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
-from iossim.lowering.matrix_product import Product, index_kernel, stream_kernel
+from iossim.lowering.matrix_product import Product, stream_kernel
 from iossim.lowering.tensor_core_product import GENERATIONS, SPLITS, TENSOR_CORES, Generation, tensor_products
 
 #: cuDNN 7 splits no inner dimension of a convolution; the kernels of version 8 do.
@@ -85,7 +85,7 @@ def _around(shape: ConvolutionShape) -> tuple[tuple[Kernel, ...], tuple[Kernel, 
     before = [_layout("nchw_to_nhwc", shape.input_bytes, shape.input_bytes * padded // shape.channels)]
     if math.prod(shape.kernel) > 1:
         filters = _layout("filters_to_nhwc", 0, shape.weight_bytes * padded // shape.channels, shape.weight_bytes)
-        before += [index_kernel("compute_offsets"), filters]
+        before += [_layout("compute_offsets", 0, 0), filters]
     outputs = shape.pixels * shape.filters
     epilogue = stream_kernel(
         "bias_activation",

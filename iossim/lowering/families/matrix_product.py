@@ -27,7 +27,6 @@ from iossim.lowering.step import Step, lowers
 from iossim.lowering.tensor_core_product import (
     GENERATIONS,
     TENSOR_CORES,
-    is_unaligned,
     tensor_products,
     without_tensor_cores,
 )
@@ -76,12 +75,11 @@ def matrix_product(step: Step) -> list[Candidate]:
         for kernels in split_products(product, tile, WorkClass.GEMM, extra)
     ]
     having = TENSOR_CORES.get(step.precision, frozenset())
-    unaligned = is_unaligned(a[-1], b[-1], y.shape[-1])
     found += [
         _candidate(kernels, generation.architectures & having)
         for generation in GENERATIONS
         if generation.architectures & having
-        for kernels in tensor_products(product, generation, extra_flops=extra, unaligned=unaligned)
+        for kernels in tensor_products(product, generation, extra_flops=extra)
     ]
     return found
 
