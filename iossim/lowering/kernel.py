@@ -29,6 +29,7 @@ class WorkClass(StrEnum):
     DEPTHWISE = "depthwise"  #: a window over each channel, with weights
     WINDOW = "window"  #: pooling
     STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
+    NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time
     TRANSFORM = "transform"  #: data to or from the Winograd or frequency domain
     FILTER_TRANSFORM = "filter_transform"  #: weights to the Winograd or frequency domain
     TILE_GENERATION = "tile_generation"  #: weights to the tiles of one-kernel Winograd
