@@ -141,7 +141,9 @@ class DeviceRates(NamedTuple):
     )
     core_cache_bytes: float
     resident_bytes: float
-    sustained_flops_per_us: Floats  #: shape ``[classes, precisions]``: what the board's power allows; inf: no limit known
+    sustained_flops_per_us: (
+        Floats  #: shape ``[classes, precisions]``: what the board's power allows; inf: no limit known
+    )
     hiding_threads: float
     prologue_us: Floats  #: shape ``[classes]``
     ramp_us: Floats  #: shape ``[classes]``
@@ -378,7 +380,10 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
 @jit
 def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
     """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
-    rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]] * rates.tile_factor[kernel["tile"], kernel["precision"]]
+    rate = (
+        rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
+        * rates.tile_factor[kernel["tile"], kernel["precision"]]
+    )
     block_us = kernel["flops"] / kernel["blocks"] / rate
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
     waves = math.floor(seen / kernel["resident"])

@@ -218,9 +218,7 @@ _TURING = _VOLTA.model_copy(
 _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
 # Asynchronous copies fetch whole lines of L2, so that a step's short pieces lose little. An A100 of 300 W sustains 200 to
 # 245 TFLOP/s in large products, one of 400 W 290.
-_AMPERE = _VOLTA.model_copy(
-    update={"tensor_strided_efficiency": 0.94, "tensor_sustained_gflops_per_watt": 760.0}
-)
+_AMPERE = _VOLTA.model_copy(update={"tensor_strided_efficiency": 0.94, "tensor_sustained_gflops_per_watt": 760.0})
 # Nobody measured these two: the next process does about a third more with a watt, rounded down. An H100 of 700 W then
 # sustains 700 of its 989 TFLOP/s, an L4 of 72 W 65 of 121.
 _ADA = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 900.0})

@@ -95,9 +95,11 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
     }
     fitted = profile.provenance.spread
     for name, values, defaults in (
-        ("parameters", profile.parameters.model_dump(), default_parameters(
-            profile.architecture, profile.datasheet.compute_capability.value
-        ).model_dump()),
+        (
+            "parameters",
+            profile.parameters.model_dump(),
+            default_parameters(profile.architecture, profile.datasheet.compute_capability.value).model_dump(),
+        ),
         ("engine", profile.engine.model_dump(), engine_overheads(profile.architecture).model_dump()),
     ):
         own = {key: value for key, value in values.items() if key in fitted or value != defaults[key]}

@@ -28,6 +28,7 @@ MOST_TILES_TO_SPLIT = 256
 #: Generations that run the libraries' older kernels.
 BEFORE_VOLTA = frozenset({Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL})
 SINCE_VOLTA = GPUS - BEFORE_VOLTA
+SINCE_AMPERE = SINCE_VOLTA - {Architecture.VOLTA, Architecture.TURING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,16 @@ TILE_64X64 = Tile(64, 64, 64, 118, 8_448)
 TILE_64X32 = Tile(64, 32, 128, 70, 12_288)
 TILE_32X32 = Tile(32, 32, 128, 86, 16_896)
 TILES = (TILE_128X128, TILE_128X64, TILE_64X128, TILE_128X32, TILE_32X128, TILE_64X64, TILE_64X32, TILE_32X32)
+
+#: Of stacks of products the libraries have few kernels, and search for none: what cuBLAS launches for ``bmm`` in recordings of
+#: five generations, whatever the sizes, but for matrices of a few elements.
+BATCHED_TILES = {
+    TILE_128X128: SINCE_AMPERE,
+    TILE_128X64: BEFORE_VOLTA | {Architecture.TURING},
+    TILE_64X64: frozenset({Architecture.VOLTA, Architecture.TURING}),
+    TILE_32X128: frozenset({Architecture.VOLTA}),
+    TILE_128X32: frozenset({Architecture.VOLTA, Architecture.TURING}),
+}
 
 
 @dataclass(frozen=True, slots=True)

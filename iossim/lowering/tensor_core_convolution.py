@@ -23,10 +23,15 @@ from iossim.ir.types import Precision
 from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.lowering.matrix_product import Product, stream_kernel
-from iossim.lowering.tensor_core_product import GENERATIONS, SPLITS, TENSOR_CORES, Generation, tensor_products
+from iossim.lowering.tensor_core_product import (
+    GENERATIONS,
+    SPLITS,
+    TENSOR_CORES,
+    UNSPLIT,
+    Generation,
+    tensor_products,
+)
 
-#: cuDNN 7 splits no inner dimension of a convolution; the kernels of version 8 do.
-_UNSPLIT = (1,)
 #: Bytes of channels that are loaded at once.
 _LOAD_BYTES = 16
 
@@ -41,7 +46,8 @@ def tensor_core_convolution(shape: ConvolutionShape) -> Iterator[Candidate]:
         if not architectures:
             continue
         before, after = _around(shape) if shape.precision in FP32_STORED else ((), ())
-        splits = _UNSPLIT if generation is GENERATIONS[0] else SPLITS
+        # cuDNN 7 splits no inner dimension of a convolution; the kernels of version 8 do.
+        splits = UNSPLIT if generation is GENERATIONS[0] else SPLITS
         extra_flops = 0 if after else shape.epilogue_flops
         for kernels in tensor_products(
             _product(shape, generation),

@@ -36,6 +36,8 @@ TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
     Precision.INT8: SINCE_TURING,
 }
 
+#: Stacks of products run whole, each.
+UNSPLIT = (1,)
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 #: Splitting stops where a block would walk fewer bytes of a row than this.
 LEAST_INNER_BYTES = 256
@@ -79,7 +81,11 @@ _TILES_OF_TWO_BUFFERS = tuple(
 )
 GENERATIONS = (
     Generation(
-        "s884", frozenset({Architecture.VOLTA, Architecture.TURING}), step_bytes=64, stages=2, tiles=_TILES_OF_TWO_BUFFERS
+        "s884",
+        frozenset({Architecture.VOLTA, Architecture.TURING}),
+        step_bytes=64,
+        stages=2,
+        tiles=_TILES_OF_TWO_BUFFERS,
     ),
     Generation("sm80", SINCE_AMPERE - SINCE_HOPPER, step_bytes=64, stages=4, tiles=_TILES),
     Generation("sm90", SINCE_HOPPER, step_bytes=128, stages=4, tiles=_TILES),
@@ -88,7 +94,9 @@ GENERATIONS = (
 TILE_REUSE = {f"tensor_{rows}x{columns}": rows * columns / (rows + columns) for rows, columns, _, _ in _TILES}
 
 
-def without_tensor_cores(precision: Precision, architectures: frozenset[Architecture] | None) -> frozenset[Architecture] | None:
+def without_tensor_cores(
+    precision: Precision, architectures: frozenset[Architecture] | None
+) -> frozenset[Architecture] | None:
     """Of the architectures (None: all GPUs) those that have no tensor cores for a precision; None for all still."""
     having = TENSOR_CORES.get(precision)
     return architectures if having is None else (GPUS if architectures is None else architectures) - having
@@ -114,17 +122,18 @@ def tensor_products(
                 yield kernel, _sum_of_parts(product, split, extra_flops)
 
 
-def _kernel(
-    product: Product, generation: Generation, tile: Tile, work_class: WorkClass, split: int
-) -> Kernel:
+def _kernel(product: Product, generation: Generation, tile: Tile, work_class: WorkClass, split: int) -> Kernel:
     blocks = tiles(product, tile) * split
     step = generation.step_bytes // product.element_bytes
     steps = ceil_div(ceil_div(product.inner, split), step)
     outputs = tile.rows * tile.columns
     written = product.bytes_written if split == 1 else _parts_bytes(product, split)
     element_bytes = _PARTIAL_BYTES if split > 1 else product.element_bytes
-    strided = product.element_bytes * product.inner * product.count * (
-        product.rows * product.rows_are_strided + product.columns * product.columns_are_strided
+    strided = (
+        product.element_bytes
+        * product.inner
+        * product.count
+        * (product.rows * product.rows_are_strided + product.columns * product.columns_are_strided)
     )
     return Kernel(
         f"{generation.name}_{tile}" + (f"_split{split}" if split > 1 else ""),

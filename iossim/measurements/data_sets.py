@@ -60,14 +60,16 @@ def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[Devi
         found = 0
         for path in _files(place):
             found += 1
-            for measured in read_measurement_sets(path):
-                profile = _profile(measured.device, chosen, shipped)
+            for recorded in read_measurement_sets(path):
+                profile = _profile(recorded.device, chosen, shipped)
                 if profile is not None:
-                    measured = check_plausible(measured, profile)
+                    measured = check_plausible(recorded, profile)
                     notes += measured.notes
                     sets.append((measured, profile))
                 elif chosen is None:
-                    notes.append(f"{path}: of {measured.device}, which has no profile; give one with --device FILE.yaml")
+                    notes.append(
+                        f"{path}: of {recorded.device}, which has no profile; give one with --device FILE.yaml"
+                    )
         if not found and places is not None and not measured_network_files([place]):
             raise OptionError(f"--data {place}: no file in the folder is of measurements; give another")
     return DataSets(tuple(sets), tuple(notes))

@@ -17,16 +17,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from iossim.devices.compute_capability import GPUS
 from iossim.ir.types import Precision
 from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.lowering.matrix_product import (
     BEFORE_VOLTA,
+    SINCE_AMPERE,
     SINCE_VOLTA,
     TILE_32X128,
     TILE_64X64,
     TILE_128X32,
     TILE_128X64,
+    TILE_128X128,
     Product,
     product_kernel,
     stream_kernel,
@@ -47,7 +50,14 @@ _FUSED_TAPS = 16
 _OUTPUT_EDGE = {3: 4, 5: 9}
 #: Images are padded to a multiple of this before the non-fused transform.
 _IMAGES = 16
-_GEMM_TILES = {TILE_128X64: SINCE_VOLTA, TILE_64X64: None, TILE_32X128: None, TILE_128X32: None}
+#: Tiles of the batched product between the transforms, and where kernels for them are: recordings on an A100 show one.
+_GEMM_TILES = {
+    TILE_128X128: SINCE_AMPERE,
+    TILE_128X64: SINCE_VOLTA - SINCE_AMPERE,
+    TILE_64X64: GPUS - SINCE_AMPERE,
+    TILE_32X128: GPUS - SINCE_AMPERE,
+    TILE_128X32: GPUS - SINCE_AMPERE,
+}
 
 
 def winograd(shape: ConvolutionShape) -> Iterator[Candidate]:

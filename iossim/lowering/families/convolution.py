@@ -29,7 +29,5 @@ def convolution(step: Step) -> list[Candidate]:
     if not on_tensor_cores:
         return found
     # Where there are tensor cores, the library's choice is among their kernels.
-    others = (
-        replace(one, architectures=without_tensor_cores(shape.precision, one.architectures)) for one in found
-    )
+    others = (replace(one, architectures=without_tensor_cores(shape.precision, one.architectures)) for one in found)
     return [*(one for one in others if one.architectures), *on_tensor_cores]

@@ -11,6 +11,7 @@ from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.stacked_product import stacked_product
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.lowering.matrix_product import (
+    BATCHED_TILES,
     SINCE_VOLTA,
     TILE_32X32,
     TILE_32X128,
@@ -21,12 +22,15 @@ from iossim.lowering.matrix_product import (
     TILE_128X64,
     TILE_128X128,
     Product,
+    product_kernel,
     split_products,
 )
 from iossim.lowering.step import Step, lowers
 from iossim.lowering.tensor_core_product import (
     GENERATIONS,
+    SPLITS,
     TENSOR_CORES,
+    UNSPLIT,
     tensor_products,
     without_tensor_cores,
 )
@@ -69,17 +73,26 @@ def matrix_product(step: Step) -> list[Candidate]:
         columns_are_strided=others[1],
     )
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
-    found = [
-        _candidate(kernels, without_tensor_cores(step.precision, architectures))
-        for tile, architectures in _TILES.items()
-        for kernels in split_products(product, tile, WorkClass.GEMM, extra)
-    ]
+    if stack.count > 1:
+        on_lanes = [
+            ((product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra),), architectures)
+            for tile, architectures in BATCHED_TILES.items()
+        ]
+    else:
+        on_lanes = [
+            (kernels, architectures)
+            for tile, architectures in _TILES.items()
+            for kernels in split_products(product, tile, WorkClass.GEMM, extra)
+        ]
+    found = [_candidate(kernels, without_tensor_cores(step.precision, where)) for kernels, where in on_lanes]
     having = TENSOR_CORES.get(step.precision, frozenset())
     found += [
         _candidate(kernels, generation.architectures & having)
         for generation in GENERATIONS
         if generation.architectures & having
-        for kernels in tensor_products(product, generation, extra_flops=extra)
+        for kernels in tensor_products(
+            product, generation, extra_flops=extra, splits=SPLITS if stack.count == 1 else UNSPLIT
+        )
     ]
     return found
 

@@ -48,7 +48,7 @@ _BOARDS = {
 _HAS_TF32 = ("a100-sxm-40gb", "rtx-3070")
 
 
-class LeftOut(Exception):
+class _LeftOutError(Exception):
     """A row that is of no operator here; the text is why, the same for all rows alike."""
 
 
@@ -82,9 +82,9 @@ _POOLS = {"max": "max_pool", "max_pool": "max_pool", "global_avg": "global_avera
 def _engine_operator(cells: Row, board: str) -> tuple[dict[str, Any], Precision]:
     kind, layout = cells.get("op"), cells.get("layout")
     if kind not in ("conv", "pool", "elementwise"):
-        raise LeftOut(f"{kind} is a repetition, or an explicit transform around a convolution")
+        raise _LeftOutError(f"{kind} is a repetition, or an explicit transform around a convolution")
     if layout not in ("NCHW", "NCHW->NCHW"):
-        raise LeftOut(f"its tensors lie as {layout}")
+        raise _LeftOutError(f"its tensors lie as {layout}")
     function = str(cells.get("act_or_pool"))
     if kind == "conv":
         names = _WINDOW | {"in_channels": "in_c", "out_channels": "out_c", "groups": "groups"}
@@ -115,7 +115,7 @@ def _dense_layer(cells: Row, board: str) -> tuple[dict[str, Any], Precision]:
 def _layer(cells: Row, board: str) -> tuple[dict[str, Any], Precision]:
     kind = {"add": "add", "input_layernorm": "layer_norm"}.get(str(cells.get("op")))
     if kind is None:
-        raise LeftOut(f"{cells.get('op')} is an activation of one half of its input, by the other half")
+        raise _LeftOutError(f"{cells.get('op')} is an activation of one half of its input, by the other half")
     return {"op": kind} | _renamed(cells, rows="tokens", cols="width"), Precision.FP16
 
 
@@ -123,7 +123,10 @@ _KERNELS = {"includes_gaps": False, "resolution_us": 1.0, "precision": Precision
 #: In this order: the first whose columns are there.
 _LAYOUTS = (
     _Layout(
-        frozenset({"act_or_pool", "layout", "latency_ms"}), "operators of the IOS engine", "latency_ms", _engine_operator
+        frozenset({"act_or_pool", "layout", "latency_ms"}),
+        "operators of the IOS engine",
+        "latency_ms",
+        _engine_operator,
     ),
     _Layout(
         frozenset({"M", "N", "K", "trans_a", "trans_b", "time_ms"}),
@@ -190,7 +193,7 @@ def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
         board = layout.boards.get(called, called)
         try:
             records[id(row.cells)] = (board, *layout.record(row.cells, board))
-        except LeftOut as reason:
+        except _LeftOutError as reason:
             left_out[str(reason)] += 1
             continue
         except RowError as error:
@@ -212,7 +215,9 @@ def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
     name = path.name.removesuffix(".csv")
     return tuple(
         MeasurementSet(
-            Header(device=device_of(path, board, None), data_set=f"{name}.{board}", source=layout.source, **layout.header),
+            Header(
+                device=device_of(path, board, None), data_set=f"{name}.{board}", source=layout.source, **layout.header
+            ),
             tuple(replace(each, row=row) for row, each in enumerate(rows)),
             (),
             notes if index == 0 else (),
@@ -228,8 +233,12 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         return chosen[0]
     names = ", ".join(one.device for one in sets)
     if device is None:
-        raise MeasurementError(f"measurements {path}: recorded on {names or 'no device'}; give one of them with --device")
-    raise MeasurementError(f"measurements {path}: recorded on {names}, not on {device}; give --device with one of them")
+        raise MeasurementError(
+            f"measurements {path}: recorded on {names or 'no device'}; give one of them with --device"
+        )
+    raise MeasurementError(
+        f"measurements {path}: recorded on {names}, not on {device}; give --device with one of them"
+    )
 
 
 FORMAT = Format(
