@@ -40,14 +40,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.devices.compute_capability import WARP_THREADS, MultiprocessorLimits
+from iossim.devices.compute_capability import SINCE_AMPERE, WARP_THREADS, MultiprocessorLimits
 from iossim.devices.parameters import ModelParameters
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.lowering.kernel import Kernel, WorkClass
 from iossim.lowering.matrix_product import TILES
 from iossim.lowering.occupancy import resident_blocks
-from iossim.lowering.tensor_core_product import SINCE_AMPERE, TILE_REUSE
+from iossim.lowering.tensor_core_product import TILE_REUSE
 
 Floats = NDArray[np.float64]
 

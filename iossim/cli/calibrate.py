@@ -192,10 +192,10 @@ def _to_json(found: FittedProfiles, path: Path) -> dict[str, object]:
 
 def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
     """The parameters that a fit may change, their spread (None where no resample tells it) and bounds."""
-    from iossim.devices.parameter_space import concurrency_space, space_of
+    from iossim.devices.parameter_space import concurrency_space
 
     profile = found.profile
-    of_kernels, of_stages = space_of(profile).parameters, concurrency_space(profile).parameters
+    of_kernels, of_stages = found.kernels.fit.space.parameters, concurrency_space(profile).parameters
     values = profile.parameters.model_dump() | profile.engine.model_dump()
     return [
         {

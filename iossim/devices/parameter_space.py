@@ -7,7 +7,7 @@ fitted by their logarithm, the others as they are. Of processors fewer parameter
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log
@@ -15,8 +15,10 @@ from math import exp, log
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.devices.compute_capability import TENSOR_CORES
 from iossim.devices.parameters import EngineOverheads, ModelParameters
 from iossim.devices.profile import DeviceProfile
+from iossim.ir.types import Precision
 
 Floats = NDArray[np.float64]
 
@@ -204,6 +206,16 @@ PROCESSOR_CONCURRENCY = ParameterSpace(
 def space_of(profile: DeviceProfile) -> ParameterSpace:
     """The parameters that are fitted for a device."""
     return PROCESSOR_SPACE if profile.is_processor else GPU_SPACE
+
+
+def space_told_by(profile: DeviceProfile, precisions: Collection[Precision]) -> ParameterSpace:
+    """The parameters that operators of these precisions tell of a device: those of its tensor cores for what runs there."""
+    space = space_of(profile)
+    on_tensor_cores = {one for one in precisions if profile.architecture in TENSOR_CORES.get(one, ())}
+    if not on_tensor_cores:
+        return space
+    others = () if on_tensor_cores == set(precisions) else space.parameters
+    return ParameterSpace((*others, *TENSOR_SPACE.parameters))
 
 
 def concurrency_space(profile: DeviceProfile) -> ParameterSpace:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from iossim.devices.compute_capability import TENSOR_CORES
 from iossim.ir.types import Precision
 from iossim.lowering.convolution.shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
@@ -26,7 +27,6 @@ from iossim.lowering.matrix_product import Product, stream_kernel
 from iossim.lowering.tensor_core_product import (
     GENERATIONS,
     SPLITS,
-    TENSOR_CORES,
     UNSPLIT,
     Generation,
     tensor_products,

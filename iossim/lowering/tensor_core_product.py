@@ -19,22 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from iossim.devices.compute_capability import GPUS, Architecture
+from iossim.devices.compute_capability import GPUS, SINCE_AMPERE, SINCE_HOPPER, TENSOR_CORES, Architecture
 from iossim.ir.types import Precision
 from iossim.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
 from iossim.lowering.matrix_product import Product, Tile, stream_kernel, tiles
-
-SINCE_HOPPER = frozenset({Architecture.HOPPER, Architecture.BLACKWELL})
-SINCE_AMPERE = frozenset({Architecture.AMPERE, Architecture.ADA}) | SINCE_HOPPER
-SINCE_TURING = SINCE_AMPERE | {Architecture.TURING}
-#: Architectures whose tensor cores multiply numbers of a precision (CUDA C++ Programming Guide, "Element Types and
-#: Matrix Sizes" of warp matrix functions).
-TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
-    Precision.FP16: SINCE_TURING | {Architecture.VOLTA},
-    Precision.BF16: SINCE_AMPERE,
-    Precision.TF32: SINCE_AMPERE,
-    Precision.INT8: SINCE_TURING,
-}
 
 #: Stacks of products run whole, each.
 UNSPLIT = (1,)

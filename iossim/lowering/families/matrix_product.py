@@ -6,7 +6,7 @@ layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` block
 
 from __future__ import annotations
 
-from iossim.devices.compute_capability import Architecture
+from iossim.devices.compute_capability import TENSOR_CORES, Architecture
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.stacked_product import stacked_product
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass
@@ -29,7 +29,6 @@ from iossim.lowering.step import Step, lowers
 from iossim.lowering.tensor_core_product import (
     GENERATIONS,
     SPLITS,
-    TENSOR_CORES,
     UNSPLIT,
     tensor_products,
     without_tensor_cores,
