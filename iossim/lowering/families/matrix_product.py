@@ -72,6 +72,7 @@ def matrix_product(step: Step) -> list[Candidate]:
         columns_are_strided=others[1],
     )
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
+    on_lanes: list[tuple[tuple[Kernel, ...], frozenset[Architecture] | None]]
     if stack.count > 1:
         on_lanes = [
             ((product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra),), architectures)
