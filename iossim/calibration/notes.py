@@ -12,7 +12,7 @@ from iossim.calibration.fit import Fit
 from iossim.calibration.labels import check_label
 from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import device_times
-from iossim.devices.parameter_space import space_of
+from iossim.devices.parameter_space import space_told_by
 from iossim.devices.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.plausibility import check_plausible
@@ -48,7 +48,8 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
                     f"{one.measured.name}: only {rows} rows of {key} to fit: they decide little, and say little of errors"
                 )
     total = sum(int(one.seen.sum()) for one in recordings)
-    parameters = len(space_of(recordings[0].profile).parameters)
+    precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
+    parameters = len(space_told_by(recordings[0].profile, precisions).parameters)
     if total < 2 * parameters:
         notes.append(f"only {total} rows for {parameters} parameters: most stay near where they started")
     return notes
