@@ -23,6 +23,11 @@ output, and loads the panels of that part again from DRAM where the operand does
 dimension, the further the blocks of a wave drift apart, and the fewer share a load; and operands that are read across
 their contiguous dimension are read more slowly where they exceed the reach of address translation. These three have no
 published formula; they are what the recorded dense layers of four GPUs show.
+
+Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, the larger the tile the
+nearer to the datasheet's peak, since operands come from shared memory as often as the tile is small; of the latency of
+a step along the inner dimension, in place of the warps that hide it; and of power, for boards whose limit is below what
+their tensor cores take.
 """
 
 from __future__ import annotations
@@ -35,11 +40,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.compiled import jit
-from iossim.devices.compute_capability import WARP_THREADS, MultiprocessorLimits
+from iossim.devices.compute_capability import SINCE_AMPERE, WARP_THREADS, MultiprocessorLimits
 from iossim.devices.parameters import ModelParameters
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.lowering.gpu.matrix_product import TILES
+from iossim.lowering.gpu.tensor_core_product import TILE_REUSE
 from iossim.lowering.kernel import Kernel, WorkClass
 from iossim.lowering.occupancy import resident_blocks
 
@@ -51,7 +57,7 @@ RESULTS = 6
 
 _CLASSES = list(WorkClass)
 _CLASS = {work_class: index for index, work_class in enumerate(_CLASSES)}
-_TILE = {"": 0} | {str(tile): 1 + index for index, tile in enumerate(TILES)}
+_TILE = {name: index for index, name in enumerate(("", *map(str, TILES), *TILE_REUSE))}
 _PRECISION = {precision: index for index, precision in enumerate(Precision)}
 
 MATRIX_CLASSES = (
@@ -60,7 +66,8 @@ MATRIX_CLASSES = (
     WorkClass.IMPLICIT_GEMM,
     WorkClass.WINOGRAD_GEMM,
 )
-TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED)
+TENSOR_CLASSES = (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION)
+TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED, *TENSOR_CLASSES)
 #: What one core of a CPU does as one block. Of those whose tensors keep their order, ``CACHED_CLASSES``, the cache
 #: of the core may hold all.
 CORE_CLASSES = (
@@ -71,12 +78,25 @@ CORE_CLASSES = (
     WorkClass.CORE_STREAM,
 )
 CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_STREAM)
+#: Of kernels whose threads load one half at a time: what such a load takes from DRAM and from L2. The first is what
+#: normalisations of language models show on an A100 and an A40 alike, 1003 and 585 GB/s (Little's law).
+_HALF_BYTES = 2.0
+_NARROW_DRAM_US, _NARROW_L2_US = 0.44, 0.22
+#: Two passes of dependent loads with a sum over the block between them, however little they move.
+_NARROW_RAMP_US = 3.0
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
 _GEMM = _CLASS[WorkClass.GEMM]
+#: The work class of matrix products on tensor cores, in a table.
+TENSOR = _CLASS[WorkClass.TENSOR]
 #: Classes whose times overlap by a norm, and whose traffic with L2 is that of the busiest SM.
 _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class in _CLASSES)
 _IS_CORE = tuple(work_class in CORE_CLASSES for work_class in _CLASSES)
 _IS_MATRIX = tuple(work_class in MATRIX_CLASSES for work_class in _CLASSES)
+_IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in _CLASSES)
+
+#: Multiply-adds a loaded element at which tensor cores wait for their operands half of the time. Volta and Turing load
+#: through registers; where copies are asynchronous, units that take fewer bytes a clock than this are fed more easily.
+_HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 
 #: Operands of up to this part of the cache of a core are all found there, of this part and more none is, once they are
 #: gone through from end to end.
@@ -102,6 +122,8 @@ KERNEL_ROW = np.dtype(
         ("column_bytes", np.float64),
         ("inner", np.float64),
         ("strided_bytes", np.float64),
+        ("steps", np.float64),
+        ("slowdown", np.float64),
     ]
 )
 
@@ -111,8 +133,7 @@ class DeviceRates(NamedTuple):
 
     sms: float
     flops_per_us_per_sm: Floats  #: shape ``[classes, precisions]``
-    is_reduced: NDArray[np.bool_]  #: shape ``[precisions]``: whether its products run on faster units
-    tile_factor: Floats  #: shape ``[tiles]``
+    tile_factor: Floats  #: shape ``[tiles, precisions]``
     dram_bytes_per_us: Floats  #: shape ``[classes]``
     l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
     beyond_core_cache: (
@@ -120,7 +141,9 @@ class DeviceRates(NamedTuple):
     )
     core_cache_bytes: float
     resident_bytes: float
-    sustained_flops_per_us: Floats  #: shape ``[classes]``
+    sustained_flops_per_us: (
+        Floats  #: shape ``[classes, precisions]``: what the board's power allows; inf: no limit known
+    )
     hiding_threads: float
     prologue_us: Floats  #: shape ``[classes]``
     ramp_us: Floats  #: shape ``[classes]``
@@ -128,6 +151,10 @@ class DeviceRates(NamedTuple):
     wave_quantisation: float
     overlap_norm: float
     gemm_overlap_norm: float
+    tensor_overlap_norm: float
+    tensor_step_us: float
+    #: Of operands in DRAM whose inner dimension is contiguous, what is loaded besides, in tensor-core products.
+    tensor_strided_excess: float
     reuse_bytes: float
     drift_inner: float
     translation_penalty: float
@@ -147,48 +174,75 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
         WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
         WorkClass.DEPTHWISE: p.depthwise_efficiency,
+        WorkClass.TENSOR: p.tensor_efficiency,
+        WorkClass.TENSOR_CONVOLUTION: p.tensor_efficiency * p.tensor_convolution_factor,
         WorkClass.CORE_PRODUCT: p.gemm_efficiency,
         WorkClass.CORE_BLOCKED: p.implicit_gemm_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.depthwise_efficiency,
     }
     memory = {
         WorkClass.STREAM: p.stream_efficiency,
+        WorkClass.NARROW_STREAM: p.stream_efficiency,
         WorkClass.WINDOW: p.stream_efficiency * p.window_memory_factor,
         WorkClass.DEPTHWISE: p.stream_efficiency * p.window_memory_factor,
         WorkClass.TRANSFORM: p.transform_efficiency,
         WorkClass.FILTER_TRANSFORM: p.filter_transform_efficiency,
         WorkClass.TILE_GENERATION: p.tile_generation_efficiency,
+        WorkClass.LAYOUT: p.layout_efficiency,
+        WorkClass.TENSOR: p.tensor_dram_efficiency,
+        WorkClass.TENSOR_CONVOLUTION: p.tensor_dram_efficiency,
     }
     peak = profile.fp32_tflops * 1e6 / sms  # a teraflop a second is a megaflop a microsecond
     flops = np.empty((len(_CLASSES), len(_PRECISION)))
     for work_class, index in _CLASS.items():
         flops[index] = peak * efficiency.get(work_class, p.vector_efficiency)
-    is_reduced = np.zeros(len(_PRECISION), dtype=np.bool_)
+    gflops = np.array([_gflops_per_watt(c, p) * profile.board_power_w for c in _CLASSES])
+    sustained = np.repeat(gflops[:, None] * 1e3, len(_PRECISION), axis=1)
+    half_tflops = profile.reduced_precision_tflops(Precision.FP16)
     for precision, column in _PRECISION.items():
         # Reduced precision: the same kernels on units that are faster than the fp32 lanes.
         tflops = profile.reduced_precision_tflops(precision)
         if tflops is not None:
-            is_reduced[column] = True
             flops[list(_IS_MATRIX), column] = tflops * 1e6 / sms * p.reduced_precision_efficiency
+            sustained[list(_IS_MATRIX), column] = np.inf
+            for work_class in TENSOR_CLASSES:
+                flops[_CLASS[work_class], column] = tflops * 1e6 / sms * efficiency[work_class]
+                # A multiply-add of fewer bits takes that much less energy as there are more of them in a clock.
+                sustained[_CLASS[work_class], column] *= tflops / (half_tflops or tflops)
     factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in _TILE}
+    tile_factor = np.repeat(np.array(list(factors.values()))[:, None], len(_PRECISION), axis=1)
+    for precision, column in _PRECISION.items():
+        for name, reuse in TILE_REUSE.items():
+            tile_factor[_TILE[name], column] = reuse / (reuse + _half_fed_reuse(profile, precision))
+    l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
     l2_factor = {
         WorkClass.WINDOW: p.window_memory_factor,
         WorkClass.DEPTHWISE: p.window_memory_factor,
         WorkClass.CORE_BLOCKED: p.transform_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.transform_efficiency,
     }
+    # A gigabyte a second is a kilobyte a microsecond.
+    dram = np.array([profile.dram_bandwidth_gbps * 1e3 * memory.get(c, p.dram_efficiency) for c in _CLASSES])
+    l2 = np.array(
+        [
+            l2_bytes_per_clock.get(c, p.l2_bytes_per_clock_per_sm) * clocks_per_us * l2_factor.get(c, 1.0)
+            for c in _CLASSES
+        ]
+    )
+    in_flight_bytes = _HALF_BYTES * profile.limits.max_threads
+    narrow = _CLASS[WorkClass.NARROW_STREAM]
+    dram[narrow] = min(dram[narrow], sms * in_flight_bytes / _NARROW_DRAM_US)
+    l2[narrow] = min(l2[narrow], in_flight_bytes / _NARROW_L2_US)
     return DeviceRates(
         float(sms),
         flops,
-        is_reduced,
-        np.array(list(factors.values())),
-        # A gigabyte a second is a kilobyte a microsecond.
-        np.array([profile.dram_bandwidth_gbps * 1e3 * memory.get(c, p.dram_efficiency) for c in _CLASSES]),
-        np.array([p.l2_bytes_per_clock_per_sm * clocks_per_us * l2_factor.get(c, 1.0) for c in _CLASSES]),
+        tile_factor,
+        dram,
+        l2,
         np.array([p.beyond_core_cache_factor if c in CACHED_CLASSES else 1.0 for c in _CLASSES]),
         float(datasheet.core_cache_bytes.value) if datasheet.core_cache_bytes else math.inf,
         p.l2_resident_fraction * datasheet.l2_bytes.value,
-        np.array([_gflops_per_watt(c, p) * profile.board_power_w * 1e3 for c in _CLASSES]),
+        sustained,
         p.latency_hiding_warps * WARP_THREADS,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in _CLASSES]),
         np.array([_ramp_us(c, p) for c in _CLASSES]),
@@ -196,6 +250,9 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         p.wave_quantisation,
         p.overlap_norm,
         p.gemm_overlap_norm,
+        p.tensor_overlap_norm,
+        p.tensor_step_clocks / clocks_per_us,
+        1.0 / p.tensor_strided_efficiency - 1.0,
         p.reuse_l2_fraction * datasheet.l2_bytes.value,
         p.drift_inner,
         p.translation_penalty,
@@ -203,9 +260,21 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     )
 
 
+def _half_fed_reuse(profile: DeviceProfile, precision: Precision) -> float:
+    tflops = profile.reduced_precision_tflops(precision) or profile.fp32_tflops
+    flops_per_clock = tflops * 1e3 / (profile.sm_count * profile.boost_clock_ghz)
+    bytes_per_clock = flops_per_clock * precision.storage.bytes
+    copies_ahead = profile.architecture in SINCE_AMPERE
+    return _HALF_FED_REUSE * (min(1.0, bytes_per_clock / _HALF_FED_BYTES) if copies_ahead else 1.0)
+
+
 def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
     if work_class in _TRANSFORMS:
         return parameters.transform_ramp_us
+    if work_class is WorkClass.LAYOUT:
+        return parameters.layout_ramp_us
+    if work_class is WorkClass.NARROW_STREAM:
+        return parameters.stream_ramp_us + _NARROW_RAMP_US
     is_without = work_class in (*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX)
     return 0.0 if is_without else parameters.stream_ramp_us
 
@@ -213,10 +282,14 @@ def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
 def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> float:
     if work_class is WorkClass.GEMM:
         return parameters.gemm_prologue_clocks
+    if work_class in TENSOR_CLASSES:
+        return parameters.tensor_prologue_clocks
     return parameters.block_prologue_clocks if work_class in TILED_CLASSES else 0.0
 
 
 def _gflops_per_watt(work_class: WorkClass, parameters: ModelParameters) -> float:
+    if work_class in TENSOR_CLASSES:
+        return parameters.tensor_sustained_gflops_per_watt
     is_gemm = work_class is WorkClass.GEMM
     return parameters.gemm_sustained_gflops_per_watt if is_gemm else parameters.sustained_gflops_per_watt
 
@@ -240,6 +313,8 @@ def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> NDA
                 kernel.weight_bytes,
                 kernel.bytes_written,
                 *(kernel.panels or (0, 0, 0, 0, 0, 0)),
+                kernel.steps,
+                kernel.slowdown,
             )
             for kernel in kernels
         ],
@@ -270,10 +345,8 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
         spread = kernel["blocks"] / rates.sms
         busiest = math.ceil(spread)
         arithmetic_us, issue_us = _arithmetic_us(kernel, rates, spread, busiest)
-        power_us = 0.0
-        if not (rates.is_reduced[kernel["precision"]] and _IS_MATRIX[kernel["work_class"]]):
-            power_us = kernel["flops"] / rates.sustained_flops_per_us[kernel["work_class"]]
-            arithmetic_us = max(arithmetic_us, power_us)
+        power_us = kernel["flops"] / rates.sustained_flops_per_us[kernel["work_class"], kernel["precision"]]
+        arithmetic_us = max(arithmetic_us, power_us)
         l2_us = busiest * (kernel["l2_bytes"] / kernel["blocks"]) / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
         if not _IS_TILED[kernel["work_class"]]:
             # Blocks of streaming kernels are short and many: their traffic spreads evenly.
@@ -286,6 +359,8 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
         dram_us = _dram_us(kernel, rates)
         longest_us = max(arithmetic_us, l2_us, dram_us)
         norm = rates.gemm_overlap_norm if kernel["work_class"] == _GEMM else rates.overlap_norm
+        if _IS_TENSOR[kernel["work_class"]]:
+            norm = rates.tensor_overlap_norm
         duration_us = longest_us
         if longest_us > 0.0 and _IS_TILED[kernel["work_class"]]:
             duration_us *= (
@@ -305,12 +380,19 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
 @jit
 def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
     """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
-    rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]] * rates.tile_factor[kernel["tile"]]
+    rate = (
+        rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
+        * rates.tile_factor[kernel["tile"], kernel["precision"]]
+    )
     block_us = kernel["flops"] / kernel["blocks"] / rate
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
     waves = math.floor(seen / kernel["resident"])
     rest = seen - waves * kernel["resident"]
     hiding = rates.hiding_threads / kernel["threads"]
+    if kernel["steps"] > 0.0:
+        # Steps follow one another: a block takes their latency at least, alone on its SM or not.
+        block_us *= kernel["slowdown"]
+        hiding = kernel["steps"] * kernel["slowdown"] * rates.tensor_step_us / block_us
     slots = waves * max(kernel["resident"], hiding)
     if rest > 1e-9:
         slots += max(rest, hiding)
@@ -340,5 +422,8 @@ def _dram_us(kernel: np.void, rates: DeviceRates) -> float:
         moved += missed_rows * kernel["row_bytes"] * (row_loads - 1.0)
         moved += missed_columns * kernel["column_bytes"] * (column_loads - 1.0)
         slower += rates.translation_penalty * math.log1p(kernel["strided_bytes"] / rates.translation_reach_bytes)
+    if kernel["steps"] > 0.0:
+        # A step loads a short piece of each row of an operand that lies along the inner dimension.
+        moved += rates.tensor_strided_excess * min(kernel["strided_bytes"], moved)
     dram_us: float = moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower
     return dram_us

@@ -105,7 +105,7 @@ def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, 
     def cost(step: Floats, weight: Floats) -> float:
         moved = np.clip(origin + step, first, last)
         found = np.concatenate(
-            [_errors(samples, moved, count), fit.residuals[fit.data_residuals :] + of_prior @ step]
+            [_errors(samples, moved, fit.space), fit.residuals[fit.data_residuals :] + of_prior @ step]
         )
         return float(np.sum(weight * np.sqrt(1.0 + (found / OUTLIER) ** 2)))
 
@@ -126,13 +126,13 @@ def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, 
     return Bootstrap(fit.space, vectors, _prior_part(jacobian, fit.data_residuals, count))
 
 
-def _errors(samples: Sequence[Samples], vector: Floats, count: int) -> Floats:
+def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -> Floats:
     """The residuals of the data, as the fit has them, for parameters followed by the sets' overheads."""
     parts: list[Floats] = []
-    begin = count
+    begin = count = len(space.names)
     for one in samples:
         end = begin + one.basis.shape[1]
-        parts += relative_errors(one, profile_at(one, vector[:count]), one.basis @ vector[begin:end])
+        parts += relative_errors(one, profile_at(one, vector[:count], space), one.basis @ vector[begin:end])
         begin = end
     return np.concatenate(parts)
 

@@ -20,8 +20,10 @@ from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples
+from iossim.devices.parameter_space import ParameterSpace
 from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.provenance import DataSet, KindError, Provenance
+from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
@@ -87,23 +89,28 @@ def calibrate(
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile
     seen: list[Samples] = [*(one.where(one.seen) for one in recordings), *further]
-    found = _fit(seen, start, rounds, "fit", progress)
+    space = _told(recordings, further, start)
+    found = _fit(seen, start, rounds, "fit", progress, space)
     given = _rounded(found)
     outside, outside_residuals = _held_out(recordings, found, given)
     inside, inside_residuals = _cross_validated(recordings, start, rounds, folds, further, found, progress)
     operators = seen[: len(recordings)]
     left_out = {
-        name: _rounded(_fit([*operators, *others], start, rounds, f"without {name}", progress, found))
+        name: _rounded(_fit([*operators, *others], start, rounds, f"without {name}", progress, space, found))
         for name, others in (leaving_out or {}).items()
     }
     resampled = bootstrap(found, seen, resamples, seed)
     notes += poorly_explained(recordings, found)
     provenance = _provenance(recordings, further, found, resampled, date)
+    earlier = Provenance(kind="hand-set", note="")
+    if start.provenance.kind == "fitted" and not set(start.device_kind.kernels.names) & set(space.names):
+        earlier = start.provenance
+        provenance = _beside(earlier, provenance)
     provenance = provenance.model_copy(
         update={
             "held_out_fraction": held_out,
-            "held_out": list(outside),
-            "cross_validated": list(inside),
+            "held_out": [*earlier.held_out, *outside],
+            "cross_validated": [*earlier.cross_validated, *inside],
             "bands": start.provenance.bands | bands_by_kind(inside_residuals or outside_residuals),
         }
     )
@@ -135,12 +142,19 @@ def _recordings(
     return weighted(recordings), notes + few_rows(recordings)
 
 
+def _told(recordings: Sequence[Recording], further: Sequence[Samples], start: DeviceProfile) -> ParameterSpace:
+    """What all rows tell; networks are of fp32."""
+    precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
+    return start.device_kind.told_by(start.architecture, precisions | ({Precision.FP32} if further else set()))
+
+
 def _fit(
     samples: Sequence[Samples],
     start: DeviceProfile,
     rounds: int,
     label: str,
     progress: Progress,
+    space: ParameterSpace,
     near: Fit | None = None,
 ) -> Fit:
     done = 0
@@ -151,7 +165,7 @@ def _fit(
         progress(label, done, rounds)
 
     progress(label, 0, rounds)
-    found = fit(samples, start, rounds, tell, near)
+    found = fit(samples, start, rounds, tell, near, space)
     progress(label, rounds, rounds)
     return found
 
@@ -184,7 +198,7 @@ def _cross_validated(
         # A recording of a single shape has nothing left to fit when its fold is judged.
         used = [index for index, rows in enumerate(kept) if rows.any()]
         samples: list[Samples] = [*(recordings[index].where(kept[index]) for index in used), *further]
-        found = _fit(samples, start, rounds, f"fold {fold + 1} of {folds}", progress, near)
+        found = _fit(samples, start, rounds, f"fold {fold + 1} of {folds}", progress, near.space, near)
         given = _rounded(found)
         for position, index in enumerate(used):
             for each in _residuals(recordings[index], judged[index], given, found.overheads[position]):
@@ -249,6 +263,23 @@ def _provenance(
         unidentified=[name for name in found.space.names if name in {*resampled.unidentified, *found.at_bounds}],
         at_bounds=list(found.at_bounds),
         resamples=resampled.kept(),
+    )
+
+
+def _beside(before: Provenance, tensor_cores: Provenance) -> Provenance:
+    """The provenance of a profile whose tensor cores were fitted after all else."""
+    count = min((len(values) for values in before.resamples.values()), default=0)
+    resamples = {name: values[:count] for name, values in tensor_cores.resamples.items()}
+    return before.model_copy(
+        update={
+            "note": f"{before.note}; its tensor cores: {tensor_cores.note}",
+            "date": tensor_cores.date,
+            "data_sets": [*before.data_sets, *tensor_cores.data_sets],
+            "spread": before.spread | tensor_cores.spread,
+            "unidentified": [*before.unidentified, *tensor_cores.unidentified],
+            "at_bounds": [*before.at_bounds, *tensor_cores.at_bounds],
+            "resamples": before.resamples | (resamples if count else {}),
+        }
     )
 
 

@@ -70,12 +70,14 @@ def fit(
     rounds: int = 60,
     progress: Progress | None = None,
     near: Fit | None = None,
+    space: ParameterSpace | None = None,
 ) -> Fit:
     """Fit the parameters, drawn weakly to those of ``start``; deterministic. ``progress`` is told evaluations and cost.
 
     The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then do.
+    ``space`` has what is fitted, if it is not all that calls of the device's kind tell.
     """
-    space = start.device_kind.kernels
+    space = space or start.device_kind.kernels
     origin = space.to_vector(start.parameter_values)
     begin = origin if near is None else near.vector
     low, high = space.bounds()
@@ -85,7 +87,7 @@ def fit(
     prior = np.array([_HELD_WEIGHT if name in held else _PRIOR_WEIGHT for name in space.names]) / width
     starts: list[Floats] = []
     for one in samples:
-        device_us, _ = one.predict(profile_at(one, begin))
+        device_us, _ = one.predict(profile_at(one, begin, space))
         coefficients = fit_overhead(one.basis, one.latency_us, device_us, one.least_us)
         starts.append(np.minimum(coefficients, _MOST_OVERHEAD_US))
     offsets = np.cumsum([count, *map(len, starts)])
@@ -100,7 +102,7 @@ def fit(
         if key not in known:
             if len(known) > count:
                 known.clear()
-            known[key] = [one.predict(profile_at(one, vector[:count])) for one in samples]
+            known[key] = [one.predict(profile_at(one, vector[:count], space)) for one in samples]
         for index, one in enumerate(samples):
             overhead_us = one.basis @ vector[offsets[index] : offsets[index + 1]]
             parts += errors_of(one, *known[key][index], overhead_us)
@@ -144,9 +146,9 @@ def tell_calls(samples: Sequence[Samples]) -> bool:
     return any(one.basis.shape[1] == 0 for one in samples)
 
 
-def profile_at(one: Samples, vector: Floats) -> DeviceProfile:
+def profile_at(one: Samples, vector: Floats, space: ParameterSpace) -> DeviceProfile:
     """The profile of a set of samples with the parameters of a vector."""
-    return with_values(one.profile, one.profile.device_kind.kernels.values(vector))
+    return with_values(one.profile, space.values(vector))
 
 
 def relative_errors(one: Samples, profile: DeviceProfile, overhead_us: Floats) -> list[Floats]:

@@ -47,7 +47,9 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
                     f"{one.measured.name}: only {rows} rows of {key} to fit: they decide little, and say little of errors"
                 )
     total = sum(int(one.seen.sum()) for one in recordings)
-    parameters = len(recordings[0].profile.device_kind.kernels.parameters)
+    precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
+    profile = recordings[0].profile
+    parameters = len(profile.device_kind.told_by(profile.architecture, precisions).parameters)
     if total < 2 * parameters:
         notes.append(f"only {total} rows for {parameters} parameters: most stay near where they started")
     return notes

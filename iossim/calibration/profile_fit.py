@@ -89,6 +89,8 @@ def fit_profiles(
         profile = profile.model_copy(update={"provenance": provenance})
     sisters = kernels.profiles[1:]
     lent = lent_by(profile) if is_fitted else transfer_table().concurrency
+    if not set(kernels.fit.space.names) & set(profile.device_kind.kernels.names):
+        lent = None  # rows of tensor cores alone change nothing else
     if lent is not None and profile.device_kind.borrows:
         sisters = tuple(borrowing(one, lent) for one in sisters)
         profile = profile if is_fitted else borrowing(profile, lent)

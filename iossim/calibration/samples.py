@@ -88,7 +88,8 @@ class OperatorSamples:
         benchmark_us = device_us + engine.dispatch_kernel_us * self.table.kernel_count
         fastest = self.table.fastest(benchmark_us)
         if self.includes_gaps:
-            shown_us = benchmark_us + (engine.dispatch_us - engine.dispatch_kernel_us)
+            call_us = np.where(self.table.is_tensor_product, engine.tensor_dispatch_us, engine.dispatch_us)
+            shown_us = benchmark_us + (call_us - engine.dispatch_kernel_us)
         else:
             shown_us = device_us - profile.parameters.kernel_gap_us * self.table.kernel_count
         return shown_us[fastest], self.table.recorded_us(shown_us)

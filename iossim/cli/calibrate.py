@@ -192,9 +192,8 @@ def _to_json(found: FittedProfiles, path: Path) -> dict[str, object]:
 
 def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
     """The parameters that a fit may change, their spread (None where no resample tells it) and bounds."""
-
     profile = found.profile
-    of_kernels, of_stages = profile.device_kind.kernels.parameters, profile.device_kind.concurrency.parameters
+    of_kernels, of_stages = found.kernels.fit.space.parameters, profile.device_kind.concurrency.parameters
     values = profile.parameter_values
     return [
         {

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from iossim.ir.types import Precision
+
 WARP_THREADS = 32
 
 
@@ -25,6 +27,19 @@ class Architecture(StrEnum):
     ADA = "ada"
     HOPPER = "hopper"
     BLACKWELL = "blackwell"
+
+
+SINCE_HOPPER = frozenset({Architecture.HOPPER, Architecture.BLACKWELL})
+SINCE_AMPERE = frozenset({Architecture.AMPERE, Architecture.ADA}) | SINCE_HOPPER
+SINCE_TURING = SINCE_AMPERE | {Architecture.TURING}
+#: Architectures whose tensor cores multiply numbers of a precision (CUDA C++ Programming Guide, "Element Types and
+#: Matrix Sizes" of warp matrix functions).
+TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
+    Precision.FP16: SINCE_TURING | {Architecture.VOLTA},
+    Precision.BF16: SINCE_AMPERE,
+    Precision.TF32: SINCE_AMPERE,
+    Precision.INT8: SINCE_TURING,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,17 @@ Each kind is a module of :mod:`iossim.devices.kinds` that holds it as ``KIND``, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
 import iossim.devices.kinds
-from iossim.devices.compute_capability import MultiprocessorLimits
+from iossim.devices.compute_capability import TENSOR_CORES, MultiprocessorLimits
 from iossim.devices.parameter_space import ParameterSpace
 from iossim.devices.parameters import EngineOverheads, ModelParameters
+from iossim.ir.types import Precision
 
 #: The kind of a profile that does not say it.
 GPU = "gpu"
@@ -38,10 +39,12 @@ class DeviceKind:
     """``noun`` is what one device is called in messages, ``multiprocessors`` what its SMs are.
 
     ``needs`` and ``lacks`` are facts that a datasheet of the kind must and must not have, of those that kinds differ in.
-    ``limits`` are keyed by the datasheet's compute capability ("" where it has none), ``parameters`` (the defaults) and
-    ``ranges`` (what such devices have had) by the architecture that the limits name.
+    ``limits`` are keyed by the datasheet's compute capability ("" where it has none), ``ranges`` (what such devices have
+    had) by the architecture that the limits name, ``parameters`` (the defaults) by that too, and by a compute capability that
+    differs from its generation.
 
-    ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent schedules do.
+    ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent schedules do,
+    ``tensor_cores`` those that operators on tensor cores do.
     ``borrows``: what nobody measured on a device is taken from calibrated ones (``devices.transfer``, ``devices.borrowed``).
     """
 
@@ -55,7 +58,21 @@ class DeviceKind:
     ranges: Mapping[str, Ranges]
     kernels: ParameterSpace
     concurrency: ParameterSpace
+    tensor_cores: ParameterSpace
     borrows: bool
+
+    def default_parameters(self, compute_capability: str) -> ModelParameters:
+        """The defaults of a compute capability, one of ``limits``: its own, or those of its architecture."""
+        own = self.parameters.get(compute_capability)
+        return own or self.parameters[self.limits[compute_capability].architecture]
+
+    def told_by(self, architecture: str, precisions: Collection[Precision]) -> ParameterSpace:
+        """The parameters that operators of these precisions tell: those of tensor cores for what runs there."""
+        on_tensor_cores = {one for one in precisions if architecture in TENSOR_CORES.get(one, ())}
+        if not on_tensor_cores:
+            return self.kernels
+        others = () if on_tensor_cores == set(precisions) else self.kernels.parameters
+        return ParameterSpace((*others, *self.tensor_cores.parameters))
 
 
 def device_kinds() -> list[str]:

@@ -43,13 +43,16 @@ class FittedParameter:
         return (log(self.lower), log(self.upper)) if self.is_logarithmic else (self.lower, self.upper)
 
 
-def fitted(table: type[Value]) -> tuple[FittedParameter, ...]:
-    """The parameters of a table (:mod:`iossim.devices.parameters`) that have bounds for a fit, in its order."""
+def fitted(table: type[Value], of_tensor_cores: bool = False) -> tuple[FittedParameter, ...]:
+    """The parameters of a table (:mod:`iossim.devices.parameters`) that have bounds for a fit, in its order.
+
+    Those of tensor cores, or all others.
+    """
     return tuple(
-        FittedParameter(name, *fit)
+        FittedParameter(name, fit.lower, fit.upper, fit.is_logarithmic)
         for name, field in table.model_fields.items()
         for fit in field.metadata
-        if isinstance(fit, Fit)
+        if isinstance(fit, Fit) and fit.of_tensor_cores == of_tensor_cores
     )
 
 

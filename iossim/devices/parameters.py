@@ -17,11 +17,15 @@ from iossim.values import Value
 
 
 class Fit(NamedTuple):
-    """The bounds of a fitted parameter, and whether it is fitted by its logarithm: lengths are (bytes, clocks, elements)."""
+    """The bounds of a fitted parameter, and whether it is fitted by its logarithm: lengths are (bytes, clocks, elements).
+
+    Those ``of_tensor_cores`` are told by rows of their precisions alone, and are fitted beside the others, which stay.
+    """
 
     lower: float
     upper: float
     is_logarithmic: bool = False
+    of_tensor_cores: bool = False
 
 
 Part = Annotated[float, Field(gt=0, le=1)]
@@ -79,7 +83,7 @@ class ModelParameters(Value):
     depthwise_efficiency: Part = 0.1
     #: Arithmetic of element-wise kernels, pooling and transforms.
     vector_efficiency: Part = 0.5
-    #: Matrix products at reduced precision, over that precision's peak.
+    #: Matrix products at reduced precision without tensor cores, over that precision's peak.
     reduced_precision_efficiency: Part = 0.6
     #: Resident warps per SM that hide the latency of arithmetic.
     latency_hiding_warps: Annotated[Positive, Fit(0.5, 20.0)] = 5.1
@@ -129,6 +133,38 @@ class ModelParameters(Value):
     gemm_sustained_gflops_per_watt: Annotated[Positive, Fit(15.0, 1000.0, is_logarithmic=True)] = 1000.0
     #: Between a CPU's core and what lies beyond its own cache: bandwidth over that within. 1 on GPUs.
     beyond_core_cache_factor: Part = 1.0
+    # What tensor cores do is one set for all generations: fitted at once to fp16 products and convolutions of a V100, a T4,
+    # an A100 and an A40 and to tf32 convolutions of an A100 and an RTX 3070, it is within 1 to 2 points of a fit of each.
+    #: Matrix products on tensor cores with tiles without end, over the peak of their precision.
+    tensor_efficiency: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.99
+    #: Convolutions on tensor cores over products of the same shape.
+    tensor_convolution_factor: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.95
+    #: What a block on tensor cores takes for a step along the inner dimension at least: the latency of a load over the
+    #: stages in flight.
+    tensor_step_clocks: Annotated[Positive, Fit(50.0, 2_000.0, is_logarithmic=True, of_tensor_cores=True)] = 180.0
+    #: Filling and draining the pipelines of a wave of blocks on tensor cores.
+    tensor_prologue_clocks: Annotated[
+        NotNegative, Fit(*_PROLOGUE_CLOCKS, is_logarithmic=True, of_tensor_cores=True)
+    ] = 3_000.0
+    #: How well arithmetic, L2 and DRAM overlap there: the exponent of a p-norm.
+    tensor_overlap_norm: Annotated[Norm, Fit(1.0, 10.0, of_tensor_cores=True)] = 1.56
+    #: DRAM bandwidth reached by products on tensor cores.
+    tensor_dram_efficiency: Annotated[Part, Fit(0.5, 1.0, of_tensor_cores=True)] = 0.92
+    #: The part of it for operands that lie along the inner dimension, of which a step loads short pieces.
+    tensor_strided_efficiency: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.8
+    #: Bytes that one SM moves from or to L2 in a clock in these products.
+    tensor_l2_bytes_per_clock_per_sm: Annotated[
+        Positive, Fit(16.0, 128.0, is_logarithmic=True, of_tensor_cores=True)
+    ] = 120.0
+    #: Their sustained arithmetic per watt of board power in fp16, in GFLOP/s; other precisions in proportion to their peaks.
+    #: Products of 112 TFLOP/s on the V100's 300 W are not held up by power.
+    tensor_sustained_gflops_per_watt: Annotated[
+        Positive, Fit(100.0, 3_000.0, is_logarithmic=True, of_tensor_cores=True)
+    ] = 500.0
+    #: DRAM bandwidth reached by transforms between NCHW and NHWC.
+    layout_efficiency: Annotated[Part, Fit(0.1, 1.0, of_tensor_cores=True)] = 0.65
+    #: Filling and draining of such a transform, however little it moves.
+    layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 11.5
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
     crowding: NotNegative = 0.208
 
@@ -144,6 +180,8 @@ class EngineOverheads(Value):
     dispatch_us: Annotated[NotNegative, Fit(*_CALL_US)] = 6.0
     #: The same of each further kernel of a call.
     dispatch_kernel_us: Annotated[NotNegative, Fit(*_LAUNCH_US)] = 2.0
+    #: ``dispatch_us`` of a matrix product on tensor cores, which checks less than a convolution.
+    tensor_dispatch_us: Annotated[NotNegative, Fit(*_CALL_US, of_tensor_cores=True)] = 1.0
     #: Host time to issue a library call (descriptor checks, heuristics and first launch).
     library_call_us: NotNegative = 5.5
     #: Host time of each further kernel that a library call launches.

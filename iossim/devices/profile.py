@@ -140,9 +140,9 @@ class DeviceProfile(Value):
         filled: dict[str, Any] = {"kind": told[0] if told else GPU, **data}
         # Of what is missing or wrong its own validation says so; the defaults of any kind and architecture do meanwhile.
         kind = device_kind(filled["kind"] if filled["kind"] in device_kinds() else GPU)
-        limits = kind.limits.get(capability, next(iter(kind.limits.values())))
+        known = capability if capability in kind.limits else next(iter(kind.limits))
         transferred = _transferred(data) if kind.borrows else {}
-        for name, default in (("parameters", kind.parameters[limits.architecture]), ("engine", kind.engine)):
+        for name, default in (("parameters", kind.default_parameters(known)), ("engine", kind.engine)):
             given = data.get(name, {})
             if isinstance(given, dict):
                 filled[name] = {**default.model_dump(), **transferred.get(name, {}), **given}

@@ -96,7 +96,7 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
     }
     fitted = profile.provenance.spread
     for name, values, defaults in (
-        ("parameters", profile.parameters, profile.device_kind.parameters[profile.architecture]),
+        ("parameters", profile.parameters, profile.device_kind.default_parameters(profile.compute_capability)),
         ("engine", profile.engine, profile.device_kind.engine),
     ):
         own = {key: value for key, value in values if key in fitted or value != getattr(defaults, key)}

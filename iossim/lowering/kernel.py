@@ -18,6 +18,8 @@ class WorkClass(StrEnum):
     """What a kernel mostly does: the key of its efficiency."""
 
     GEMM = "gemm"  #: matrix product
+    TENSOR = "tensor"  #: matrix product on tensor cores
+    TENSOR_CONVOLUTION = "tensor_convolution"  #: convolution as one, which gathers an operand
     #: cuDNN's: convolution as a matrix product that gathers its operand by precomputed offsets
     IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
     IMPLICIT_GEMM = "implicit_gemm"  #: cuDNN's: the same, with each offset computed where it is needed
@@ -26,9 +28,11 @@ class WorkClass(StrEnum):
     DEPTHWISE = "depthwise"  #: a window over each channel, with weights
     WINDOW = "window"  #: pooling
     STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
+    NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time
     TRANSFORM = "transform"  #: data to or from the Winograd or frequency domain
     FILTER_TRANSFORM = "filter_transform"  #: weights to the Winograd or frequency domain
     TILE_GENERATION = "tile_generation"  #: weights to the tiles of one-kernel Winograd
+    LAYOUT = "layout"  #: a tensor from NCHW to NHWC or back
     INDEX = "index"  #: a table of offsets: a launch and no work to speak of
     CORE_PRODUCT = "core_product"  #: on a core: matrix product, and convolution by one
     CORE_BLOCKED = "core_blocked"  #: convolution in blocks of channels, into and out of which tensors are reordered
@@ -78,6 +82,10 @@ class Kernel:
     tile: str = ""
     #: What the blocks of a library's dense product load; None for every other kernel.
     panels: Panels | None = None
+    #: Steps that a block takes along the inner dimension, one after another, in products on tensor cores; 0 elsewhere.
+    steps: int = 0
+    #: Time of such a step over one whose operands lie as the kernel wants them.
+    slowdown: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

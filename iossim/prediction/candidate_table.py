@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.kernel_times import ALONE, DeviceRates, kernel_table, time_kernels
+from iossim.backends.simulator.kernel_times import ALONE, TENSOR, DeviceRates, kernel_table, time_kernels
 from iossim.devices.profile import DeviceProfile
 from iossim.lowering.kernel import Candidate, Kernel
 from iossim.lowering.target import step_candidates
@@ -82,6 +83,12 @@ class CandidateTable:
             self.is_library_call[keeps_candidate],
             self.is_recorded[keeps_candidate],
         )
+
+    @cached_property
+    def is_tensor_product(self) -> NDArray[np.bool_]:
+        """Whether each candidate is a matrix product on tensor cores, shape ``[candidates]``."""
+        first: NDArray[np.bool_] = self.kernels["work_class"][self.candidate_begin[:-1]] == TENSOR
+        return first
 
     @property
     def operators(self) -> int:

@@ -9,7 +9,7 @@ from math import fsum
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.devices.parameters import EngineOverheads
 from iossim.devices.profile import DeviceProfile
-from iossim.lowering.kernel import Candidate
+from iossim.lowering.kernel import Candidate, WorkClass
 from iossim.lowering.target import step_candidates
 from iossim.measurements.operator import Operator
 from iossim.prediction.operator_interval import interval
@@ -50,4 +50,6 @@ def _predict_one(operator: Operator, model: KernelModel, profile: DeviceProfile)
 
 def dispatch_us(candidate: Candidate, engine: EngineOverheads) -> float:
     """Device time of a call beyond its kernels and gaps, where calls are issued one after another."""
-    return engine.dispatch_us + engine.dispatch_kernel_us * (len(candidate.kernels) - 1)
+    is_tensor_product = candidate.kernels[0].work_class is WorkClass.TENSOR
+    call_us = engine.tensor_dispatch_us if is_tensor_product else engine.dispatch_us
+    return call_us + engine.dispatch_kernel_us * (len(candidate.kernels) - 1)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from iossim.devices.load import device
-from iossim.measurements.measurement_set import read_measurements
+from iossim.ir.types import Precision
+from iossim.measurements.measurement_set import read_measurement_sets, read_measurements
 from iossim.validation.networks import NetworkEvaluation, evaluate_networks
 from iossim.validation.operators import OperatorEvaluation, evaluate_operators
 
@@ -21,6 +22,28 @@ DEVICE = "v100-sxm2"
 
 def held_out(shared: Path, table: str, name: str) -> OperatorEvaluation:
     return evaluate_operators(read_measurements(shared / "data" / table), device(name)).unseen
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "kind", "error"),
+    [
+        ("tensor_core_products", "v100-sxm2", "gemm", 0.13),
+        ("tensor_core_products", "t4", "gemm", 0.125),
+        ("tensor_core_convolutions", "v100-sxm2", "conv", 0.20),
+        ("tensor_core_convolutions", "t4", "conv", 0.13),
+        ("ios_engine_ops", "a100-sxm-40gb", "conv", 0.125),
+        ("ios_engine_ops", "rtx-3070", "conv", 0.125),
+        pytest.param("fp16_products", "a100-pcie-80gb", "linear", 0.075, marks=pytest.mark.slow),
+        pytest.param("fp16_products", "a40", "linear", 0.07, marks=pytest.mark.slow),
+    ],
+)
+def test_tensor_cores(shared: Path, table: str, name: str, kind: str, error: float) -> None:
+    """One set of parameters for all generations; the shapes held out took no part in it."""
+    sets = read_measurement_sets(shared / "data" / "operators" / f"{table}.csv")
+    (measured,) = (one for one in sets if one.device == name)
+    found = evaluate_operators(measured, device(name)).unseen.of_kind(kind)
+    assert {precision for _, precision in found.kinds} <= {Precision.FP16, Precision.TF32}
+    assert found.gpu_time().mean_error < error
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ def test_a_shipped_profile_is_plausible(name: str) -> None:
     assert profile.datasheet.dram_bytes.value > 7e9
     for precision in Precision:
         tflops = profile.reduced_precision_tflops(precision)
-        assert tflops is None or tflops > profile.fp32_tflops
+        # The tf32 rate of GeForce boards with GA10x chips is that of fp32.
+        assert tflops is None or tflops > 0.99 * profile.fp32_tflops
 
 
 @pytest.mark.parametrize(

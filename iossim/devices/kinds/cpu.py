@@ -73,5 +73,6 @@ KIND = DeviceKind(
     concurrency=ParameterSpace(
         (FittedParameter("crowding", 0.0, 1.0), FittedParameter("synchronise_us", 0.5, 200.0))
     ),
+    tensor_cores=ParameterSpace(()),
     borrows=False,
 )

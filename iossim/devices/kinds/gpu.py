@@ -9,16 +9,42 @@ from iossim.devices.parameters import EngineOverheads, ModelParameters
 
 _VOLTA = ModelParameters()
 _PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})
-_TURING = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 75.0, "gemm_sustained_gflops_per_watt": 60.0})
+# A T4 of 70 W sustains 42 of its 65 TFLOP/s on tensor cores. Its convolutions reach 0.7 of its products where the V100's reach
+# 0.98: halfway to what all generations have.
+_TURING = _VOLTA.model_copy(
+    update={
+        "sustained_gflops_per_watt": 75.0,
+        "gemm_sustained_gflops_per_watt": 60.0,
+        "tensor_convolution_factor": 0.82,
+        "tensor_strided_efficiency": 0.94,
+        "tensor_sustained_gflops_per_watt": 600.0,
+    }
+)
 # An SM of 192 lanes and 4 schedulers keeps its lanes busy only with two instructions of a warp at a time.
 _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
+# Asynchronous copies fetch whole lines of L2, so that a step's short pieces lose little. An A100 of 300 W sustains 200 to
+# 245 TFLOP/s in large products, one of 400 W 290.
+_AMPERE = _VOLTA.model_copy(update={"tensor_strided_efficiency": 0.94, "tensor_sustained_gflops_per_watt": 760.0})
+# The GA10x chips are made in another process than the A100, and their GDDR takes more of the board's power: an A40 of 300 W
+# sustains 104 to 123 of its 150 TFLOP/s.
+_GA10X = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 400.0})
+# Nobody measured these two: the next process does about a third more with a watt, rounded down. An H100 of 700 W then
+# sustains 700 of its 989 TFLOP/s, an L4 of 72 W 65 of 121.
+_ADA = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 900.0})
+_HOPPER = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 1000.0})
 #: Volta, Turing and Pascal are set against measured kernels (Volta against networks too); the others take the nearest of these.
+#: Tensor cores' were measured from Volta to Ampere. By architecture, and by a compute capability that differs from its own.
 PARAMETERS: dict[str, ModelParameters] = {
-    **dict.fromkeys(Architecture, _VOLTA),
     Architecture.KEPLER: _KEPLER,
     Architecture.MAXWELL: _PASCAL,
     Architecture.PASCAL: _PASCAL,
+    Architecture.VOLTA: _VOLTA,
     Architecture.TURING: _TURING,
+    Architecture.AMPERE: _AMPERE,
+    "8.6": _GA10X,
+    Architecture.ADA: _ADA,
+    Architecture.HOPPER: _HOPPER,
+    Architecture.BLACKWELL: _HOPPER,
 }
 
 _RANGES: dict[str, Ranges] = {
@@ -35,6 +61,10 @@ _RANGES: dict[str, Ranges] = {
 
 #: What measured kernels determine: the fitted ones of the model's parameters, then the two dispatch costs of the engine.
 GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
+#: What rows of tensor cores' precisions tell, and no others: they are fitted beside the parameters above, which stay.
+TENSOR_SPACE = ParameterSpace(
+    (*fitted(ModelParameters, of_tensor_cores=True), *fitted(EngineOverheads, of_tensor_cores=True))
+)
 #: Crowding is 0 if kernels side by side take no longer for it; networks on SMs of their own beside another one were seen to
 #: take 1.1 times as long, and 1.22 at most, so that a half is ample. A synchronisation takes the host 2 us where the device is
 #: idle already, and a few launches at most. A launch takes 2 us at least (see ``devices.parameters``); 10 is what a call was
@@ -63,5 +93,6 @@ KIND = DeviceKind(
     ranges=_RANGES,
     kernels=GPU_SPACE,
     concurrency=GPU_CONCURRENCY,
+    tensor_cores=TENSOR_SPACE,
     borrows=True,
 )

@@ -6,6 +6,7 @@ layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` block
 
 from __future__ import annotations
 
+from iossim.devices.compute_capability import TENSOR_CORES, Architecture
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.stacked_product import stacked_product
 from iossim.lowering.gpu.matrix_product import (
@@ -24,7 +25,14 @@ from iossim.lowering.gpu.matrix_product import (
     split_products,
 )
 from iossim.lowering.gpu.registry import FAMILIES
-from iossim.lowering.kernel import Candidate, WorkClass
+from iossim.lowering.gpu.tensor_core_product import (
+    GENERATIONS,
+    SPLITS,
+    UNSPLIT,
+    tensor_products,
+    without_tensor_cores,
+)
+from iossim.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.lowering.step import Step
 
 #: Tiles, and where kernels for them are.
@@ -65,19 +73,31 @@ def matrix_product(step: Step) -> list[Candidate]:
         columns_are_strided=others[1],
     )
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
+    on_lanes: list[tuple[tuple[Kernel, ...], frozenset[Architecture] | None]]
     if stack.count > 1:
-        return [
-            Candidate(kernel.name, (kernel,), architectures=architectures)
+        on_lanes = [
+            ((product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra),), architectures)
             for tile, architectures in BATCHED_TILES.items()
-            for kernel in [product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra)]
         ]
-    return [
-        Candidate(
-            kernels[0].name,
-            kernels,
-            kernels[1].activation_bytes if len(kernels) > 1 else 0,
-            architectures=architectures,
+    else:
+        on_lanes = [
+            (kernels, architectures)
+            for tile, architectures in _TILES.items()
+            for kernels in split_products(product, tile, WorkClass.GEMM, extra)
+        ]
+    found = [_candidate(kernels, without_tensor_cores(step.precision, where)) for kernels, where in on_lanes]
+    having = TENSOR_CORES.get(step.precision, frozenset())
+    found += [
+        _candidate(kernels, generation.architectures & having)
+        for generation in GENERATIONS
+        if generation.architectures & having
+        for kernels in tensor_products(
+            product, generation, extra_flops=extra, splits=SPLITS if stack.count == 1 else UNSPLIT
         )
-        for tile, architectures in _TILES.items()
-        for kernels in split_products(product, tile, WorkClass.GEMM, extra)
     ]
+    return found
+
+
+def _candidate(kernels: tuple[Kernel, ...], architectures: frozenset[Architecture] | None) -> Candidate:
+    parts_bytes = kernels[1].activation_bytes if len(kernels) > 1 else 0
+    return Candidate(kernels[0].name, kernels, parts_bytes, architectures=architectures)

@@ -6,11 +6,15 @@ implementation that keeps nothing in shared memory: statistics first, then the e
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from iossim.ir.types import DType
 from iossim.lowering.gpu.matrix_product import stream_kernel
 from iossim.lowering.gpu.registry import FAMILIES
-from iossim.lowering.kernel import Candidate
+from iossim.lowering.kernel import Candidate, WorkClass
 from iossim.lowering.step import Step
 
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
 #: Elements of the input for each thread's share of work, as outputs are counted.
 _ELEMENTS_A_SHARE = 4
 #: Passes over the input: statistics and use; digits of a radix selection.
@@ -26,8 +30,16 @@ def reduction(step: Step) -> list[Candidate]:
 @FAMILIES.lowers("layer_norm", "rms_norm", "instance_norm", "group_norm")
 @FAMILIES.lowers("dynamic_quantize")
 def normalisation(step: Step) -> list[Candidate]:
-    """Statistics, then every element by them."""
-    return [_passes(step, _STATISTICS)]
+    """Statistics, then every element by them.
+
+    Half-precision kernels load an element at a time: those of language models on an A100 and an A40 move what one such
+    load a resident thread allows, in two passes.
+    """
+    candidate = _passes(step, _STATISTICS)
+    if step.operands[0].type.dtype not in HALVES:
+        return [candidate]
+    (kernel,) = candidate.kernels
+    return [replace(candidate, kernels=(replace(kernel, work_class=WorkClass.NARROW_STREAM),))]
 
 
 @FAMILIES.lowers("top_k")

@@ -1,0 +1,127 @@
+"""Durations of tensor-core products: physical limits bind whatever the parameters say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_work import kernel_work
+from iossim.devices.kinds.gpu import TENSOR_SPACE
+from iossim.devices.load import device
+from iossim.devices.profile import DeviceProfile, with_values
+from iossim.ir.types import Precision
+from iossim.lowering.target import step_candidates
+from iossim.measurements.operator_kinds import read_record
+from iossim.prediction.predict import predict
+
+DEVICES = ("v100-sxm2", "t4", "a100-pcie-80gb", "a40", "rtx-3070", "l4", "h100-sxm")
+#: Of large regular work over the roofline.
+MOST_OVER_ROOFLINE = 2.6
+
+
+def linear_us(profile: DeviceProfile, m: int, k: int, n: int, precision: Precision = Precision.FP16) -> float:
+    operator = read_record({"op": "linear", "batch": 1, "m": m, "n": n, "k": k}, precision)
+    return predict([operator], profile)[0].gpu_time_us
+
+
+def roofline_us(profile: DeviceProfile, m: int, k: int, n: int, precision: Precision = Precision.FP16) -> float:
+    tflops = profile.reduced_precision_tflops(precision) or profile.fp32_tflops
+    weights = precision.storage.bytes * n * k
+    return max(2e-6 * m * n * k / tflops, weights / profile.dram_bandwidth_gbps / 1e3)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_no_price_is_under_the_roofline_nor_far_over_it_where_work_is_large_and_regular(name: str) -> None:
+    profile = device(name)
+    for size in (1, 17, 256, 2048, 8192, 36_864):
+        price, roof = linear_us(profile, size, size, size), roofline_us(profile, size, size, size)
+        assert price >= roof
+        if size >= 8192:
+            assert price <= MOST_OVER_ROOFLINE * roof
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_row_more_never_makes_a_product_much_faster(name: str) -> None:
+    profile = device(name)
+    prices = [linear_us(profile, m, 4096, 4096) for m in (1, 16, 64, 128, 256, 512, 1024, 4096)]
+    assert all(more >= 0.97 * less for less, more in pairwise(prices))
+
+
+def test_reduced_precision_is_faster_by_the_units_that_do_it() -> None:
+    profile = device("a100-sxm-40gb")
+    times = {precision: linear_us(profile, 8192, 8192, 8192, precision) for precision in Precision}
+    assert times[Precision.FP32] > 3 * times[Precision.TF32] > 4 * times[Precision.FP16]
+    assert times[Precision.FP16] == times[Precision.BF16] > 1.5 * times[Precision.INT8]
+
+
+def test_a_board_of_less_power_sustains_less() -> None:
+    profile = device("a100-sxm-40gb")
+    sheet = profile.datasheet
+    assert sheet.board_power_w
+    halved = sheet.model_copy(update={"board_power_w": sheet.board_power_w.model_copy(update={"value": 200.0})})
+    weak = profile.model_copy(update={"datasheet": halved})
+    assert linear_us(weak, 8192, 8192, 8192) > 1.5 * linear_us(profile, 8192, 8192, 8192)
+    # Few rows need the memory, not the power.
+    assert linear_us(weak, 8, 8192, 8192) == pytest.approx(linear_us(profile, 8, 8192, 8192), rel=0.15)
+
+
+def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
+    profile = device("a100-sxm-40gb")
+    slow = with_values(profile, {"tensor_step_clocks": 4 * profile.parameters.tensor_step_clocks})
+    kernel = read_record({"op": "linear", "batch": 1, "m": 64, "n": 16_384, "k": 64}, Precision.FP16)
+    (smallest,) = next(
+        one.kernels for one in step_candidates(kernel.step(), profile) if one.algorithm == "sm80_64x64"
+    )
+    times = [KernelModel(each).price(smallest).alone_us for each in (profile, slow)]
+    assert times[1] > 3 * times[0]
+    assert times[1] >= smallest.steps * slow.parameters.tensor_step_clocks / profile.boost_clock_ghz / 1e3
+
+
+def test_unaligned_operands_cost_time() -> None:
+    profile = device("a100-sxm-40gb")
+    assert linear_us(profile, 4096, 4096, 4095) > 1.2 * linear_us(profile, 4096, 4096, 4096)
+
+
+def test_the_event_engine_takes_as_long_as_the_formula() -> None:
+    model = KernelModel(device("v100-sxm2"))
+    operator = read_record({"op": "linear", "batch": 1, "m": 512, "n": 1024, "k": 2048}, Precision.FP16)
+    candidate, prices = model.fastest(step_candidates(operator.step(), model.profile))
+    work = kernel_work(model, candidate.kernels[0])
+    assert work.gap_us + work.least_us <= prices[0].alone_us * 1.01
+    assert work.blocks == candidate.kernels[0].blocks
+
+
+def test_rows_of_tensor_cores_alone_tell_their_parameters_alone() -> None:
+    ampere, pascal = device("a100-sxm-40gb"), device("p4")
+
+    def told(profile: DeviceProfile, *precisions: Precision) -> set[str]:
+        return set(profile.device_kind.told_by(profile.architecture, precisions).names)
+
+    assert told(ampere, Precision.FP16) == set(TENSOR_SPACE.names)
+    assert not told(ampere, Precision.FP32) & set(TENSOR_SPACE.names)
+    assert told(ampere, Precision.FP32, Precision.TF32) > set(TENSOR_SPACE.names)
+    assert not told(pascal, Precision.FP16) & set(TENSOR_SPACE.names)
+
+
+def test_parameters_of_tensor_cores_move_no_price_of_fp32() -> None:
+    profile = device("v100-sxm2")
+    low, _ = TENSOR_SPACE.bounds()
+    other = with_values(profile, TENSOR_SPACE.values(low))
+    assert linear_us(other, 512, 512, 512, Precision.FP32) == linear_us(profile, 512, 512, 512, Precision.FP32)
+    assert linear_us(other, 512, 512, 512) != linear_us(profile, 512, 512, 512)
+
+
+def test_half_precision_normalisation_moves_one_element_a_load() -> None:
+    record = {"op": "layer_norm", "rows": 32_768, "cols": 4096}
+    profile = device("a100-pcie-80gb")
+    full, half = (
+        predict([read_record(record, precision)], profile)[0].gpu_time_us
+        for precision in (Precision.FP32, Precision.FP16)
+    )
+    # Half the bytes, and no faster.
+    assert half > 0.6 * full
+    wide = replace(read_record(record, Precision.FP16), precision=Precision.FP16)
+    assert predict([wide], profile)[0].gpu_time_us == half
