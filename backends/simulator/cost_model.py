@@ -94,7 +94,9 @@ class SimulatorCostModel:
         self.engine = engine
         self.in_place = in_place
         costs = profile.engine
-        self.kernel_model = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
+        self.kernel_model = KernelModel(
+            profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0, Engine(engine).libraries
+        )
         # A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = costs if engine == Engine.PAPER else None
         # A core of a processor runs one thread at a time.

@@ -26,7 +26,7 @@ from iossim.backends.simulator.kernel_times import (
 )
 from iossim.devices.compute_capability import WARP_THREADS
 from iossim.devices.profile import DeviceProfile
-from iossim.lowering.kernel import Candidate, Kernel
+from iossim.lowering.kernel import Candidate, Kernel, Libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,13 @@ class KernelPrice:
 
 
 class KernelModel:
-    """Prices kernels on one device; ``gap_factor`` shortens the profile's gap between kernels of a stream."""
+    """Prices kernels of ``libraries`` on one device; ``gap_factor`` shortens the profile's gap between kernels of a stream."""
 
-    def __init__(self, profile: DeviceProfile, gap_factor: float = 1.0) -> None:
+    def __init__(
+        self, profile: DeviceProfile, gap_factor: float = 1.0, libraries: Libraries = Libraries.CURRENT
+    ) -> None:
         self.profile = profile
+        self.libraries = libraries
         self.rates = device_rates(profile, gap_factor=gap_factor)
 
     def prices(self, kernels: Iterable[Kernel]) -> list[KernelPrice]:
@@ -66,7 +69,8 @@ class KernelModel:
 
     def available(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The candidates whose kernels the device's libraries have."""
-        return [one for one in candidates if one.runs_on(self.profile.architecture)]
+        known = [one for one in candidates if one.is_in(self.libraries)]
+        return [one for one in known if one.runs_on(self.profile.architecture)]
 
     def fastest(self, candidates: Iterable[Candidate]) -> tuple[Candidate, tuple[KernelPrice, ...]]:
         """The candidate that is fastest where calls are timed one after another, as a library's benchmark does; with its

@@ -78,6 +78,10 @@ _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class i
 _IS_CORE = tuple(work_class in CORE_CLASSES for work_class in _CLASSES)
 _IS_MATRIX = tuple(work_class in MATRIX_CLASSES for work_class in _CLASSES)
 
+#: Of filling and draining the blocks of a wave, the part that is seen of kernels that hold many short blocks on an SM, at
+#: all stages of their lives. Pinned on the published latencies of NasNet-A.
+GROUPED_PROLOGUE_SEEN = 0.5
+
 #: Operands of up to this part of the cache of a core are all found there, of this part and more none is, once they are
 #: gone through from end to end.
 _FITS, _LOST = 0.85, 1.25
@@ -147,6 +151,7 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
         WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
         WorkClass.DEPTHWISE: p.depthwise_efficiency,
+        WorkClass.GROUPED: p.implicit_gemm_efficiency,
         WorkClass.CORE_PRODUCT: p.gemm_efficiency,
         WorkClass.CORE_BLOCKED: p.implicit_gemm_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.depthwise_efficiency,
@@ -154,7 +159,7 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     memory = {
         WorkClass.STREAM: p.stream_efficiency,
         WorkClass.WINDOW: p.stream_efficiency * p.window_memory_factor,
-        WorkClass.DEPTHWISE: p.stream_efficiency * p.window_memory_factor,
+        WorkClass.DEPTHWISE: p.stream_efficiency,
         WorkClass.TRANSFORM: p.transform_efficiency,
         WorkClass.FILTER_TRANSFORM: p.filter_transform_efficiency,
         WorkClass.TILE_GENERATION: p.tile_generation_efficiency,
@@ -173,7 +178,6 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in _TILE}
     l2_factor = {
         WorkClass.WINDOW: p.window_memory_factor,
-        WorkClass.DEPTHWISE: p.window_memory_factor,
         WorkClass.CORE_BLOCKED: p.transform_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.transform_efficiency,
     }
@@ -213,6 +217,8 @@ def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
 def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> float:
     if work_class is WorkClass.GEMM:
         return parameters.gemm_prologue_clocks
+    if work_class is WorkClass.GROUPED:
+        return GROUPED_PROLOGUE_SEEN * parameters.block_prologue_clocks
     return parameters.block_prologue_clocks if work_class in TILED_CLASSES else 0.0
 
 

@@ -13,7 +13,7 @@ from iossim.backends.simulator.kernel_times import device_rates
 from iossim.calibration.host_overhead import least_device_us, overhead_basis
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.lowering.kernel import Candidate
+from iossim.lowering.kernel import Candidate, Libraries
 from iossim.lowering.unit import lower_unit
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.prediction.candidate_table import CandidateTable
@@ -67,7 +67,7 @@ class OperatorSamples:
         return OperatorSamples(
             measured.name,
             profile,
-            CandidateTable.of_measurements(profile, chosen),
+            CandidateTable.of_measurements(profile, chosen, measured.header.called),
             np.array([measurement.latency_us for measurement in chosen]),
             overhead_basis(measured, chosen),
             least_device_us(measured.header),
@@ -96,7 +96,7 @@ class OperatorSamples:
 
 @dataclass(frozen=True, eq=False)
 class SequenceSamples:
-    """Networks, or parts of them, run unit after unit in one stream, the host a call ahead at most."""
+    """Networks, or parts of them, run by the published engine, unit after unit in one stream, the host a call ahead at most."""
 
     name: str
     profile: DeviceProfile
@@ -128,7 +128,7 @@ class SequenceSamples:
         return SequenceSamples(
             name,
             profile,
-            CandidateTable.of(profile, steps),
+            CandidateTable.of(profile, steps, libraries=Libraries.CUDNN_7),
             np.concatenate([[0], np.cumsum(unit_steps)]),
             np.concatenate([[0], np.cumsum(units)]),
             np.array(latencies),

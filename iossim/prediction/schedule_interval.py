@@ -33,6 +33,7 @@ from iossim.backends.simulator.kernel_times import device_rates
 from iossim.cost.model import CostModel
 from iossim.devices.parameter_space import concurrency_space, with_values
 from iossim.devices.profile import DeviceProfile
+from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.lowering.candidates import step_candidates
 from iossim.lowering.step import Step
@@ -107,6 +108,7 @@ class ScheduleErrors:
             with_values(profile, {name: values[index] for name, values in resamples.items()})
             for index in range(count)
         ]
+        self._libraries = (Engine.PAPER if model is None else model.engine).libraries
         self._units: dict[Part, _UnitError] = {}
         own = profile.parameters.model_dump() | profile.engine.model_dump()
         names = [name for name in concurrency_space(profile).names if name in resamples]
@@ -198,7 +200,7 @@ class ScheduleErrors:
             return
         flat = [step for several in steps.values() for step in several]
         lowered = [step_candidates(step) for step in flat]
-        table = CandidateTable.of(self._profile, lowered)
+        table = CandidateTable.of(self._profile, lowered, libraries=self._libraries)
         own_us = _fastest_us(table, self._profile)
         moved = np.array([_fastest_us(table, one) for one in self._resampled]).reshape(
             len(self._resampled), len(flat)

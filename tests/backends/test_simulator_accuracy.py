@@ -85,11 +85,11 @@ def test_published_networks_in_sample(networks: NetworkEvaluation) -> None:
 
 
 def test_published_networks_left_out(networks: NetworkEvaluation) -> None:
-    """Each by a fit that saw no figure of it; NasNet-A is seen by none, and its depthwise convolutions are guessed."""
+    """Each by a fit that saw no figure of it; no fit sees NasNet-A, but one number of grouped convolution is pinned on it."""
     errors: dict[str, list[float]] = {}
     for each in networks.latencies:
         errors.setdefault(each.model, []).append(abs(each.foretold_error))
-    bars = {"inception_v3": 0.115, "squeezenet": 0.082, "ios_sample": 0.04, "nasnet_a": 0.31}
+    bars = {"inception_v3": 0.115, "squeezenet": 0.082, "ios_sample": 0.04, "nasnet_a": 0.08}
     assert set(errors) == set(bars)
     for model, several in errors.items():
         assert max(several) < bars[model], model
