@@ -132,7 +132,7 @@ def _errors(samples: Sequence[Samples], vector: Floats, count: int) -> Floats:
     begin = count
     for one in samples:
         end = begin + one.basis.shape[1]
-        parts += relative_errors(one, profile_at(one, vector[:count]), one.basis @ vector[begin:end])
+        parts += relative_errors(one, profile_at(one, vector[:count]), vector[begin:end])
         begin = end
     return np.concatenate(parts)
 

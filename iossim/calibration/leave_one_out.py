@@ -21,10 +21,11 @@ import iossim.devices.transfer
 from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.host_overhead import fit_overhead
+from iossim.calibration.neutral import neutral
 from iossim.calibration.recording import default_weight
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.samples import OperatorSamples
-from iossim.calibration.transfer import donor, neutral, refined_values, transferred
+from iossim.calibration.transfer import donor, refined_values, transferred
 from iossim.devices.borrowed import Concurrency
 from iossim.devices.load import device
 from iossim.devices.parameter_space import CALL, PARAMETERS, with_values

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from iossim.calibration.calibrate import FOLDS, Calibration, DeviceData, Progress, calibrate
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
+from iossim.calibration.neutral import facts_of, neutral
 from iossim.calibration.published_networks import published_models, sequences
 from iossim.calibration.samples import SequenceSamples
-from iossim.calibration.transfer import facts_of, neutral
 from iossim.devices.parameter_space import CALL, GPU_SPACE, concurrency_space, with_values
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.transfer import CAPS, transfer_table, transferred_values

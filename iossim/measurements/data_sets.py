@@ -14,7 +14,7 @@ from iossim.errors import OptionError
 from iossim.measurements.formats import formats
 from iossim.measurements.measured_networks import measured_network_files
 from iossim.measurements.measurement import MeasurementSet
-from iossim.measurements.measurement_set import read_measurements
+from iossim.measurements.measurement_set import read_measurement_sets
 from iossim.measurements.plausibility import check_plausible
 from iossim.measurements.text_files import read_file
 
@@ -59,15 +59,17 @@ def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[Devi
             continue
         found = 0
         for path in _files(place):
-            measured = read_measurements(path)
             found += 1
-            profile = _profile(measured.device, chosen, shipped)
-            if profile is not None:
-                measured = check_plausible(measured, profile)
-                notes += measured.notes
-                sets.append((measured, profile))
-            elif chosen is None:
-                notes.append(f"{path}: of {measured.device}, which has no profile; give one with --device FILE.yaml")
+            for measured in read_measurement_sets(path):
+                profile = _profile(measured.device, chosen, shipped)
+                if profile is not None:
+                    measured = check_plausible(measured, profile)
+                    notes += measured.notes
+                    sets.append((measured, profile))
+                elif chosen is None:
+                    notes.append(
+                        f"{path}: of {measured.device}, which has no profile; give one with --device FILE.yaml"
+                    )
         if not found and places is not None and not measured_network_files([place]):
             raise OptionError(f"--data {place}: no file in the folder is of measurements; give another")
     return DataSets(tuple(sets), tuple(notes))

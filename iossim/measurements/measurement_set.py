@@ -36,6 +36,7 @@ from pathlib import Path
 
 from iossim.measurements.formats import formats
 from iossim.measurements.formats.csv_table import to_csv
+from iossim.measurements.formats.format import Format
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.rows import FEWEST_ROWS, require_rows
@@ -52,16 +53,34 @@ def read_measurements(path: Path, device: str | None = None, fewest: int = FEWES
     MeasurementError naming the file, the line and the remedy.
     """
     path = Path(path)
+    return _checked(_format_of(path).read(path, device), path, fewest)
+
+
+def read_measurement_sets(path: Path) -> tuple[MeasurementSet, ...]:
+    """The same of a file that may hold sets of several devices; those of too few rows are left out where there are others."""
+    path = Path(path)
+    known = _format_of(path)
+    if known.read_sets is None:
+        return (read_measurements(path),)
+    sets = known.read_sets(path)
+    enough = [one for one in sets if len(one.measurements) >= FEWEST_ROWS]
+    return tuple(_checked(one, path, FEWEST_ROWS) for one in enough or sets[:1])
+
+
+def _format_of(path: Path) -> Format:
     if path.is_dir():
         raise MeasurementError(f"measurements {path}: a folder; give the files in it")
     head = read_file(path)[:_HEAD_CHARACTERS]
     for known in formats():
         if known.recognises(path, head):
-            measured = known.read(path, device)
-            require_rows(path, len(measured.measurements) + len(measured.stages), fewest)
-            return replace(measured, notes=tuple(f"{path}: {note}" for note in measured.notes), path=path)
+            return known
     titles = "; ".join(known.title for known in formats())
     raise MeasurementError(f"measurements {path}: the format is none of those known; known: {titles}")
+
+
+def _checked(measured: MeasurementSet, path: Path, fewest: int) -> MeasurementSet:
+    require_rows(path, len(measured.measurements) + len(measured.stages), fewest)
+    return replace(measured, notes=tuple(f"{path}: {note}" for note in measured.notes), path=path)
 
 
 def write_measurements(measured: MeasurementSet, path: Path) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from iossim.calibration.leave_one_out import _chips, _fitted_donor, draw, leave_one_out, transfer_table
-from iossim.calibration.transfer import donor, donor_spread, neutral, refine, transferred
+from iossim.calibration.neutral import neutral
+from iossim.calibration.transfer import donor, donor_spread, refine, transferred
 from iossim.devices.load import device
 from iossim.devices.parameter_space import GPU_SPACE, PARAMETERS, with_values
 from iossim.devices.profile import DeviceProfile

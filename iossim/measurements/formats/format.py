@@ -20,3 +20,5 @@ class Format:
     #: The measurements of a file. The second argument is the device that the user says, None if he says none. Raises
     #: MeasurementError.
     read: Callable[[Path, str | None], MeasurementSet]
+    #: The sets of a file of several devices; None for formats of files of one.
+    read_sets: Callable[[Path], tuple[MeasurementSet, ...]] | None = None
