@@ -42,8 +42,9 @@ _FEWEST_ROWS, _LEAST_WORK_US = 300, 200.0
 _FIRST_STEP, _STEP, _STEPS = 2.0, 0.75, 6
 #: Coefficients are microseconds for as much work at the peak.
 _UNIT_US = 100.0
-#: What 12 and 16 nm boards sustain in products, GFLOP/s a watt: fp32 products of 2048 to 8192 rows on a T4 of 70 W, synchronised
-#: after each call, run at 3.8 to 4.6 TFLOP/s, and convolutions on a P4 of 75 W at 60 GFLOP/s a watt.
+#: What 12 and 16 nm boards sustain in products, GFLOP/s a watt: two other recordings of a T4 (70 W), cuBLAS in a loop and a
+#: framework's products one by one, have large fp32 products at 3.4 to 5.0 TFLOP/s, in the median at 4.1; and convolutions
+#: of a P4 (75 W) run at 60 GFLOP/s a watt.
 SUSTAINED_GFLOPS_PER_WATT = 58.0
 _RATE = "gemm_sustained_gflops_per_watt"
 #: What a fit holds where its products were recorded on a slowed board.

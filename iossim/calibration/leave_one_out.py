@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import iossim.devices.transfer
+from iossim.calibration.board_state import NOT_TOLD
 from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.host_overhead import fit_overhead
@@ -30,7 +31,7 @@ from iossim.devices.borrowed import Concurrency
 from iossim.devices.load import device
 from iossim.devices.parameter_space import CALL, PARAMETERS, with_values
 from iossim.devices.profile import DeviceProfile
-from iossim.devices.transfer import Donor, TransferTable
+from iossim.devices.transfer import CAPS, Donor, TransferTable
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.prediction.bands import band_key
 from iossim.user_files import write_atomically
@@ -184,6 +185,9 @@ def _fitted_donor(chip: _Chip) -> Donor:
     if all(measured.header.includes_host_overhead for measured, _ in chip.sets):
         # Beside the host's overhead nobody can tell what a call costs on the device.
         told -= CALL
+    if any(one.is_slowed for one in samples):
+        # Without what its power limit allows, its efficiency would be taken for what the board reaches.
+        told |= CAPS & NOT_TOLD
     given = {name: value for name, value in found.values.items() if name in told}
     return donor(chip.profiles[0], [profile.name for profile in chip.profiles], given)
 

@@ -114,7 +114,8 @@ class OperatorSamples:
         position = {id(row): index for index, row in enumerate(measured.measurements)}
         rows = np.array([position[id(row)] for row in chosen], dtype=np.int64)[seen]
         device_us = (self.latency_us - self.basis @ found)[seen]
-        return slowing(work[rows], load_before_us(work)[rows], device_us, predicted_us[seen]) > SLOWING
+        found_slope = slowing(work[rows], load_before_us(work)[rows], device_us, predicted_us[seen])
+        return found_slope > SLOWING
 
     @property
     def is_slowed(self) -> bool:

@@ -63,9 +63,9 @@ def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[Devi
             for measured in read_measurement_sets(path):
                 profile = _profile(measured.device, chosen, shipped)
                 if profile is not None:
-                    measured = check_plausible(measured, profile)
-                    notes += measured.notes
-                    sets.append((measured, profile))
+                    checked = check_plausible(measured, profile)
+                    notes += checked.notes
+                    sets.append((checked, profile))
                 elif chosen is None:
                     notes.append(
                         f"{path}: of {measured.device}, which has no profile; give one with --device FILE.yaml"

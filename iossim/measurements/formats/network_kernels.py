@@ -18,8 +18,9 @@ from typing import Any
 from iossim.ir.types import Precision
 from iossim.measurements.device_names import device_of
 from iossim.measurements.formats.format import Format
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
-from iossim.measurements.operator_kinds import RecordError, read_record
+from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.rows import Row, number
 from iossim.measurements.text_files import header_cells, parse_table, read_file
 
