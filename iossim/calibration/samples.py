@@ -120,7 +120,7 @@ class OperatorSamples:
     @property
     def is_slowed(self) -> bool:
         """Whether the recording's board slowed."""
-        return self.basis.shape[1] > self.host_terms
+        return bool(self.basis.shape[1] > self.host_terms)
 
     def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:
         """The samples where ``chosen``, shape ``[samples]``, is True; they count together as all did."""
