@@ -97,7 +97,9 @@ class SimulatorCostModel:
         self.in_place = in_place
         self._error = error
         costs = profile.engine
-        self.kernel_model = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
+        self.kernel_model = KernelModel(
+            profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0, Engine(engine).libraries
+        )
         # A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = costs if engine == Engine.PAPER else None
         self._room = profile.sm_count if target_of(profile).runs_one_kernel_per_sm else MAX_GROUPS

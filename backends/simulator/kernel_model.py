@@ -28,7 +28,7 @@ from iossim.backends.simulator.kernel_times import (
 from iossim.devices.compute_capability import WARP_THREADS
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import PlanError, did_you_mean
-from iossim.lowering.kernel import Candidate, Kernel
+from iossim.lowering.kernel import Candidate, Kernel, Libraries
 from iossim.schedule.batch import FASTEST, steps_of, variant_of
 
 
@@ -47,10 +47,13 @@ class KernelPrice:
 
 
 class KernelModel:
-    """Prices kernels on one device; ``gap_factor`` shortens the profile's gap between kernels of a stream."""
+    """Prices kernels of ``libraries`` on one device; ``gap_factor`` shortens the profile's gap between kernels of a stream."""
 
-    def __init__(self, profile: DeviceProfile, gap_factor: float = 1.0) -> None:
+    def __init__(
+        self, profile: DeviceProfile, gap_factor: float = 1.0, libraries: Libraries = Libraries.CURRENT
+    ) -> None:
         self.profile = profile
+        self.libraries = libraries
         self.rates = device_rates(profile, gap_factor=gap_factor)
 
     def prices(self, kernels: Iterable[Kernel]) -> list[KernelPrice]:
@@ -98,18 +101,27 @@ class KernelModel:
         return tuple(variant_of(way) for way in product(*names)) if steps else ()
 
     def _fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Those of which each kernel's blocks fit an SM."""
-        return [one for one in candidates if all(price.alone_us < float("inf") for price in self.prices(one.kernels))]
+        """Those that the libraries have and of which each kernel's blocks fit an SM."""
+        return [
+            one
+            for one in self.available(candidates)
+            if all(price.alone_us < float("inf") for price in self.prices(one.kernels))
+        ]
+
+    def available(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The candidates whose kernels the libraries have."""
+        return [one for one in candidates if one.is_in(self.libraries)]
 
     def fastest(self, candidates: Sequence[Candidate]) -> tuple[Candidate, tuple[KernelPrice, ...]]:
         """The candidate that is fastest where calls are timed one after another, as a library's benchmark does; with its
         kernels' prices. Of equals, the first."""
-        prices = self.prices(kernel for candidate in candidates for kernel in candidate.kernels)
+        known = self.available(candidates)
+        prices = self.prices(kernel for candidate in known for kernel in candidate.kernels)
         best: tuple[Candidate, tuple[KernelPrice, ...]] | None = None
         best_us = float("inf")
         begin = 0
         dispatch_us = self.profile.engine.dispatch_kernel_us
-        for candidate in candidates:
+        for candidate in known:
             own = tuple(prices[begin : begin + len(candidate.kernels)])
             begin += len(own)
             total_us = fsum(price.alone_us for price in own) + dispatch_us * len(own)

@@ -98,6 +98,10 @@ _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in _CLASSES)
 #: through registers; where copies are asynchronous, units that take fewer bytes a clock than this are fed more easily.
 _HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 
+#: Of filling and draining the blocks of a wave, the part that is seen of kernels that hold many short blocks on an SM, at
+#: all stages of their lives. Pinned on the published latencies of NasNet-A.
+GROUPED_PROLOGUE_SEEN = 0.5
+
 #: Operands of up to this part of the cache of a core are all found there, of this part and more none is, once they are
 #: gone through from end to end.
 _FITS, _LOST = 0.85, 1.25
@@ -174,6 +178,7 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
         WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
         WorkClass.DEPTHWISE: p.depthwise_efficiency,
+        WorkClass.GROUPED: p.implicit_gemm_efficiency,
         WorkClass.TENSOR: p.tensor_efficiency,
         WorkClass.TENSOR_CONVOLUTION: p.tensor_efficiency * p.tensor_convolution_factor,
         WorkClass.CORE_PRODUCT: p.gemm_efficiency,
@@ -184,7 +189,7 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         WorkClass.STREAM: p.stream_efficiency,
         WorkClass.NARROW_STREAM: p.stream_efficiency,
         WorkClass.WINDOW: p.stream_efficiency * p.window_memory_factor,
-        WorkClass.DEPTHWISE: p.stream_efficiency * p.window_memory_factor,
+        WorkClass.DEPTHWISE: p.stream_efficiency,
         WorkClass.TRANSFORM: p.transform_efficiency,
         WorkClass.FILTER_TRANSFORM: p.filter_transform_efficiency,
         WorkClass.TILE_GENERATION: p.tile_generation_efficiency,
@@ -217,7 +222,6 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
     l2_factor = {
         WorkClass.WINDOW: p.window_memory_factor,
-        WorkClass.DEPTHWISE: p.window_memory_factor,
         WorkClass.CORE_BLOCKED: p.transform_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.transform_efficiency,
     }
@@ -284,6 +288,8 @@ def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> floa
         return parameters.gemm_prologue_clocks
     if work_class in TENSOR_CLASSES:
         return parameters.tensor_prologue_clocks
+    if work_class is WorkClass.GROUPED:
+        return GROUPED_PROLOGUE_SEEN * parameters.block_prologue_clocks
     return parameters.block_prologue_clocks if work_class in TILED_CLASSES else 0.0
 
 

@@ -132,7 +132,7 @@ def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -
     begin = count = len(space.names)
     for one in samples:
         end = begin + one.basis.shape[1]
-        parts += relative_errors(one, profile_at(one, vector[:count], space), one.basis @ vector[begin:end])
+        parts += relative_errors(one, profile_at(one, vector[:count], space), vector[begin:end])
         begin = end
     return np.concatenate(parts)
 

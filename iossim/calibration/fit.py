@@ -6,7 +6,8 @@ takes for the fastest, and, with half its weight, the error of the algorithm tha
 algorithm's parameters honest where the model chooses another. Residuals beyond ten per cent count linearly (soft L1), so
 that a few rows that no model explains do not pull. A weak prior toward the starting point settles what the data leaves
 open. What a call costs beside its kernels' work stays at the starting point where every recording holds the host's overhead,
-beside which it cannot be told: the fit would bend it to whatever it misses else.
+beside which it cannot be told: the fit would bend it to whatever it misses else. So does what a recording does not tell whose
+board slowed (:mod:`iossim.calibration.board_state`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from iossim.calibration.board_state import NOT_TOLD, unslowed
 from iossim.calibration.host_overhead import fit_overhead
-from iossim.calibration.samples import Samples
+from iossim.calibration.samples import Samples, nuisances_us
 from iossim.devices.parameter_space import ParameterSpace
 from iossim.devices.parameters import CALL
 from iossim.devices.profile import DeviceProfile, with_values
@@ -77,13 +79,16 @@ def fit(
     The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then do.
     ``space`` has what is fitted, if it is not all that calls of the device's kind tell.
     """
+    are_slowed = any(one.basis.shape[1] > one.host_terms for one in samples)
+    if are_slowed:
+        start = unslowed(start)
     space = space or start.device_kind.kernels
     origin = space.to_vector(start.parameter_values)
     begin = origin if near is None else near.vector
     low, high = space.bounds()
     width = space.scales()
     count = len(origin)
-    held = () if tell_calls(samples) else CALL
+    held = {*(() if tell_calls(samples) else CALL), *(NOT_TOLD if are_slowed else ())}
     prior = np.array([_HELD_WEIGHT if name in held else _PRIOR_WEIGHT for name in space.names]) / width
     starts: list[Floats] = []
     for one in samples:
@@ -104,8 +109,7 @@ def fit(
                 known.clear()
             known[key] = [one.predict(profile_at(one, vector[:count], space)) for one in samples]
         for index, one in enumerate(samples):
-            overhead_us = one.basis @ vector[offsets[index] : offsets[index + 1]]
-            parts += errors_of(one, *known[key][index], overhead_us)
+            parts += errors_of(one, *known[key][index], vector[offsets[index] : offsets[index + 1]])
         parts.append(prior * (vector[:count] - origin))
         evaluations += 1
         joined = np.concatenate(parts)
@@ -151,20 +155,23 @@ def profile_at(one: Samples, vector: Floats, space: ParameterSpace) -> DevicePro
     return with_values(one.profile, space.values(vector))
 
 
-def relative_errors(one: Samples, profile: DeviceProfile, overhead_us: Floats) -> list[Floats]:
-    """Weighted relative errors of predictions and of recorded algorithms."""
-    return errors_of(one, *one.predict(profile), overhead_us)
+def relative_errors(one: Samples, profile: DeviceProfile, overhead: Floats) -> list[Floats]:
+    """Weighted relative errors of predictions and of recorded algorithms, beside nuisances with these coefficients."""
+    return errors_of(one, *one.predict(profile), overhead)
 
 
-def errors_of(one: Samples, predicted_us: Floats, recorded_us: Floats, overhead_us: Floats) -> list[Floats]:
-    """The same of predictions that were made, ``[samples]`` each."""
+def errors_of(one: Samples, predicted_us: Floats, recorded_us: Floats, overhead: Floats) -> list[Floats]:
+    """The same of predictions that were made, ``[samples]`` each; relative to the time on the board as it was."""
     weight = np.sqrt(one.weight / len(predicted_us))
-    device_us = np.maximum(np.maximum(one.latency_us - overhead_us, 0.5 * predicted_us), one.least_us)
-    errors = weight * (predicted_us + overhead_us - one.latency_us) / device_us
+    host_us, slowed_us = nuisances_us(one, overhead)
+    measured_us = one.latency_us - host_us
+    errors = weight * _relative(measured_us, predicted_us + slowed_us, one.least_us)
     known = np.isfinite(recorded_us)
     if not known.any():
         return [errors]
-    own_us = recorded_us[known]
-    device_us = np.maximum(np.maximum((one.latency_us - overhead_us)[known], 0.5 * own_us), one.least_us)
-    recorded = weight * _RECORDED_WEIGHT * (own_us + overhead_us[known] - one.latency_us[known]) / device_us
-    return [errors, recorded]
+    recorded = _relative(measured_us[known], (recorded_us + slowed_us)[known], one.least_us)
+    return [errors, weight * _RECORDED_WEIGHT * recorded]
+
+
+def _relative(measured_us: Floats, expected_us: Floats, least_us: float) -> Floats:
+    return np.asarray((expected_us - measured_us) / np.maximum(np.maximum(measured_us, 0.5 * expected_us), least_us))

@@ -18,20 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 import iossim.devices.transfer
+from iossim.calibration.board_state import NOT_TOLD
 from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.host_overhead import fit_overhead
+from iossim.calibration.neutral import neutral
 from iossim.calibration.recording import default_weight
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.samples import OperatorSamples
-from iossim.calibration.transfer import neutral, refined_values, source_device, transferred
+from iossim.calibration.transfer import refined_values, source_device, transferred
 from iossim.devices.borrowed import Concurrency
 from iossim.devices.kind import GPU
 from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.load import device
 from iossim.devices.parameters import CALL
 from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import SourceDevice, TransferTable
+from iossim.devices.transfer import CAPS, SourceDevice, TransferTable
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.prediction.bands import band_key
 from iossim.user_files import write_atomically
@@ -185,6 +187,9 @@ def _fitted_source(chip: _Chip) -> SourceDevice:
     if all(measured.header.includes_host_overhead for measured, _ in chip.sets):
         # Beside the host's overhead nobody can tell what a call costs on the device.
         told -= CALL
+    if any(one.is_slowed for one in samples):
+        # Without what its power limit allows, its efficiency would be taken for what the board reaches.
+        told |= CAPS & NOT_TOLD
     given = {name: value for name, value in found.values.items() if name in told}
     return source_device(chip.profiles[0], [profile.name for profile in chip.profiles], given)
 

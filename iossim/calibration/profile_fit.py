@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from iossim.calibration.calibrate import FOLDS, Calibration, DeviceData, Progress, calibrate
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
+from iossim.calibration.neutral import facts_of, neutral
 from iossim.calibration.published_networks import published_models, sequences
 from iossim.calibration.samples import SequenceSamples
-from iossim.calibration.transfer import facts_of, neutral
 from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.parameters import CALL
 from iossim.devices.profile import DeviceProfile, with_values

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.samples import OperatorSamples
+from iossim.calibration.samples import OperatorSamples, nuisances_us
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import Band, KindError
 from iossim.prediction.accuracy import Accuracy
@@ -54,13 +54,20 @@ class Residuals:
 
 
 def device_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Floats) -> tuple[Floats, Floats]:
-    """Predicted and measured device times; the measured ones are latencies less the host's ``overhead`` (coefficients).
+    """Predicted and measured device times; the measured ones are latencies without the recording's nuisances, whose
+    coefficients are ``overhead``: less the host's, and shortened to what an unslowed board would have taken.
 
     Beside the host's overhead, times below ``least_us`` cannot be told apart: they count as that.
     """
     predicted_us, _ = samples.predict(profile)
-    measured_us = np.maximum(samples.latency_us - samples.basis @ overhead, samples.least_us)
-    return predicted_us, measured_us
+    return predicted_us, without_nuisances(samples, predicted_us, overhead)
+
+
+def without_nuisances(samples: OperatorSamples, predicted_us: Floats, overhead: Floats) -> Floats:
+    """Measured device times, ``[samples]``; of a slowed board in the proportion in which a prediction is lengthened."""
+    host_us, slowed_us = nuisances_us(samples, overhead)
+    share = predicted_us / (predicted_us + slowed_us)
+    return np.maximum((samples.latency_us - host_us) * share, samples.least_us)
 
 
 def residuals_by_kind(

@@ -10,22 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_times import device_rates
-from iossim.calibration.host_overhead import least_device_us, overhead_basis
+from iossim.calibration.board_state import (
+    SLOWING,
+    load_before_us,
+    may_be_slowed,
+    slowed_basis,
+    slowing,
+    work_us,
+)
+from iossim.calibration.host_overhead import fit_overhead, least_device_us, overhead_basis
+from iossim.calibration.neutral import neutral
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.lowering.kernel import Candidate
+from iossim.lowering.kernel import Candidate, Libraries
 from iossim.lowering.unit import lower_unit
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.prediction.candidate_table import CandidateTable
 
 Floats = NDArray[np.float64]
+#: What a row of a recording whose board slowed counts, over others: how fast its board is, it hardly tells.
+SLOWED_WEIGHT = 0.25
 
 
 class Samples(Protocol):
     """Measured times beside what a profile predicts for them.
 
-    ``basis`` is that of the host's overhead, shape ``[samples, terms]``; errors are relative to at least ``least_us``;
-    ``weight`` is what all samples together count.
+    ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``, and
+    then what a slowed board adds. Errors are relative to at least ``least_us``; ``weight`` is what all samples together
+    count.
     """
 
     @property
@@ -34,6 +46,8 @@ class Samples(Protocol):
     def latency_us(self) -> Floats: ...
     @property
     def basis(self) -> Floats: ...
+    @property
+    def host_terms(self) -> int: ...
     @property
     def least_us(self) -> float: ...
     @property
@@ -46,6 +60,12 @@ class Samples(Protocol):
         ...
 
 
+def nuisances_us(samples: Samples, coefficients: Floats) -> tuple[Floats, Floats]:
+    """The host's overhead, and what the slowed board adds to each row, ``[samples]`` both."""
+    host = samples.host_terms
+    return samples.basis[:, :host] @ coefficients[:host], samples.basis[:, host:] @ coefficients[host:]
+
+
 @dataclass(frozen=True, eq=False)
 class OperatorSamples:
     """Operators measured alone."""
@@ -55,6 +75,7 @@ class OperatorSamples:
     table: CandidateTable
     latency_us: Floats
     basis: Floats
+    host_terms: int
     least_us: float
     weight: float
     includes_gaps: bool
@@ -63,17 +84,43 @@ class OperatorSamples:
     def of(
         measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float
     ) -> OperatorSamples:
-        """Samples of ``chosen`` measurements of a set."""
-        return OperatorSamples(
+        """Samples of ``chosen`` measurements of a set; where its board slowed, that is a nuisance, and they count less."""
+        basis = overhead_basis(measured, chosen)
+        samples = OperatorSamples(
             measured.name,
             profile,
-            CandidateTable.of_measurements(profile, chosen),
+            CandidateTable.of_measurements(profile, chosen, measured.header.called),
             np.array([measurement.latency_us for measurement in chosen]),
-            overhead_basis(measured, chosen),
+            basis,
+            basis.shape[1],
             least_device_us(measured.header),
             weight,
             measured.header.includes_gaps,
         )
+        if not (may_be_slowed(measured, profile) and samples._is_slowed(measured, chosen)):
+            return samples
+        slowed = np.column_stack([basis, slowed_basis(measured, chosen, profile)])
+        return replace(samples, basis=slowed, weight=SLOWED_WEIGHT * weight)
+
+    def _is_slowed(self, measured: MeasurementSet, chosen: Sequence[Measurement]) -> bool:
+        """Whether rows of equal work take longer after heavier ones; rows that are held out are not asked."""
+        seen = np.array([not row.operator.is_held_out() for row in chosen], dtype=np.bool_)
+        if not seen.any():
+            return False
+        # A profile that was fitted to a slowed recording may hold some of the slowing.
+        predicted_us, _ = self.predict(neutral(self.profile))
+        found = fit_overhead(self.basis[seen], self.latency_us[seen], predicted_us[seen], self.least_us)
+        work = work_us(measured.measurements, self.profile)
+        position = {id(row): index for index, row in enumerate(measured.measurements)}
+        rows = np.array([position[id(row)] for row in chosen], dtype=np.int64)[seen]
+        device_us = (self.latency_us - self.basis @ found)[seen]
+        found_slope = slowing(work[rows], load_before_us(work)[rows], device_us, predicted_us[seen])
+        return found_slope > SLOWING
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether the recording's board slowed."""
+        return bool(self.basis.shape[1] > self.host_terms)
 
     def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:
         """The samples where ``chosen``, shape ``[samples]``, is True; they count together as all did."""
@@ -97,7 +144,7 @@ class OperatorSamples:
 
 @dataclass(frozen=True, eq=False)
 class SequenceSamples:
-    """Networks, or parts of them, run unit after unit in one stream, the host a call ahead at most."""
+    """Networks, or parts of them, run by the published engine, unit after unit in one stream, the host a call ahead at most."""
 
     name: str
     profile: DeviceProfile
@@ -129,7 +176,7 @@ class SequenceSamples:
         return SequenceSamples(
             name,
             profile,
-            CandidateTable.of(profile, steps),
+            CandidateTable.of(profile, steps, libraries=Libraries.CUDNN_7),
             np.concatenate([[0], np.cumsum(unit_steps)]),
             np.concatenate([[0], np.cumsum(units)]),
             np.array(latencies),
@@ -139,6 +186,10 @@ class SequenceSamples:
     @property
     def basis(self) -> Floats:
         return np.zeros((len(self.latency_us), 0))
+
+    @property
+    def host_terms(self) -> int:
+        return 0
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
         """See :class:`Samples`."""

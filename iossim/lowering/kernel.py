@@ -25,7 +25,8 @@ class WorkClass(StrEnum):
     IMPLICIT_GEMM = "implicit_gemm"  #: cuDNN's: the same, with each offset computed where it is needed
     WINOGRAD_FUSED = "winograd_fused"  #: Winograd convolution in one kernel
     WINOGRAD_GEMM = "winograd_gemm"  #: batched product between separate transforms (Winograd, FFT)
-    DEPTHWISE = "depthwise"  #: a window over each channel, with weights
+    DEPTHWISE = "depthwise"  #: a window over each channel, with weights, an output a thread
+    GROUPED = "grouped"  #: implicit products of a few channels each: cuDNN's way of depthwise and grouped convolution
     WINDOW = "window"  #: pooling
     STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
     NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time
@@ -39,6 +40,13 @@ class WorkClass(StrEnum):
     CORE_BLOCKED_WINDOW = "core_blocked_window"  #: the same of windows over each channel: depthwise and pooling
     CORE_WINDOW = "core_window"  #: pooling as tensors lie
     CORE_STREAM = "core_stream"  #: element-wise and copies
+
+
+class Libraries(StrEnum):
+    """Whose kernels an engine calls, where the age of the libraries decides which there are."""
+
+    CUDNN_7 = "cudnn 7"  #: cuDNN 7.6, which the published engine calls
+    CURRENT = "current"  #: frameworks' own kernels and libraries of today
 
 
 class Panels(NamedTuple):
@@ -93,7 +101,7 @@ class Candidate:
     """One way to run an op: kernels one after another in one stream.
 
     ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures`` are
-    those whose libraries have these kernels, None for all of the kind.
+    those whose libraries have these kernels, None for all of the kind; ``libraries`` the age of those, None for any.
     """
 
     algorithm: str
@@ -101,10 +109,15 @@ class Candidate:
     workspace_bytes: int = 0
     is_library_call: bool = True
     architectures: frozenset[Architecture] | None = None
+    libraries: Libraries | None = None
 
     def runs_on(self, architecture: str) -> bool:
         """Whether the libraries for an architecture have the kernels."""
         return self.architectures is None or architecture in self.architectures
+
+    def is_in(self, libraries: Libraries) -> bool:
+        """Whether libraries of an age have the kernels."""
+        return self.libraries in (None, libraries)
 
 
 def ceil_div(count: int, size: int) -> int:

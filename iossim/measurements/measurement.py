@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from iossim.errors import IossimError
 from iossim.ir.types import Precision
+from iossim.lowering.kernel import Libraries
 from iossim.measurements.operator import Operator
 from iossim.values import Value
 
@@ -51,6 +52,13 @@ class Header(Value):
     date: str = ""
     #: Program, paper or person that the numbers come from.
     source: str = ""
+
+    @property
+    def called(self) -> Libraries:
+        """The age of the libraries whose kernels ran: cuDNN 7 called directly, or others (frameworks have kernels of their
+        own)."""
+        is_old = self.libraries.get("cudnn", "").startswith("7.") and "pytorch" not in self.libraries
+        return Libraries.CUDNN_7 if is_old else Libraries.CURRENT
 
     @field_validator("date")
     @classmethod

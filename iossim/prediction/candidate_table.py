@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_times import ALONE, TENSOR, DeviceRates, kernel_table, time_kernels
 from iossim.devices.profile import DeviceProfile
-from iossim.lowering.kernel import Candidate, Kernel
+from iossim.lowering.kernel import Candidate, Kernel, Libraries
 from iossim.lowering.target import step_candidates
 from iossim.measurements.measurement import Measurement
 
@@ -40,16 +40,20 @@ class CandidateTable:
 
     @staticmethod
     def of(
-        profile: DeviceProfile, alternatives: Iterable[Sequence[Candidate]], recorded: Sequence[Recorded] = ()
+        profile: DeviceProfile,
+        alternatives: Iterable[Sequence[Candidate]],
+        recorded: Sequence[Recorded] = (),
+        libraries: Libraries = Libraries.CURRENT,
     ) -> CandidateTable:
-        """The candidates of each operator on ``profile``, with what was recorded of each."""
+        """The candidates of each operator on ``profile`` that ``libraries`` have, with what was recorded of each."""
         kernels: list[Kernel] = []
         counts: list[int] = []
         library: list[bool] = []
         matches: list[bool] = []
         per_operator: list[int] = []
         for index, candidates in enumerate(alternatives):
-            for candidate in candidates:
+            known = [one for one in candidates if one.is_in(libraries)]
+            for candidate in known:
                 kernels += candidate.kernels
                 counts.append(len(candidate.kernels))
                 library.append(candidate.is_library_call)
@@ -65,10 +69,13 @@ class CandidateTable:
         )
 
     @staticmethod
-    def of_measurements(profile: DeviceProfile, measurements: Sequence[Measurement]) -> CandidateTable:
+    def of_measurements(
+        profile: DeviceProfile, measurements: Sequence[Measurement], libraries: Libraries = Libraries.CURRENT
+    ) -> CandidateTable:
         """The candidates of operators that were measured alone."""
         lowered = (step_candidates(m.operator.step(), profile) for m in measurements)
-        return CandidateTable.of(profile, lowered, [Recorded.of(measurement) for measurement in measurements])
+        recorded = [Recorded.of(measurement) for measurement in measurements]
+        return CandidateTable.of(profile, lowered, recorded, libraries)
 
     def where(self, chosen: NDArray[np.bool_]) -> CandidateTable:
         """The operators where ``chosen``, shape ``[operators]``, is True, without lowering them again."""

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.kernel_times import device_rates
 from iossim.cost.model import ChangesConcurrency, CostModel, PredictsDevice
 from iossim.devices.profile import DeviceProfile, with_values
+from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.lowering.step import Step
 from iossim.lowering.target import step_candidates
@@ -105,6 +106,7 @@ class ScheduleErrors:
             with_values(profile, {name: values[index] for name, values in resamples.items()})
             for index in range(count)
         ]
+        self._libraries = (Engine.PAPER if model is None else model.engine).libraries
         self._units: dict[Part, _UnitError] = {}
         own = profile.parameter_values
         names = [name for name in profile.device_kind.concurrency.names if name in resamples]
@@ -207,7 +209,7 @@ class ScheduleErrors:
             return
         flat = [step for several in steps.values() for step in several]
         lowered = [step_candidates(step, self._profile) for step in flat]
-        table = CandidateTable.of(self._profile, lowered)
+        table = CandidateTable.of(self._profile, lowered, libraries=self._libraries)
         own_us = _fastest_us(table, self._profile)
         moved = np.array([_fastest_us(table, one) for one in self._resampled]).reshape(
             len(self._resampled), len(flat)

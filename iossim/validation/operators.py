@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.calibration.host_overhead import fit_overhead
+from iossim.calibration.residuals import without_nuisances
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
@@ -173,10 +174,9 @@ def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> Oper
     # What no seen row tells, all rows must.
     fitted = ~held_out if np.count_nonzero(~held_out) > samples.basis.shape[1] else np.ones_like(held_out)
     latency_us = samples.latency_us
-    overhead_us = samples.basis @ fit_overhead(
-        samples.basis[fitted], latency_us[fitted], predicted_us[fitted], samples.least_us
-    )
-    measured_us = np.maximum(latency_us - overhead_us, samples.least_us)
+    overhead = fit_overhead(samples.basis[fitted], latency_us[fitted], predicted_us[fitted], samples.least_us)
+    measured_us = without_nuisances(samples, predicted_us, overhead)
+    overhead_us = latency_us - measured_us if samples.is_slowed else samples.basis @ overhead
     bounds = [interval(m.operator, us, profile) for m, us in zip(chosen, predicted_us.tolist(), strict=True)]
     low_us, high_us = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
     return OperatorEvaluation(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
-from iossim.backends.simulator.kernel_times import CORE_CLASSES
+from iossim.backends.simulator.kernel_times import CORE_CLASSES, GROUPED_PROLOGUE_SEEN
 from iossim.devices.load import device
 from iossim.devices.parameters import ModelParameters
 from iossim.lowering.kernel import Kernel, Panels, WorkClass
@@ -148,6 +148,7 @@ def test_which_kernels_have_a_prologue_and_which_a_ramp(work_class: WorkClass) -
         WorkClass.STREAM: (0, 0, 0, 4, 0, 0),
         WorkClass.WINDOW: (0, 0, 0, 4, 0, 0),
         WorkClass.DEPTHWISE: (0, 0, 0, 4, 0, 0),
+        WorkClass.GROUPED: (0, 2 * GROUPED_PROLOGUE_SEEN, 0, 4, 0, 0),
         WorkClass.INDEX: (0, 0, 0, 0, 0, 0),
         **dict.fromkeys(CORE_CLASSES, (0, 0, 0, 0, 0, 0)),
     }[work_class]
@@ -226,6 +227,7 @@ def test_dram_efficiencies(work_class: WorkClass, parameter: str) -> None:
         (WorkClass.WINOGRAD_FUSED, "winograd_fused_efficiency"),
         (WorkClass.WINOGRAD_GEMM, "winograd_gemm_efficiency"),
         (WorkClass.DEPTHWISE, "depthwise_efficiency"),
+        (WorkClass.GROUPED, "implicit_gemm_efficiency"),
         (WorkClass.STREAM, "vector_efficiency"),
         (WorkClass.TRANSFORM, "vector_efficiency"),
     ],

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from iossim.calibration.leave_one_out import _chips, _fitted_source, draw, leave_one_out, transfer_table
-from iossim.calibration.transfer import neutral, refine, source_device, source_spread, transferred
+from iossim.calibration.neutral import neutral
+from iossim.calibration.transfer import refine, source_device, source_spread, transferred
 from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile, with_values

@@ -10,7 +10,7 @@ from iossim.devices.compute_capability import Architecture
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.lowering.gpu import TARGET
-from iossim.lowering.kernel import Candidate, WorkClass
+from iossim.lowering.kernel import Candidate, Libraries, WorkClass
 from iossim.lowering.step import Operand, Step
 
 
@@ -109,8 +109,8 @@ def test_a_table_of_offsets_or_none(kernel: int) -> None:
         ({"kernel": 7}, {"fft", "implicit"}),
         ({"kernel": 1}, {"implicit"}),
         ({"stride": 2}, {"implicit"}),
-        ({"groups": 4}, {"implicit"}),
-        ({"groups": 64}, {"depthwise"}),
+        ({"groups": 4}, {"implicit", "grouped"}),
+        ({"groups": 64}, {"depthwise", "grouped"}),
         ({"precision": Precision.FP16}, {"implicit"}),
         ({"precision": Precision.TF32}, {"winograd", "fft", "implicit"}),
     ],
@@ -133,3 +133,46 @@ def test_a_strided_pointwise_convolution_reads_a_part_of_its_input() -> None:
     assert kernel.activation_bytes == 64 * 8 * 8 * DType.FLOAT32.bytes
     _, window = candidates(1, 64, 64, 16, kernel=3, stride=2)["implicit_gemm_128x64"].kernels
     assert window.activation_bytes == 64 * 16 * 16 * DType.FLOAT32.bytes
+
+
+@pytest.mark.parametrize(("channels", "groups", "filters"), [(64, 64, 64), (64, 64, 128), (96, 3, 96)])
+def test_a_group_is_a_slice_of_the_grid(channels: int, groups: int, filters: int) -> None:
+    (kernel,) = candidates(2, channels, filters, 21, kernel=5, groups=groups)["grouped_convolve_32x32"].kernels
+    inner = math.ceil(channels // groups * 25 / 8) * 8
+    assert kernel.blocks == math.ceil(2 * 21 * 21 / 32) * math.ceil(filters / groups / 32) * groups
+    # Filters that a group does not have are computed all the same.
+    assert kernel.flops == kernel.blocks * 32 * 32 * inner * 2
+
+
+def test_each_age_of_libraries_has_its_kernels() -> None:
+    for groups in (1, 4, 64):
+        found = candidates(1, 64, 64, 17, groups=groups).values()
+        for libraries in Libraries:
+            assert any(one.is_in(libraries) for one in found)
+    names = {libraries: _names(libraries, groups=64) for libraries in Libraries}
+    assert names == {Libraries.CUDNN_7: {"grouped_convolve_32x32"}, Libraries.CURRENT: {"depthwise"}}
+    assert _names(Libraries.CUDNN_7, groups=4) == {"grouped_convolve_32x32"}
+
+
+def _names(libraries: Libraries, groups: int) -> set[str]:
+    return {name for name, one in candidates(1, 64, 64, 17, groups=groups).items() if one.is_in(libraries)}
+
+
+def test_a_block_of_a_depthwise_kernel_reads_the_rows_that_its_windows_reach() -> None:
+    def halo(size: int, kernel: int = 3, stride: int = 1) -> float:
+        (one,) = candidates(1, 64, 64, size, kernel=kernel, stride=stride, groups=64)["depthwise"].kernels
+        return (one.l2_bytes - one.weight_bytes - one.bytes_written) / one.activation_bytes
+
+    assert halo(256) == pytest.approx(3.0)  # a row of outputs a block
+    assert halo(64) == pytest.approx(6 / 4)  # four rows
+    assert halo(64, kernel=7) == pytest.approx(10 / 4)
+    assert halo(64, stride=2) == pytest.approx(17 / 16)  # eight rows of 32
+    assert halo(256, kernel=1) == 1.0
+
+
+def test_indexing_and_strides_cost_a_depthwise_kernel_as_taps_do() -> None:
+    def taps(kernel: int, stride: int = 1) -> float:
+        (one,) = candidates(1, 64, 64, 32, kernel=kernel, stride=stride, groups=64)["depthwise"].kernels
+        return one.flops / (2 * one.bytes_written / 4)
+
+    assert [taps(1), taps(3), taps(5), taps(3, stride=2)] == [15, 23, 39, 32]

@@ -103,7 +103,9 @@ class KernelLibrary:
         self.profile = profile
         self.engine = engine
         costs = profile.engine
-        self._model = KernelModel(profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0)
+        self._model = KernelModel(
+            profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0, Engine(engine).libraries
+        )
         self._units: dict[tuple[str, str], tuple[IssuedKernel, ...]] = {}
 
     def unit(self, network: Network, unit: int, variant: str = FASTEST) -> tuple[IssuedKernel, ...]:
