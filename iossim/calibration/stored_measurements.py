@@ -17,9 +17,10 @@ from iossim._version import __version__
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.operator import Operator
-from iossim.measurements.operator_kinds import RecordError, read_record
+from iossim.measurements.operator_kinds import read_record
 
 
 def measurement_set(records: Sequence[MeasurementRecord], is_cold: bool = False) -> MeasurementSet:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from iossim.ir.types import Precision
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementError, StageMeasurement
 from iossim.measurements.operator import Operator
-from iossim.measurements.operator_kinds import RecordError, RecordReader, kind_named, parse_description, read_record
+from iossim.measurements.operator_kinds import RecordReader, kind_named, parse_description, read_record
 
 #: Rows that may be dropped before the whole file is refused.
 LARGEST_DROPPED_PART = 0.1

@@ -18,8 +18,9 @@ from typing import Any
 
 from iossim.errors import IossimError
 from iossim.ir.types import Precision
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
-from iossim.measurements.operator_kinds import SHAPE_COLUMNS, RecordError, RecordReader, kind_named
+from iossim.measurements.operator_kinds import SHAPE_COLUMNS, RecordReader, kind_named
 from iossim.prediction.predict import Prediction
 from iossim.user_files import read_text
 

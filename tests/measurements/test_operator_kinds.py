@@ -10,10 +10,10 @@ from operators import operators
 
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.types import Precision
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import (
     KINDS,
-    RecordError,
     RecordReader,
     describe,
     kind_named,

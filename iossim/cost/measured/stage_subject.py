@@ -21,8 +21,9 @@ from iossim.ir.ops.relu import Relu
 from iossim.ir.types import TensorType
 from iossim.lowering.step import Step
 from iossim.lowering.unit import merged_step, unit_steps
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
-from iossim.measurements.operator_kinds import KINDS, RecordError, record_of
+from iossim.measurements.operator_kinds import KINDS, record_of
 from iossim.schedule.strategy import Strategy
 
 OperatorRecord = dict[str, int | str]

@@ -21,6 +21,7 @@ from typing import Any
 from iossim.ir.types import Precision
 from iossim.measurements.device_names import device_of, device_of_product
 from iossim.measurements.formats.format import Format
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import (
     Extent,
     Header,
@@ -29,7 +30,7 @@ from iossim.measurements.measurement import (
     StageMeasurement,
 )
 from iossim.measurements.operator import Operator
-from iossim.measurements.operator_kinds import RecordError, read_record
+from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.rows import NumberedRow, RowError, Sieve, number
 from iossim.measurements.text_files import read_file
 

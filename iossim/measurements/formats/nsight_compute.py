@@ -30,9 +30,10 @@ from iossim.ir.types import Precision
 from iossim.measurements.calls import Call, measurements_of_calls
 from iossim.measurements.device_names import device_of
 from iossim.measurements.formats.format import Format
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import Extent, Header, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
-from iossim.measurements.operator_kinds import ALIASES, KINDS, RecordError, parse_description
+from iossim.measurements.operator_kinds import ALIASES, KINDS, parse_description
 from iossim.measurements.rows import RowError, Sieve
 from iossim.measurements.text_files import read_file
 

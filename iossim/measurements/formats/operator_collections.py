@@ -28,8 +28,8 @@ from typing import Any
 
 from iossim.ir.types import Precision
 from iossim.measurements.device_names import device_of
-from iossim.measurements.formats.format import Format
-from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
+from iossim.measurements.formats.format import Format, set_of_device
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.rows import NumberedRow, Row, RowError, number
 from iossim.measurements.text_files import header_cells, parse_table, read_file
@@ -226,24 +226,9 @@ def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
     )
 
 
-def _read(path: Path, device: str | None) -> MeasurementSet:
-    sets = _read_sets(path)
-    chosen = [one for one in sets if device in (None, one.device)]
-    if len(chosen) == 1:
-        return chosen[0]
-    names = ", ".join(one.device for one in sets)
-    if device is None:
-        raise MeasurementError(
-            f"measurements {path}: recorded on {names or 'no device'}; give one of them with --device"
-        )
-    raise MeasurementError(
-        f"measurements {path}: recorded on {names}, not on {device}; give --device with one of them"
-    )
-
-
 FORMAT = Format(
     "table of operators on several devices, of a public repository",
     lambda path, head: is_operator_collection(head),
-    _read,
+    lambda path, device: set_of_device(path, _read_sets(path), device),
     _read_sets,
 )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from iossim.ir.types import Precision
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
-from iossim.measurements.operator_kinds import RecordError, read_record
+from iossim.measurements.operator_kinds import read_record
 
 _PRECISIONS = {"float": Precision.FP32, "c10::half": Precision.FP16, "c10::bfloat16": Precision.BF16}
 

@@ -32,9 +32,9 @@ from iossim.measurements.calls import Call, measurements_of_calls
 from iossim.measurements.device_names import device_of, device_of_product
 from iossim.measurements.formats.format import Format
 from iossim.measurements.formats.pytorch_operators import Recorded, operator_of
+from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import SCHEMA, Extent, Header, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
-from iossim.measurements.operator_kinds import RecordError
 from iossim.measurements.rows import Sieve
 from iossim.measurements.text_files import read_file
 

@@ -40,7 +40,7 @@ def test_a_device_is_a_set_of_its_own(tmp_path: Path) -> None:
 def test_one_set_is_read_by_its_device(tmp_path: Path) -> None:
     path = written(tmp_path, PRODUCTS)
     assert read_measurements(path, "t4").device == "t4"
-    with pytest.raises(MeasurementError, match="recorded on v100-sxm2, t4; give one of them with --device"):
+    with pytest.raises(MeasurementError, match="recorded on v100-sxm2, t4; give one of them with `device`"):
         read_measurements(path)
     with pytest.raises(MeasurementError, match="recorded on v100-sxm2, t4, not on p4"):
         read_measurements(path, "p4")
