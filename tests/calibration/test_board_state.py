@@ -13,7 +13,7 @@ from iossim.calibration.neutral import neutral
 from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples, nuisances_us
 from iossim.devices.load import device
-from iossim.devices.parameter_space import with_values
+from iossim.devices.profile import with_values
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
