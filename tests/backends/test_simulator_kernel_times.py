@@ -42,7 +42,7 @@ NEUTRAL: dict[str, float] = {
     "stream_ramp_us": 0.0,
     "sustained_gflops_per_watt": 1e12,
     "gemm_sustained_gflops_per_watt": 1e12,
-    "crowding": 0.0,
+    "interference": 0.0,
 }
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iossim.cli.flags import with_flags
 from iossim.devices.derive import derive
 from iossim.devices.load import device
 from iossim.devices.read import parse
@@ -80,7 +81,7 @@ def test_what_is_written_is_what_was_derived(facts: dict[str, float | int | str 
 def test_facts_that_cannot_be(facts: dict[str, float | int | str | None], words: list[str]) -> None:
     with pytest.raises(DeviceError) as caught:
         derive("mine", T4, facts)
-    message = str(caught.value)
+    message = with_flags(str(caught.value))
     assert all(word in message for word in words), message
     assert "\n" not in message
 

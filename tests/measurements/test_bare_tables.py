@@ -59,7 +59,7 @@ def test_called_directly(tmp_path: Path) -> None:
 def test_kind_and_device_need_not_be_in_the_name(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.csv", CONV, CONV_ROWS)
     assert read_measurements(path, "t4").kinds == ("conv",)
-    assert "--device" in refusal(path)
+    assert "`device`" in refusal(path)
     rows = [f"{kind},{row},8,{row}.5" for row in range(1, 9) for kind in ("add", "relu")]
     assert read_measurements(written(path, "op,rows,cols,latency_us", rows), "t4").kinds == ("add", "relu")
     rows = [f"{row},8,{row}.5" for row in range(1, 9)]

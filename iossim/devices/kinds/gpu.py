@@ -35,7 +35,7 @@ _RANGES: dict[str, Ranges] = {
 
 #: What measured kernels determine: the fitted ones of the model's parameters, then the two dispatch costs of the engine.
 GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
-#: Crowding is 0 if kernels side by side take no longer for it; networks on SMs of their own beside another one were seen to
+#: Interference is 0 if kernels side by side take no longer for it; networks on SMs of their own beside another one were seen to
 #: take 1.1 times as long, and 1.22 at most, so that a half is ample. A synchronisation takes the host 2 us where the device is
 #: idle already, and a few launches at most. A launch takes 2 us at least (see ``devices.parameters``); 10 is what a call was
 #: seen to cost with everything around it.
@@ -45,7 +45,7 @@ GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
 #: launch. So there is one cost, of any kernel.
 GPU_CONCURRENCY = ParameterSpace(
     (
-        FittedParameter("crowding", 0.0, 0.5),
+        FittedParameter("interference", 0.0, 0.5),
         FittedParameter("synchronise_us", 2.0, 20.0),
         FittedParameter("bare_launch_us", 2.0, 10.0),
     ),
