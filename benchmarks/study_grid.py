@@ -21,7 +21,7 @@ from typing import Any
 
 from iossim.reporting.study import write_report
 from iossim.study.run_directory import PARQUET, REPORT, RESULTS, SCHEDULES, TABLE
-from iossim.study.scenario import Model, Scenario, ScenarioDevice, Search
+from iossim.study.scenario import Device, Model, Scenario, Search
 from iossim.study.sweep import run_study
 
 MODELS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
@@ -44,7 +44,7 @@ def main() -> None:
     scenario = Scenario(
         name="grid",
         models=[Model(model=name) for name in given.models],
-        devices=[ScenarioDevice(device=name) for name in given.devices],
+        devices=[Device(device=name) for name in given.devices],
         batch_sizes=list(given.batches),
         searches=[Search(max_group_size=3, max_groups=8)],
     )

@@ -142,7 +142,7 @@ def _scenario() -> Schema:
     made = Scenario.model_json_schema()
     definitions, fields = made["$defs"], made["properties"]
     zoo = [model.name for model in zoo_models()]
-    for name, field, shipped in (("Model", "model", zoo), ("ScenarioDevice", "device", shipped_names())):
+    for name, field, shipped in (("Model", "model", zoo), ("Device", "device", shipped_names())):
         definitions[name]["properties"][field]["examples"] = shipped
         alone = {"type": "string", "minLength": 1, "examples": shipped}
         definitions[name] = {"anyOf": [alone, definitions[name]], "title": name}

@@ -92,12 +92,12 @@ def time_programs(
                     np.copyto(programs[number].inputs[name], array)
                 if flush is not None:
                     pool.run(flush.program)
-                crowded = threads > 1 or programs[number].streams > len(cores)
+                oversubscribed = threads > 1 or programs[number].streams > len(cores)
                 switches = involuntary_switches()
                 begin = time.perf_counter_ns()
                 pool.run(programs[number])
                 end = time.perf_counter_ns()
-                lost = 0 if crowded else involuntary_switches() - switches
+                lost = 0 if oversubscribed else involuntary_switches() - switches
                 return _Sample(round_number, (end - begin) / 1e3, lost)
 
             window = _Window(LoadReading.take(cores))

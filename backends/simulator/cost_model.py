@@ -102,7 +102,7 @@ class SimulatorCostModel:
         )
         # A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = costs if engine == Engine.PAPER else None
-        self._room = profile.sm_count if target_of(profile).runs_one_kernel_per_sm else MAX_GROUPS
+        self._max_kernels = profile.sm_count if target_of(profile).runs_one_kernel_per_sm else MAX_GROUPS
         self._units: dict[UnitKey, UnitPrice] = {}
         self._placements: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
         self._problems: dict[str, PreparedProblem] = {}
@@ -135,11 +135,13 @@ class SimulatorCostModel:
         problem = batch.problem
         prices = np.empty(len(batch), dtype=np.float64)
         concurrent = ~batch.merged
-        crowding = self.profile.parameters.crowding
+        interference = self.profile.parameters.interference
         prices[concurrent] = self._memo.prices(
             StageBatch.concurrent(problem, batch.masks[concurrent]),
             prepared.unit_keys,
-            lambda masks: price_concurrent(masks, problem.predecessors, prepared.kernels, crowding, self._room),
+            lambda masks: price_concurrent(
+                masks, problem.predecessors, prepared.kernels, interference, self._max_kernels
+            ),
         )
         for index in np.flatnonzero(~concurrent).tolist():
             merged = self._merged_unit(problem, int(batch.masks[index]))
@@ -151,8 +153,8 @@ class SimulatorCostModel:
         chosen = profile or self.profile, self.precision, engine or self.engine
         return SimulatorCostModel(*chosen, self.in_place, self._error)
 
-    def price_changed(self, batch: StageBatch, crowding: float, launches: float) -> Prices:
-        """The stages' prices, did kernels crowd each other so much and each launch take ``launches`` times as long; us,
+    def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
+        """The stages' prices, did kernels interfere so much and each launch take ``launches`` times as long; us,
         shape ``[len(batch)]``, all units as what is fastest alone.
         """
         batch.refuse_variants()
@@ -166,7 +168,7 @@ class SimulatorCostModel:
         prices = np.empty(len(batch), dtype=np.float64)
         concurrent = ~batch.merged
         prices[concurrent] = price_concurrent(
-            batch.masks[concurrent], problem.predecessors, kernels, crowding, self._room
+            batch.masks[concurrent], problem.predecessors, kernels, interference, self._max_kernels
         )
         for index in np.flatnonzero(~concurrent).tolist():
             merged = self._merged_unit(problem, int(batch.masks[index]))
@@ -189,8 +191,8 @@ class SimulatorCostModel:
         """Bounds by the fluid's own rules; resources are host issue, issue capacity, and what all SMs share.
 
         On no SM do the resident blocks together get more than it has, so neither do they on all SMs. While two or more
-        kernels are active, what they ask for counts ``1 + crowding`` times, so a kernel of demand ``d`` that runs beside
-        others takes ``(1 + crowding) * d`` of the device's time for each of its own, and one that runs by itself takes all of
+        kernels are active, what they ask for counts ``1 + interference`` times, so a kernel of demand ``d`` that runs beside
+        others takes ``(1 + interference) * d`` of the device's time for each of its own, and one that runs by itself takes all of
         it: at least the smaller of the two, whatever part of it runs which way.
 
         These hold of stages whose units run as what is fastest alone. Other variants may ask less of a resource, or even take
@@ -209,13 +211,13 @@ class SimulatorCostModel:
     def _work_us(self, prepared: PreparedProblem) -> NDArray[np.float64]:
         """What units take alone and of each resource (host issue, issue capacity, what all SMs share), shape ``[units, 4]``."""
         alone_us, issue, device, host_us = prepared.kernels.columns[:, (ALONE, ISSUE_DEMAND, DEVICE_DEMAND, HOST)].T
-        crowded = 1.0 + self.profile.parameters.crowding
+        demand_factor = 1.0 + self.profile.parameters.interference
         return np.stack(
             [
                 prepared.per_unit(alone_us),
                 prepared.per_unit(host_us),
-                prepared.per_unit(alone_us * np.minimum(1.0, crowded * issue)),
-                prepared.per_unit(alone_us * np.minimum(1.0, crowded * device)),
+                prepared.per_unit(alone_us * np.minimum(1.0, demand_factor * issue)),
+                prepared.per_unit(alone_us * np.minimum(1.0, demand_factor * device)),
             ],
             axis=1,
         )
@@ -347,9 +349,9 @@ class SimulatorCostModel:
             np.uint64(mask),
             predecessors,
             *prepared.kernels,
-            self.profile.parameters.crowding,
+            self.profile.parameters.interference,
             table,
-            self._room,
+            self._max_kernels,
         )
         return StageRun(duration_us, labels, prepared, tuple(tuple(bits(group)) for group in groups), table)
 

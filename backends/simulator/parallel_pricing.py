@@ -18,7 +18,7 @@ _limit: int | None = None
 
 
 def price_concurrent(
-    masks: Masks, predecessors: Masks, kernels: StageKernels, crowding: float, room: int = MAX_GROUPS
+    masks: Masks, predecessors: Masks, kernels: StageKernels, interference: float, max_kernels: int = MAX_GROUPS
 ) -> Floats:
     """The price of each mask as a concurrent stage, microseconds, shape ``[len(masks)]``; the same on any number of cores."""
     prices = np.empty(len(masks), dtype=np.float64)
@@ -27,7 +27,7 @@ def price_concurrent(
 
     def price(part: int) -> None:
         own = slice(bounds[part], bounds[part + 1])
-        price_masks(masks[own], predecessors, *kernels, crowding, prices[own], room)
+        price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels)
 
     if parts == 1:
         price(0)

@@ -8,10 +8,10 @@ blocks of any other lie, one an SM, on a part of them: on the SMs with most room
 the kernel starts. So the SMs fall into a few segments of equal load. An SM whose blocks ask for more than it has makes
 them wait, and a kernel is as slow as its slowest SM. *The device*: DRAM bandwidth and power, shared by all in proportion to
 their demands. While nothing is asked for more than there is, every kernel runs as fast as alone. Kernels that run
-side by side disturb each other besides, in caches and at DRAM: what they ask for counts ``1 + crowding`` times.
+side by side disturb each other besides, in caches and at DRAM: what they ask for counts ``1 + interference`` times.
 
 The cores of a CPU run one thread each: while all are busy, further kernels queue, and the one that has waited
-longest comes first (``room``).
+longest comes first (``max_kernels``).
 
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that
 cutting a chain into stages changes nothing.
@@ -70,14 +70,14 @@ def price_masks(
     kernel_begin: Integers,
     columns: Floats,
     single_us: Floats,
-    crowding: float,
+    interference: float,
     prices: Floats,
-    room: int = MAX_GROUPS,
+    max_kernels: int = MAX_GROUPS,
 ) -> None:
     """Write the price of each mask, as a concurrent stage, to ``prices``, us; both have shape ``[stages]``.
 
     ``predecessors`` are the problem's, uint64 of shape ``[units]``; the others those of :class:`StageKernels`.
-    At most ``room`` kernels run at a time.
+    At most ``max_kernels`` kernels run at a time.
     """
     size = max(MAX_GROUPS + 1, len(columns))
     numbers = np.empty((7, size), dtype=np.float64)
@@ -91,8 +91,8 @@ def price_masks(
             kernel_begin,
             columns,
             single_us,
-            crowding,
-            room,
+            interference,
+            max_kernels,
             numbers,
             integers,
             sets,
@@ -107,9 +107,9 @@ def stage_spans(
     kernel_begin: Integers,
     columns: Floats,
     single_us: Floats,
-    crowding: float,
+    interference: float,
     spans: Floats,
-    room: int = MAX_GROUPS,
+    max_kernels: int = MAX_GROUPS,
 ) -> float:
     """The price of one stage, us; for each of its kernels ``spans[kernel]`` becomes stream, start and end.
 
@@ -120,7 +120,17 @@ def stage_spans(
     integers = np.empty((5, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     return _price(
-        mask, predecessors, kernel_begin, columns, single_us, crowding, room, numbers, integers, sets, spans
+        mask,
+        predecessors,
+        kernel_begin,
+        columns,
+        single_us,
+        interference,
+        max_kernels,
+        numbers,
+        integers,
+        sets,
+        spans,
     )
 
 
@@ -131,8 +141,8 @@ def _price(
     kernel_begin: Integers,
     columns: Floats,
     single_us: Floats,
-    crowding: float,
-    room: int,
+    interference: float,
+    max_kernels: int,
     numbers: Floats,
     integers: Integers,
     sets: Masks,
@@ -157,15 +167,15 @@ def _price(
                 numbers[_ISSUED, place] = clock
                 place += 1
     integers[_BEGIN, count] = place
-    return _share(count, columns, crowding, room, numbers, integers, sets, spans)
+    return _share(count, columns, interference, max_kernels, numbers, integers, sets, spans)
 
 
 @jit
 def _share(
     count: int,
     columns: Floats,
-    crowding: float,
-    room: int,
+    interference: float,
+    max_kernels: int,
     numbers: Floats,
     integers: Integers,
     sets: Masks,
@@ -187,7 +197,7 @@ def _share(
             if numbers[_ISSUED, place] > now:
                 next_issue = min(next_issue, numbers[_ISSUED, place])
                 continue
-            if room < count and not _is_next(group, count, room - active, now, numbers, integers):
+            if max_kernels < count and not _is_next(group, count, max_kernels - active, now, numbers, integers):
                 continue
             kernel = integers[_ORDER, place]
             numbers[_REMAINING, group] = columns[kernel, ALONE]
@@ -201,7 +211,7 @@ def _share(
                 return now
             now = next_issue
             continue
-        _stretches(active, columns, crowding, numbers, integers, sets)
+        _slowdowns(active, columns, interference, numbers, integers, sets)
         # The next event: the first kernel to end, unless one is issued before.
         step = np.inf
         for slot in range(active):
@@ -246,8 +256,8 @@ def _is_next(group: int, count: int, free: int, now: float, numbers: Floats, int
 
 
 @jit
-def _stretches(
-    active: int, columns: Floats, crowding: float, numbers: Floats, integers: Integers, sets: Masks
+def _slowdowns(
+    active: int, columns: Floats, interference: float, numbers: Floats, integers: Integers, sets: Masks
 ) -> None:
     """How many times longer than alone each active kernel takes now."""
     device = 0.0
@@ -269,11 +279,11 @@ def _stretches(
             total += spread
             integers[_SPARSE, sparse] = slot
             sparse += 1
-    crowded = 1.0 + crowding if active > 1 else 1.0
-    evenly = max(1.0, max(device, everywhere) * crowded)
+    demand_factor = 1.0 + interference if active > 1 else 1.0
+    evenly = max(1.0, max(device, everywhere) * demand_factor)
     for slot in range(active):
         numbers[_STRETCH, slot] = evenly
-    if sparse == 0 or (most + everywhere) * crowded <= evenly:
+    if sparse == 0 or (most + everywhere) * demand_factor <= evenly:
         return
     heaviest = evenly
     if total <= 1.0:
@@ -281,11 +291,13 @@ def _stretches(
         for index in range(sparse):
             slot = integers[_SPARSE, index]
             kernel = integers[_ORDER, integers[_POSITION, integers[_STARTED, slot]]]
-            load = (everywhere + columns[kernel, BLOCK_LOAD]) * crowded
+            load = (everywhere + columns[kernel, BLOCK_LOAD]) * demand_factor
             numbers[_STRETCH, slot] = max(evenly, load)
             heaviest = max(heaviest, load)
     else:
-        heaviest = max(evenly, _segments(sparse, everywhere, even_warps, crowded, columns, numbers, integers, sets))
+        heaviest = max(
+            evenly, _segments(sparse, everywhere, even_warps, demand_factor, columns, numbers, integers, sets)
+        )
     if everywhere > 0.0 and heaviest > evenly:
         # What lies on all SMs is as slow as the SM that is asked for most.
         for slot in range(active):
@@ -298,13 +310,13 @@ def _segments(
     sparse: int,
     everywhere: float,
     even_warps: float,
-    crowded: float,
+    demand_factor: float,
     columns: Floats,
     numbers: Floats,
     integers: Integers,
     sets: Masks,
 ) -> float:
-    """Lay the blocks of sparse kernels on segments of the SMs; stretches them, and returns the heaviest load of any."""
+    """Lay the blocks of sparse kernels on segments of the SMs; slows them down, and returns the heaviest load of any."""
     numbers[_WIDTH, 0], numbers[_LOAD, 0], numbers[_SEGMENT_WARPS, 0] = 1.0, everywhere, even_warps
     sets[_MEMBERS, 0] = np.uint64(0)
     count = 1
@@ -337,7 +349,7 @@ def _segments(
             sets[_MEMBERS, least] |= bit
     heaviest = 0.0
     for segment in range(count):
-        load = numbers[_LOAD, segment] * crowded
+        load = numbers[_LOAD, segment] * demand_factor
         heaviest = max(heaviest, load)
         if load > 1.0:
             found = sets[_MEMBERS, segment]

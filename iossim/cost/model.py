@@ -155,8 +155,8 @@ class ChangesSetting(Protocol):
 class ChangesConcurrency(ChangesSetting, Protocol):
     """Prices stages a little off, to tell how a latency follows from the parameters of concurrency."""
 
-    def price_changed(self, batch: StageBatch, crowding: float, launches: float) -> Prices:
-        """Prices in us, ``[len(batch)]``, if kernels crowd each other so much and each launch takes ``launches`` times as long."""
+    def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
+        """Prices in us, ``[len(batch)]``, if kernels interfere so much and each launch takes ``launches`` times as long."""
         ...
 
 

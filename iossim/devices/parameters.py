@@ -167,14 +167,18 @@ class ModelParameters(Value):
     #: Filling and draining of such a transform, however little it moves.
     layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 11.5
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
-    crowding: NotNegative = 0.208
+    interference: NotNegative = 0.208
+
+
+#: Parameters by what files of before call them.
+RENAMED = {"crowding": "interference"}
 
 
 class EngineOverheads(Value):
     """Costs of the host and of what separates kernels, in microseconds.
 
     The defaults belong to the host and the driver of a GPU: launches and synchronisations as on the V100-SXM2, the one device
-    whose schedules tell them, rounded; with ``crowding`` they are what ``devices.borrowed`` lends, with the spread.
+    whose schedules tell them, rounded; with ``interference`` they are what ``devices.borrowed`` lends, with the spread.
     """
 
     #: Device time of a library call beyond its kernels and gaps, where one follows the other: the dispatch floor.

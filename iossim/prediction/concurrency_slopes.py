@@ -32,7 +32,7 @@ class ConcurrencySlopes:
     ) -> None:
         self._network = network
         self._profile = profile
-        self._names = tuple(name for name in ("crowding", "bare_launch_us", "synchronise_us") if name in names)
+        self._names = tuple(name for name in ("interference", "bare_launch_us", "synchronise_us") if name in names)
         self._models: dict[str, ChangesConcurrency] = {} if model is None else {str(model.engine): model}
         self._problems: dict[int, ScheduleProblem] = {}
         self._block_of = {
@@ -47,17 +47,17 @@ class ConcurrencySlopes:
         if model is None:
             engine = Engine.named(schedule.engine)
             model = self._models[schedule.engine] = SimulatorCostModel(self._profile, self._network.precision, engine)
-        crowding, launch_us = self._profile.parameters.crowding, self._profile.engine.bare_launch_us
-        base_us = self._stages_us(schedule, model, crowding, 1.0)
+        interference, launch_us = self._profile.parameters.interference, self._profile.engine.bare_launch_us
+        base_us = self._stages_us(schedule, model, interference, 1.0)
         slopes: dict[str, float] = {}
         for name in self._names:
-            if name == "crowding":
-                step = max(_STEP * crowding, _LEAST_STEP)
-                change_us = self._stages_us(schedule, model, crowding + step, 1.0) - base_us
+            if name == "interference":
+                step = max(_STEP * interference, _LEAST_STEP)
+                change_us = self._stages_us(schedule, model, interference + step, 1.0) - base_us
             elif name == "bare_launch_us":
                 step = max(_STEP * launch_us, _LEAST_STEP)
                 factor = 1.0 + step / launch_us if launch_us else 1.0
-                change_us = self._stages_us(schedule, model, crowding, factor) - base_us
+                change_us = self._stages_us(schedule, model, interference, factor) - base_us
             else:
                 step = 1.0
                 is_synchronised = [stage.boundary_us > 0 for stage in schedule.stages]
@@ -65,14 +65,16 @@ class ConcurrencySlopes:
             slopes[name] = change_us / step / schedule.latency_us
         return slopes
 
-    def _stages_us(self, schedule: Schedule, model: ChangesConcurrency, crowding: float, launches: float) -> float:
+    def _stages_us(
+        self, schedule: Schedule, model: ChangesConcurrency, interference: float, launches: float
+    ) -> float:
         """All stages together, boundaries left out."""
         total_us = 0.0
         for block in schedule.blocks:
             if block.stages:
                 problem = self._problem(block)
                 batch = batch_of(problem, planned(problem, block))
-                total_us += float(model.price_changed(batch, crowding, launches).sum())
+                total_us += float(model.price_changed(batch, interference, launches).sum())
         return total_us
 
     def _problem(self, block: BlockSchedule) -> ScheduleProblem:

@@ -9,7 +9,7 @@ part's relative error. The parts:
   unit of its own;
 - *concurrent stages*: what the sharing model misses, :data:`STAGE_ERROR`, equal stages together;
 - *boundaries*: the cost of synchronising, :data:`BOUNDARY_ERROR`, all together;
-- *concurrency*: how kernels crowd each other and what launches and synchronisations take, known by the bootstrapped
+- *concurrency*: how kernels interfere and what launches and synchronisations take, known by the bootstrapped
   vectors too, times the slope of the latency (``concurrency_slopes``).
 
 In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel. Then

@@ -19,7 +19,7 @@ from iossim.devices.profile import DeviceProfile
 from iossim.errors import ModelError, ScenarioError
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.study.scenario import AXES, Axis, Model, PointValues, Scenario, ScenarioDevice, Search
+from iossim.study.scenario import AXES, Axis, Device, Model, PointValues, Scenario, Search
 
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000
@@ -32,7 +32,7 @@ class Point:
     #: Counted from 0 in the scenario's order.
     index: int
     model: Model
-    device: ScenarioDevice
+    device: Device
     batch: int
     dtype: str
     engine: str
@@ -69,7 +69,7 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     return tuple(replace(point, seed=scenario.seed, key=_key([*common, *prints.of(point)])) for point in points)
 
 
-def device_of(device: ScenarioDevice) -> DeviceProfile:
+def device_of(device: Device) -> DeviceProfile:
     """The profile of a scenario's device, changed as it says; raises DeviceError."""
     return overridden(load_device(device.device), device.set)
 
@@ -181,7 +181,7 @@ def _explicit(scenario: Scenario, lists: Mapping[Axis, list[Any]], values: Point
 
 def _listed(listed: Sequence[Any], axis: Axis, given: Any, index: int) -> Any:
     """A value, or the listed one that it tells by its label."""
-    if isinstance(given, Model | ScenarioDevice):
+    if isinstance(given, Model | Device):
         # A name alone, which a listed value may be called, or be.
         name, alone = given.label, type(given).model_validate(given.label)
         return next((value for value in listed if value.label == name and given == alone), given)
@@ -226,7 +226,7 @@ def _model_print(model: str) -> str:
 
 
 def _device_print(device: str, changes: tuple[tuple[str, float], ...]) -> list[str]:
-    profile = device_of(ScenarioDevice(device=device, set=dict(changes)))
+    profile = device_of(Device(device=device, set=dict(changes)))
     return [profile.name, hashlib.sha256(profile.model_dump_json().encode()).hexdigest()]
 
 

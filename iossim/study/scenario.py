@@ -56,7 +56,7 @@ class Model(Value):
         return self
 
 
-class ScenarioDevice(Value):
+class Device(Value):
     """A device by name or profile file, and what is replaced of it; in a file a name alone will do."""
 
     device: str = Field(min_length=1)
@@ -106,7 +106,7 @@ class PointValues(Value):
     """
 
     model: Model | None = None
-    device: ScenarioDevice | None = None
+    device: Device | None = None
     batch: int | None = Field(default=None, ge=1)
     dtype: str | None = None
     engine: str | None = None
@@ -132,7 +132,7 @@ class Scenario(Value):
     #: Why one would want to know, for a reader of the file and the report.
     description: str = ""
     models: list[Model] = Field(default_factory=list)
-    devices: list[ScenarioDevice] = Field(default_factory=list)
+    devices: list[Device] = Field(default_factory=list)
     batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default_factory=lambda: [1], min_length=1)
     dtypes: list[str] = Field(default_factory=lambda: ["fp32"], min_length=1)
     engines: list[str] = Field(default_factory=lambda: ["paper"], min_length=1)
@@ -165,7 +165,7 @@ class Scenario(Value):
         return given
 
 
-def _label(value: Model | ScenarioDevice | Search, label: str) -> None:
+def _label(value: Model | Device | Search, label: str) -> None:
     """Call a value that has no label so."""
     if not value.label:
         object.__setattr__(value, "label", label)

@@ -17,7 +17,7 @@ from iossim.passes.unit_fusion import unit_policy
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study.points import FIELD_OF_AXIS, device_of, labels_of, points_of
 from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
-from iossim.study.scenario import AXES, PLOTS, Axis, Model, Scenario, ScenarioDevice
+from iossim.study.scenario import AXES, PLOTS, Axis, Device, Model, Scenario
 from iossim.study.scenario_faults import Fault
 from iossim.study.sentences import DiagonalIsBest, Labels, Sentence, columns_of
 
@@ -143,8 +143,8 @@ def _model(model: Model, place: Location) -> Iterator[Fault]:
     yield from _asked(lambda: unit_policy(model.units), (*place, "units"))
 
 
-def _device(device: ScenarioDevice, place: Location) -> Iterator[Fault]:
-    faults = list(_asked(lambda: device_of(ScenarioDevice(device=device.device)), (*place, "device")))
+def _device(device: Device, place: Location) -> Iterator[Fault]:
+    faults = list(_asked(lambda: device_of(Device(device=device.device)), (*place, "device")))
     yield from faults
     if not faults and device.set:
         yield from _asked(lambda: device_of(device), (*place, "set"))

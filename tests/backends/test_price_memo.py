@@ -42,7 +42,7 @@ def test_prices_are_those_of_each_stage_alone(
     prepared = model.prepare(problem)
     for seed in range(8):
         masks = random_masks(problem, 400, seed)
-        plain = price_concurrent(masks, problem.predecessors, prepared.kernels, model.profile.parameters.crowding)
+        plain = price_concurrent(masks, problem.predecessors, prepared.kernels, model.profile.parameters.interference)
         assert np.array_equal(model.price_stages(StageBatch.concurrent(problem, masks)), plain)
 
 

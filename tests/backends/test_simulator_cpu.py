@@ -26,7 +26,7 @@ from iossim.validation.engines import compare_prices
 
 
 def on_cores(cores: int, **parameters: float) -> DeviceProfile:
-    return with_values(cpu(sm_count=cores), {"crowding": 0.0, **parameters})
+    return with_values(cpu(sm_count=cores), {"interference": 0.0, **parameters})
 
 
 def branches(count: int) -> Network:
@@ -65,13 +65,13 @@ def test_a_core_runs_one_thread_at_a_time(cores: int, count: int, rounds: int) -
 
 def test_threads_on_cores_of_their_own_disturb_each_other() -> None:
     alone, _ = prices(on_cores(2), 1)
-    analytic, events = prices(on_cores(2, crowding=0.25), 2)
+    analytic, events = prices(on_cores(2, interference=0.25), 2)
     assert analytic == pytest.approx(1.25 * alone)
     assert events == pytest.approx(1.25 * alone, rel=0.05)
 
 
 def test_both_simulators_agree_on_a_network() -> None:
-    found = compare_prices(load("squeezenet"), on_cores(2, crowding=0.1))
+    found = compare_prices(load("squeezenet"), on_cores(2, interference=0.1))
     assert found.total > 50
     assert found.percentile_95 < 0.03
 
@@ -87,7 +87,7 @@ def test_a_schedule_uses_the_cores() -> None:
 
 def test_bounds_hold() -> None:
     network = load("squeezenet")
-    model = SimulatorCostModel(on_cores(2, crowding=0.2), Precision.FP32)
+    model = SimulatorCostModel(on_cores(2, interference=0.2), Precision.FP32)
     generator = np.random.default_rng(0)
     for problem in {p.key: p for p in (ScheduleProblem.of_block(network, b) for b in network.blocks)}.values():
         bounds = model.bounds(problem)
@@ -111,7 +111,9 @@ def test_the_terms_of_a_product() -> None:
     assert times[DRAM] == 0
     assert times[ALONE] == pytest.approx(2.0 + times[ARITHMETIC] + times[L2])
     # Operands of one and a quarter times the core's own cache and more come at half the rate.
-    small = with_values(cpu(core_cache_bytes=moved // 2), {"crowding": 0.0, **given, "beyond_core_cache_factor": 0.5})
+    small = with_values(
+        cpu(core_cache_bytes=moved // 2), {"interference": 0.0, **given, "beyond_core_cache_factor": 0.5}
+    )
     (slower,) = time_kernels(kernel_table(small.limits, [kernel]), KernelModel(small).rates)
     assert slower[L2] == pytest.approx(2 * moved / 36e3)
 

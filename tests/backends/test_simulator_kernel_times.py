@@ -48,7 +48,7 @@ NEUTRAL: dict[str, float] = {
     "tensor_l2_bytes_per_clock_per_sm": 1e12,
     "tensor_sustained_gflops_per_watt": 1e12,
     "layout_ramp_us": 0.0,
-    "crowding": 0.0,
+    "interference": 0.0,
 }
 
 

@@ -44,10 +44,10 @@ kernels = st.builds(
     host_us=st.sampled_from([0.0, 2.5, 5.0]),
 )
 several = st.lists(kernels, min_size=1, max_size=8)
-crowdings = st.sampled_from([0.0, 0.1, 1.0])
+interferences = st.sampled_from([0.0, 0.1, 1.0])
 
 
-def run(groups: list[list[Kernel]], crowding: float) -> tuple[float, list[float]]:
+def run(groups: list[list[Kernel]], interference: float) -> tuple[float, list[float]]:
     """The price of a stage of these groups, and when each kernel ends."""
     units = [
         UnitPrice(
@@ -64,26 +64,26 @@ def run(groups: list[list[Kernel]], crowding: float) -> tuple[float, list[float]
     spans = np.zeros((sum(map(len, groups)), 3))
     mask = np.uint64((1 << len(groups)) - 1)
     unrelated = np.zeros(len(groups), dtype=np.uint64)
-    price_us = stage_spans(mask, unrelated, *PreparedProblem.of(units).kernels, crowding, spans)
+    price_us = stage_spans(mask, unrelated, *PreparedProblem.of(units).kernels, interference, spans)
     return price_us, spans[:, 2].tolist()
 
 
-def stretches(running: list[Kernel], crowding: float) -> list[float]:
+def stretches(running: list[Kernel], interference: float) -> list[float]:
     """How many times longer than alone each kernel takes while all run, started in this order."""
     if len(running) == 1:
         # A stage of one group is no fluid; a kernel that asks for nothing and is gone at once makes it one.
         trailing = Kernel(0.01, 0.0, alone_us=1e-6)
-        _, (end_us, _) = run([[replace(running[0], host_us=0.0, alone_us=1.0)], [trailing]], crowding)
+        _, (end_us, _) = run([[replace(running[0], host_us=0.0, alone_us=1.0)], [trailing]], interference)
         return [end_us]
     found = []
     for watched in range(len(running)):
         groups = [[replace(one, host_us=0.0, alone_us=1e5)] for one in running]
         groups[watched] = [replace(running[watched], host_us=0.0, alone_us=1.0)]
-        found.append(run(groups, crowding)[1][watched])
+        found.append(run(groups, interference)[1][watched])
     return found
 
 
-def dealt(running: list[Kernel], crowding: float) -> list[float]:
+def dealt(running: list[Kernel], interference: float) -> list[float]:
     """The same, with every SM by itself: each block goes where the fewest warps are."""
     load, warps = np.zeros(SMS), np.zeros(SMS)
     members = np.zeros((SMS, len(running)), dtype=np.bool_)
@@ -103,13 +103,15 @@ def dealt(running: list[Kernel], crowding: float) -> list[float]:
             warps[extra] += one.warps
             members[sorted(chosen | set(extra.tolist())), index] = True
     assert load.sum() == pytest.approx(sum(one.demand for one in running) * SMS)
-    crowded = 1 + crowding * (len(running) > 1)
-    shared = max(1.0, crowded * sum(one.device for one in running), crowded * load.max() * any(even))
-    lowest = max(1.0, crowded * sum(one.device for one in running))
+    demand_factor = 1 + interference * (len(running) > 1)
+    shared = max(1.0, demand_factor * sum(one.device for one in running), demand_factor * load.max() * any(even))
+    lowest = max(1.0, demand_factor * sum(one.device for one in running))
     if any(even):
-        lowest = max(lowest, crowded * sum(one.demand for one, is_even in zip(running, even, strict=True) if is_even))
+        lowest = max(
+            lowest, demand_factor * sum(one.demand for one, is_even in zip(running, even, strict=True) if is_even)
+        )
     return [
-        shared if is_even else max([lowest, *(crowded * load[members[:, index]])])
+        shared if is_even else max([lowest, *(demand_factor * load[members[:, index]])])
         for index, is_even in enumerate(even)
     ]
 
@@ -121,40 +123,40 @@ def dealt(running: list[Kernel], crowding: float) -> list[float]:
         min_size=2,
         max_size=8,
     ),
-    crowdings,
+    interferences,
 )
 @example([Kernel(0.5, 1.0), Kernel(0.5, 1.0), Kernel(1.0, 1.0)], 0.1)
 @example([Kernel(0.5, 1.0), Kernel(1.25, 1.0), Kernel(0.5, 1.0), Kernel(5.0, 0.3)], 0.1)
-def test_as_if_blocks_were_dealt_to_one_sm_after_the_other(running: list[Kernel], crowding: float) -> None:
+def test_as_if_blocks_were_dealt_to_one_sm_after_the_other(running: list[Kernel], interference: float) -> None:
     # Powers of two tell SMs of unlike contents apart by their warps: no order of equals decides.
     running = [replace(one, warps=2.0**index) for index, one in enumerate(running)]
-    assert stretches(running, crowding) == pytest.approx(dealt(running, crowding), rel=1e-6)
+    assert stretches(running, interference) == pytest.approx(dealt(running, interference), rel=1e-6)
 
 
 @settings(deadline=None)
-@given(kernels, crowdings)
-def test_a_kernel_alone_is_never_stretched(one: Kernel, crowding: float) -> None:
-    assert stretches([one], crowding) == pytest.approx([1.0], rel=1e-4)
+@given(kernels, interferences)
+def test_a_kernel_alone_is_never_stretched(one: Kernel, interference: float) -> None:
+    assert stretches([one], interference) == pytest.approx([1.0], rel=1e-4)
 
 
 @settings(deadline=None)
-@given(several, kernels, crowdings)
+@given(several, kernels, interferences)
 def test_a_kernel_that_starts_never_speeds_those_that_run(
-    running: list[Kernel], new: Kernel, crowding: float
+    running: list[Kernel], new: Kernel, interference: float
 ) -> None:
-    before, after = stretches(running, crowding), stretches([*running, new], crowding)
+    before, after = stretches(running, interference), stretches([*running, new], interference)
     assert all(late >= early * (1 - 1e-4) for early, late in zip(before, after[:-1], strict=True))
     assert min(after) >= 1.0 - 1e-9
 
 
 @settings(deadline=None)
-@given(st.lists(kernels, min_size=2, max_size=8), crowdings)
-def test_nobody_gets_what_there_is_not(running: list[Kernel], crowding: float) -> None:
-    slower = np.array(stretches(running, crowding))
+@given(st.lists(kernels, min_size=2, max_size=8), interferences)
+def test_nobody_gets_what_there_is_not(running: list[Kernel], interference: float) -> None:
+    slower = np.array(stretches(running, interference))
     used = np.array([one.demand for one in running]) / slower
-    assert used.sum() <= (1 + 1e-6) / (1 + crowding)
+    assert used.sum() <= (1 + 1e-6) / (1 + interference)
     device = np.array([one.device for one in running]) / slower
-    assert device.sum() <= (1 + 1e-6) / (1 + crowding)
+    assert device.sum() <= (1 + 1e-6) / (1 + interference)
 
 
 def test_kernels_on_sms_of_their_own() -> None:
@@ -202,20 +204,20 @@ def stages(draw: st.DrawFn) -> list[list[Kernel]]:
 
 
 @settings(deadline=None)
-@given(stages(), crowdings)
-def test_bounds_of_the_fluid(groups: list[list[Kernel]], crowding: float) -> None:
+@given(stages(), interferences)
+def test_bounds_of_the_fluid(groups: list[list[Kernel]], interference: float) -> None:
     """The inequalities behind ``SimulatorCostModel.bounds``, for kernels of any kind."""
-    found_us = run(groups, crowding)[0] * (1 + 1e-9)
+    found_us = run(groups, interference)[0] * (1 + 1e-9)
     everything = [one for group in groups for one in group]
     assert found_us >= max(sum(one.alone_us for one in group) for group in groups)
     assert found_us >= sum(one.host_us for one in everything)
     for asked in (lambda one: one.demand, lambda one: one.device):
-        bound_us = sum(one.alone_us * min(1.0, (1 + crowding) * asked(one)) for one in everything)
+        bound_us = sum(one.alone_us * min(1.0, (1 + interference) * asked(one)) for one in everything)
         assert found_us >= bound_us * (1 - 1e-6)
 
 
-def test_two_kernels_that_crowd_each_other_until_one_ends() -> None:
-    # Both on all SMs at 0.8: crowded, 2 us each for one alone. The longer has 5 us left when the shorter ends.
+def test_two_kernels_that_interfere_until_one_ends() -> None:
+    # Both on all SMs at 0.8: demand_factor, 2 us each for one alone. The longer has 5 us left when the shorter ends.
     short, long = Kernel(1.0, 0.8, alone_us=10.0), Kernel(1.0, 0.8, alone_us=15.0)
     assert run([[short], [long]], 0.25)[0] == pytest.approx(25.0)
     assert run([[short], [long]], 0.0)[0] == pytest.approx(16.0 + 5.0)

@@ -32,8 +32,8 @@ def simulator(engine: str = "paper", name: str = "v100-sxm2") -> SimulatorCostMo
     return create(device(name), Precision.FP32, engine)
 
 
-def crowded(profile: DeviceProfile, crowding: float) -> DeviceProfile:
-    parameters = profile.parameters.model_copy(update={"crowding": crowding})
+def interfering(profile: DeviceProfile, interference: float) -> DeviceProfile:
+    parameters = profile.parameters.model_copy(update={"interference": interference})
     return profile.model_copy(update={"parameters": parameters})
 
 
@@ -113,7 +113,7 @@ def test_a_stream_too_many_hurts_on_a_full_device() -> None:
     assert six > 3 * two * 0.99
     assert two > 2 * alone * 0.97
     # The more kernels disturb each other, the more so.
-    disturbed = create(crowded(V100, 0.5), Precision.FP32, "paper")
+    disturbed = create(interfering(V100, 0.5), Precision.FP32, "paper")
     assert price(disturbed, large, 0b11)[0] > 1.2 * two
 
 
@@ -147,9 +147,9 @@ def test_what_stands_between_stages() -> None:
     ("name", "batch"),
     [("inception_v3", 1), ("inception_v3", 16), ("squeezenet", 1), ("randwire", 1), ("nasnet_a", 1)],
 )
-@pytest.mark.parametrize("crowding", [0.0, 0.12, 0.6])
-def test_bounds_never_exceed_prices(engine: str, name: str, batch: int, crowding: float) -> None:
-    model = create(crowded(V100, crowding), Precision.FP32, engine)
+@pytest.mark.parametrize("interference", [0.0, 0.12, 0.6])
+def test_bounds_never_exceed_prices(engine: str, name: str, batch: int, interference: float) -> None:
+    model = create(interfering(V100, interference), Precision.FP32, engine)
     for problem in {problem.key: problem for problem in problems(load(name, batch=batch))}.values():
         bounds = model.bounds(problem)
         assert np.isfinite(bounds.work_us).all()
@@ -257,7 +257,7 @@ def test_identity_tells_what_a_price_depends_on() -> None:
     assert identity.pop("version") == f"{VERSION}+{V100.fingerprint}"
     assert identity == {"name": "simulator", "device": "v100-sxm2", "precision": "fp32", "engine": "graph"}
     renamed = V100.model_copy(update={"title": "another title"})
-    assert crowded(V100, 0.5).fingerprint != V100.fingerprint == renamed.fingerprint
+    assert interfering(V100, 0.5).fingerprint != V100.fingerprint == renamed.fingerprint
 
 
 def test_tf32_is_fp32_where_there_are_no_units_for_it() -> None:

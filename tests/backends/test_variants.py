@@ -13,7 +13,7 @@ from random_networks import make_stage, random_inputs, random_network, random_sc
 from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
-from iossim.backends.simulator.structured_error import with_structured_error
+from iossim.backends.simulator.structured_error import StructuredError
 from iossim.cost.model import CostModel
 from iossim.cost.path import price_path
 from iossim.cost.perturbed import PerturbedCostModel
@@ -22,6 +22,7 @@ from iossim.cost.table import PriceTable, TableCostModel
 from iossim.devices.load import device
 from iossim.errors import PlanError, ScheduleError
 from iossim.execution.backend import create_backend
+from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import plan_for
@@ -105,8 +106,7 @@ def test_stages_of_variants_cost_together_what_they_do_one_by_one(network: int, 
 @settings(max_examples=25, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
 def test_bounds_of_any_variant_hold_for_every_choice(network: int, seed: int, engine: str, off: bool) -> None:
-    make = with_structured_error if off else SimulatorCostModel
-    model = make(V100, Precision.FP32, engine)  # type: ignore[operator]
+    model = SimulatorCostModel(V100, Precision.FP32, Engine.named(engine), error=StructuredError(0) if off else None)
     problem = problem_of(random_network(network))
     bounds = model.bounds(problem, of_any_variant=True)
     batch = random_batch(problem, model, seed)

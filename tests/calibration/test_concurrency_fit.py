@@ -42,12 +42,12 @@ def stages(profile: DeviceProfile) -> Iterator[StageMeasurement]:
 
 def measured() -> MeasurementSet:
     header = Header(device=PROFILE.name, data_set="lab", libraries={"cuda": "13"})
-    return MeasurementSet(header, (), tuple(stages(with_values(PROFILE, {"crowding": CROWDING}))))
+    return MeasurementSet(header, (), tuple(stages(with_values(PROFILE, {"interference": CROWDING}))))
 
 
 def test_stages_tell_how_kernels_disturb_each_other() -> None:
     found = fit_concurrency(PROFILE, [measured()], published=False)
-    assert found.parameters.crowding == pytest.approx(CROWDING, abs=0.03)
+    assert found.parameters.interference == pytest.approx(CROWDING, abs=0.03)
     again = [stage.latency_us for stage in stages(found)]
     np.testing.assert_allclose(again, [stage.latency_us for stage in measured().stages], rtol=0.02)
     own, before = found.provenance, PROFILE.provenance
@@ -59,10 +59,10 @@ def test_stages_tell_how_kernels_disturb_each_other() -> None:
     # Stages of a graph wait for no host: its costs stay, and are said to be open.
     assert found.engine == PROFILE.engine.model_copy(update=dict.fromkeys(TIED, found.engine.bare_launch_us))
     assert {"synchronise_us", "bare_launch_us"} <= set(own.unidentified)
-    assert "crowding" not in own.unidentified
+    assert "interference" not in own.unidentified
     assert own.borrowed == []
-    assert 0 < own.spread["crowding"] < 0.1
-    assert len(own.resamples["crowding"]) == KEPT_RESAMPLES
+    assert 0 < own.spread["interference"] < 0.1
+    assert len(own.resamples["interference"]) == KEPT_RESAMPLES
 
 
 TIED = ("library_call_us", "library_kernel_us")
@@ -120,7 +120,7 @@ def test_figures_that_no_fit_may_see_are_seen_by_none() -> None:
 def test_a_fit_to_published_figures_starts_from_none() -> None:
     """What ships was fitted to them: nothing of it is left at the start."""
     own = device(DEVICE)
-    other = with_values(own, {"crowding": 0.4, "gemm_efficiency": 0.3, "bare_launch_us": 9.0})
+    other = with_values(own, {"interference": 0.4, "gemm_efficiency": 0.3, "bare_launch_us": 9.0})
     assert uninformed(own).parameters == uninformed(other).parameters
     assert uninformed(own).engine == uninformed(other).engine
 
@@ -139,7 +139,7 @@ def test_profiles_say_where_their_concurrency_is_from(name: str) -> None:
     profile = device(name)
     told = profile.provenance
     assert set(told.at_bounds) <= set(told.unidentified)
-    assert {"crowding", "synchronise_us", "bare_launch_us"} <= set(told.resamples)
+    assert {"interference", "synchronise_us", "bare_launch_us"} <= set(told.resamples)
     if name == DEVICE:
         assert told.borrowed == []
         assert set(told.left_out) == set(published_models(DEVICE))
@@ -151,13 +151,13 @@ def test_profiles_say_where_their_concurrency_is_from(name: str) -> None:
     assert set(borrowed.parameters) == {*GPU_CONCURRENCY.names, *TIED}
     own, lender = (one.parameters.model_dump() | one.engine.model_dump() for one in (profile, device(DEVICE)))
     assert {key: own[key] for key in borrowed.parameters} == {key: lender[key] for key in borrowed.parameters}
-    assert told.resamples["crowding"] == device(DEVICE).provenance.resamples["crowding"]
+    assert told.resamples["interference"] == device(DEVICE).provenance.resamples["interference"]
 
 
 def test_what_is_lent_is_the_lenders() -> None:
     lent = lent_by(device(DEVICE))
     assert transfer_table().concurrency == lent
-    other = borrowing(with_values(PROFILE, {"crowding": 0.01}), lent)
-    assert other.parameters.crowding == device(DEVICE).parameters.crowding
+    other = borrowing(with_values(PROFILE, {"interference": 0.01}), lent)
+    assert other.parameters.interference == device(DEVICE).parameters.interference
     assert len(other.provenance.borrowed) == 1
     assert len({len(values) for values in other.provenance.resamples.values()}) == 1

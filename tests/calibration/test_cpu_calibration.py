@@ -130,9 +130,9 @@ def stages(profile: DeviceProfile) -> MeasurementSet:
 
 
 def test_stages_tell_the_hand_over_and_what_cores_share() -> None:
-    truth = {"crowding": 0.2, "synchronise_us": 25.0}
+    truth = {"interference": 0.2, "synchronise_us": 25.0}
     fitted = fit_concurrency(cpu(), [stages(with_values(cpu(), truth))], published=False)
-    assert fitted.parameters.crowding == pytest.approx(0.2, abs=0.01)
+    assert fitted.parameters.interference == pytest.approx(0.2, abs=0.01)
     assert fitted.engine.synchronise_us == pytest.approx(25.0, abs=2.0)
     assert fitted.provenance.data_sets[-1].name == "side by side, stages"
 
@@ -145,7 +145,7 @@ def test_from_the_command_line(
     write_measurements(made(), Path("lab.jsonl"))
     write_profile(cpu(), Path("cpu.yaml"))
     found = printed_json(capsys, "calibrate --data lab.jsonl --device cpu.yaml --folds 0 --json")
-    assert set(found["parameters"]) == {*device_kind("cpu").kernels.names, "crowding", "synchronise_us"}
+    assert set(found["parameters"]) == {*device_kind("cpu").kernels.names, "interference", "synchronise_us"}
     save_host_cpu(device("./cpu.calibrated.yaml"))
     names = [row["name"] for row in printed_json(capsys, "devices list --json")]
     assert names[-1] == "cpu"

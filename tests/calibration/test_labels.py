@@ -27,7 +27,7 @@ def test_right_label(name: str) -> None:
     [("p4", "v100-sxm2"), ("v100-sxm2", "h100-sxm"), ("a100-sxm-40gb", "k80"), ("t4", "v100-pcie-32gb")],
 )
 def test_wrong_label(name: str, label: str) -> None:
-    with pytest.raises(MeasurementError, match=f"is the device right.*--device {name[:4]}") as caught:
+    with pytest.raises(MeasurementError, match=f"is the device right.*`device` {name[:4]}") as caught:
         check_label(of(name), device(label))
     assert "'made'" in str(caught.value)
     assert "\n" not in str(caught.value)

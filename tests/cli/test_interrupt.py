@@ -27,7 +27,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling import block_search, counting, ios
+from iossim.scheduling import block_search, counting, ios, memo
 from iossim.scheduling.options import SearchLimits, SearchOptions, StageSpace
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
@@ -101,7 +101,7 @@ def test_interrupted_inside_a_block(part: str, scheduler: str, monkeypatch: pyte
     watch(block_search, "propose")
     watch(block_search, "relax_merges")
     watch(counting, "_count_some")
-    watch(ios, "build_lattice")
+    watch(memo, "build_lattice")
 
     def search() -> Schedule:
         called.clear()

@@ -14,6 +14,13 @@ from typer.main import get_command
 from iossim.cli.main import build_app
 from iossim.cli.option_groups import ModelOptions
 
+
+@pytest.fixture(autouse=True)
+def _a_data_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``profile`` describes this machine's CPU, which other tests do not expect among the devices."""
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+
+
 #: Commands that read a model, with what they need besides.
 COMMANDS = {
     "models show": "",

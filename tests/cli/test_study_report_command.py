@@ -8,7 +8,7 @@ import pytest
 from command_line import printed, refused
 from small_studies import small_study
 
-from iossim.study.scenario import ScenarioDevice
+from iossim.study.scenario import Device
 from iossim.study.sweep import run_study
 
 pytest.importorskip("altair")
@@ -17,7 +17,7 @@ pytest.importorskip("vl_convert")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    scenario = small_study(("ios_sample",), devices=[ScenarioDevice(device="v100-sxm2")], batch_sizes=[1])
+    scenario = small_study(("ios_sample",), devices=[Device(device="v100-sxm2")], batch_sizes=[1])
     return run_study(scenario, tmp_path_factory.mktemp("reported") / "run", workers=1).folder
 
 

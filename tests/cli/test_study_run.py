@@ -18,7 +18,7 @@ from small_studies import files_of, small_study
 from iossim.cli.main import main
 from iossim.study import sweep
 from iossim.study.run_directory import FILES, read_run
-from iossim.study.scenario import Published, ScenarioDevice
+from iossim.study.scenario import Device, Published
 from iossim.study.scenario_file import write_scenario
 
 #: Without a report: that has tests of its own.
@@ -55,7 +55,7 @@ def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: py
     """A claim is told as its publication's, with a verdict of ours; the axes that do not vary are told at the top."""
     claim = {"says": "It is best.", "source": "a book", "claim": "ios-both is fastest"}
     study = small_study(
-        devices=[ScenarioDevice(device="t4")],
+        devices=[Device(device="t4")],
         questions=["fastest scheduler for each batch"],
         published=[Published(**claim)],
     )

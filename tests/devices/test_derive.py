@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iossim.cli.flags import with_flags
 from iossim.devices.derive import derive
 from iossim.devices.load import device
 from iossim.devices.read import parse
@@ -61,26 +62,26 @@ def test_what_is_written_is_what_was_derived(facts: dict[str, float | int | str 
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"sm_count": 0}, ["`sm_count` 0", "1 to 1024"]),
-        ({"sm_count": -3}, ["`sm_count` -3"]),
-        ({"boost_clock_ghz": 1590.0}, ["`boost_clock_ghz` 1590", "MHz?", "`boost_clock_ghz` 1.59"]),
-        ({"boost_clock_ghz": float("nan")}, ["`boost_clock_ghz` nan"]),
-        ({"boost_clock_ghz": float("inf")}, ["`boost_clock_ghz` inf"]),
-        ({"dram_bandwidth_gbps": 0.9}, ["`dram_bandwidth_gbps` 0.9", "TB/s?", "`dram_bandwidth_gbps` 900"]),
-        ({"l2_mib": 4194304.0}, ["`l2_mib`", "bytes?", "`l2_mib` 4"]),
-        ({"l2_mib": 4096.0}, ["`l2_mib` 4096", "KiB?", "`l2_mib` 4"]),
-        ({"dram_gib": 16384.0}, ["`dram_gib`", "MiB?", "`dram_gib` 16"]),
-        ({"board_power_w": 0.0}, ["`board_power_w` 0"]),
-        ({"board_power_w": 0.3}, ["kW?", "`board_power_w` 300"]),
-        ({"fp32_lanes_per_sm": 100}, ["`fp32_lanes_per_sm` 100", "multiple of 8"]),
-        ({"compute_capability": "7.6"}, ["`compute_capability` 7.6", "known: "]),
-        ({"sm_count": 1000}, ["`board_power_w`", "TFLOP/s"]),
+        ({"sm_count": 0}, ["--sm 0", "1 to 1024"]),
+        ({"sm_count": -3}, ["--sm -3"]),
+        ({"boost_clock_ghz": 1590.0}, ["--clock-ghz 1590", "MHz?", "--clock-ghz 1.59"]),
+        ({"boost_clock_ghz": float("nan")}, ["--clock-ghz nan"]),
+        ({"boost_clock_ghz": float("inf")}, ["--clock-ghz inf"]),
+        ({"dram_bandwidth_gbps": 0.9}, ["--dram-gbps 0.9", "TB/s?", "--dram-gbps 900"]),
+        ({"l2_mib": 4194304.0}, ["--l2-mib", "bytes?", "--l2-mib 4"]),
+        ({"l2_mib": 4096.0}, ["--l2-mib 4096", "KiB?", "--l2-mib 4"]),
+        ({"dram_gib": 16384.0}, ["--dram-gib", "MiB?", "--dram-gib 16"]),
+        ({"board_power_w": 0.0}, ["--power-w 0"]),
+        ({"board_power_w": 0.3}, ["kW?", "--power-w 300"]),
+        ({"fp32_lanes_per_sm": 100}, ["--lanes 100", "multiple of 8"]),
+        ({"compute_capability": "7.6"}, ["--compute-capability 7.6", "known: "]),
+        ({"sm_count": 1000}, ["--power-w", "TFLOP/s"]),
     ],
 )
 def test_facts_that_cannot_be(facts: dict[str, float | int | str | None], words: list[str]) -> None:
     with pytest.raises(DeviceError) as caught:
         derive("mine", T4, facts)
-    message = str(caught.value)
+    message = with_flags(str(caught.value))
     assert all(word in message for word in words), message
     assert "\n" not in message
 

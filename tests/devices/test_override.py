@@ -16,7 +16,7 @@ from iossim.devices.write import profile_yaml
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
 from iossim.study.points import device_of
-from iossim.study.scenario import ScenarioDevice
+from iossim.study.scenario import Device
 
 V100 = device("v100-sxm2")
 
@@ -89,7 +89,7 @@ def test_overheads_and_parameters_are_replaced_and_no_longer_fitted() -> None:
 
 def test_an_overridden_device_is_not_taken_for_the_original() -> None:
     assert overridden(V100, {}) is V100
-    changed = device_of(ScenarioDevice(device="v100-sxm2", set={"dram_gbps": 450}))
+    changed = device_of(Device(device="v100-sxm2", set={"dram_gbps": 450}))
     assert changed.name == "v100-sxm2+dram_bandwidth_gbps=450"
     assert changed.fingerprint != V100.fingerprint
     near = overridden(V100, {"dram_gbps": 450.0000001})

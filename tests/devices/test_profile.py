@@ -83,7 +83,7 @@ def test_datasheet_facts_alone_are_a_device(tmp_path: Path) -> None:
     assert profile.provenance.kind == "transferred"
     assert profile.provenance.bands
     # What no kernel can tell is as the one device has it whose schedules were measured, or as the architecture has it.
-    assert profile.parameters.crowding == device("v100-sxm2").parameters.crowding
+    assert profile.parameters.interference == device("v100-sxm2").parameters.interference
     assert profile.parameters.depthwise_efficiency == PARAMETERS[Architecture.TURING].depthwise_efficiency
 
 
@@ -93,10 +93,15 @@ def test_a_file_that_says_where_its_parameters_come_from_gets_no_others(tmp_path
 
 
 def test_a_parameter_of_its_own_leaves_the_other_defaults(tmp_path: Path) -> None:
-    profile = device(write(tmp_path, FACTS + "parameters: {crowding: 0.5}\nengine: {fork_us: 9}\n"))
-    assert (profile.parameters.crowding, profile.engine.fork_us) == (0.5, 9.0)
+    profile = device(write(tmp_path, FACTS + "parameters: {interference: 0.5}\nengine: {fork_us: 9}\n"))
+    assert (profile.parameters.interference, profile.engine.fork_us) == (0.5, 9.0)
     default = device(write(tmp_path, FACTS)).parameters
-    assert profile.parameters == default.model_copy(update={"crowding": 0.5})
+    assert profile.parameters == default.model_copy(update={"interference": 0.5})
+
+
+def test_a_file_may_call_a_parameter_what_it_was_called_before(tmp_path: Path) -> None:
+    profile = device(write(tmp_path, FACTS + "parameters: {crowding: 0.5}\n"))
+    assert profile.parameters.interference == 0.5
 
 
 def test_an_unknown_shipped_names_the_nearest() -> None:

@@ -89,13 +89,15 @@ def test_only_what_was_fitted_or_differs_is_written() -> None:
     profile = device("k80")
     changed = profile.model_copy(
         update={
-            "parameters": profile.device_kind.parameters[profile.architecture].model_copy(update={"crowding": 0.5}),
+            "parameters": profile.device_kind.parameters[profile.architecture].model_copy(
+                update={"interference": 0.5}
+            ),
             "engine": EngineOverheads(),
             "provenance": Provenance(kind="fitted", note="", spread={"kernel_gap_us": 0.1, "dispatch_us": 0.2}),
         }
     )
     data = yaml.safe_load(profile_yaml(changed))
-    assert set(data["parameters"]) == {"crowding", "kernel_gap_us"}
+    assert set(data["parameters"]) == {"interference", "kernel_gap_us"}
     assert set(data["engine"]) == {"dispatch_us"}
     assert data["datasheet"] == yaml.safe_load(profile_yaml(profile))["datasheet"]
     assert not set(data["parameters"]) - set(ModelParameters.model_fields)

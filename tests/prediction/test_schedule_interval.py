@@ -106,7 +106,7 @@ def test_resamples_move_a_latency_as_pricing_it_again_does() -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["greedy", "ios-both", "sequential"])
-@pytest.mark.parametrize("name", ["crowding", "bare_launch_us", "synchronise_us"])
+@pytest.mark.parametrize("name", ["interference", "bare_launch_us", "synchronise_us"])
 def test_slopes_are_those_of_pricing_again(name: str, scheduler: str) -> None:
     """Launches all cost the same, so they move together."""
     comparison = compared("squeezenet")
@@ -125,11 +125,13 @@ def test_slopes_are_those_of_pricing_again(name: str, scheduler: str) -> None:
 def test_intervals_see_how_little_is_known_of_concurrency() -> None:
     """With resamples of its parameters concurrent schedules get wider intervals, in proportion; sequential ones hardly."""
     comparison = compared("inception_v3")
-    network, crowding = comparison.network, device("v100-sxm2").parameters.crowding
+    network, interference = comparison.network, device("v100-sxm2").parameters.interference
     generator = np.random.default_rng(0)
     deviations: dict[str, list[float]] = {"greedy": [], "sequential": []}
     for spread in (0.0, 0.1, 0.2):
-        resamples = {"crowding": [crowding + spread * float(z) for z in generator.normal(size=24)]} if spread else {}
+        resamples = (
+            {"interference": [interference + spread * float(z) for z in generator.normal(size=24)]} if spread else {}
+        )
         errors = ScheduleErrors(network, with_provenance(bands=EXACT, resamples=resamples))
         for scheduler, several in deviations.items():
             several.append(errors._deviation(errors._shares(comparison[scheduler])))

@@ -164,7 +164,7 @@ def test_keys_are_equal_across_processes_and_hash_seeds(tmp_path: Path) -> None:
         {"models": [{"model": "squeezenet", "max_block": 4}]},
         {"devices": ["t4"]},
         {"devices": [{"device": "t4", "set": {"dram_gbps": 101}}]},
-        {"devices": [{"device": "t4", "set": {"dram_gbps": 100, "crowding": 0.1}}]},
+        {"devices": [{"device": "t4", "set": {"dram_gbps": 100, "interference": 0.1}}]},
         {"batch_sizes": [3]},
         {"dtypes": ["fp16"]},
         {"engines": ["graph"]},

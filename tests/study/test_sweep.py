@@ -27,7 +27,7 @@ from iossim.schedule.schedule import Schedule
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study import sweep
 from iossim.study.run_directory import read_run
-from iossim.study.scenario import Model, ScenarioDevice, Search
+from iossim.study.scenario import Device, Model, Search
 from iossim.study.scenario_file import read_scenario, write_scenario
 from iossim.study.study_run import Row, StudyRun
 from iossim.study.sweep import run_study
@@ -85,7 +85,7 @@ def test_a_row_says_where_the_time_goes(run: StudyRun) -> None:
 def test_measures_are_those_of_the_event_driven_simulator_and_of_the_planner(run: StudyRun, tmp_path: Path) -> None:
     assert all(row.active_warps is None and row.peak_memory_mib is None for row in run.results.rows)
     assert not (run.folder / "traces").exists()
-    scenario = small_study(devices=[ScenarioDevice(device="v100-sxm2")], measures=["peak_memory", "active_warps"])
+    scenario = small_study(devices=[Device(device="v100-sxm2")], measures=["peak_memory", "active_warps"])
     run = run_study(scenario, tmp_path / "measured", workers=1, trace=perfetto_trace)
     row = rows_at(run, "ios_sample", "v100-sxm2", 8)["ios-both"]
     network = iossim.load("ios_sample", batch=8)
@@ -174,7 +174,7 @@ def test_what_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     (tmp_path / "prices.json").write_text(json.dumps({"stages": stages}))
     scenario = small_study(
         models=["ios_sample", str(tmp_path / "broken.onnx")],
-        devices=[ScenarioDevice(device="v100-sxm2")],
+        devices=[Device(device="v100-sxm2")],
         batch_sizes=[1],
         cost_models=["simulator", f"table:{tmp_path / 'prices.json'}"],
         cross_evaluate=["device"],
@@ -199,7 +199,7 @@ def test_what_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
 
 def test_what_is_published_stands_beside_searches_as_wide_as_its_own(tmp_path: Path) -> None:
     scenario = small_study(
-        devices=[ScenarioDevice(device="v100-sxm2")],
+        devices=[Device(device="v100-sxm2")],
         batch_sizes=[1],
         searches=[Search(), Search(max_group_size=3, max_groups=8), Search(max_group_size=1, max_groups=8)],
         schedulers=["sequential", "ios-both"],
@@ -214,7 +214,7 @@ def test_a_cpu_has_rows_without_power_or_warps(tmp_path: Path) -> None:
     profile = tmp_path / "cpu.yaml"
     profile.write_text(cpu().model_dump_json())
     scenario = small_study(
-        devices=[ScenarioDevice(device=str(profile))], batch_sizes=[1], measures=["active_warps", "peak_memory"]
+        devices=[Device(device=str(profile))], batch_sizes=[1], measures=["active_warps", "peak_memory"]
     )
     rows = run_study(scenario, tmp_path / "run", workers=1).results.rows
     assert {row.status for row in rows} == {"ok"}, rows[0].reason

@@ -6,7 +6,7 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
-from iossim.study.scenario import Model, Published, Scenario, ScenarioDevice, Search
+from iossim.study.scenario import Device, Model, Published, Scenario, Search
 from iossim.study.study_run import Answer, BlockTime, CrossPrice, Results, Row, StudyRun
 
 SCHEDULERS = ("sequential", "greedy", "ios-both")
@@ -21,7 +21,7 @@ def made_scenario(**changes: Any) -> Scenario:
         "title": "A made-up study",
         "description": "What would be, if <this> & that?",
         "models": [Model(model="inception_v3"), Model(model="squeezenet")],
-        "devices": [ScenarioDevice(device="v100-sxm2")],
+        "devices": [Device(device="v100-sxm2")],
         "schedulers": list(SCHEDULERS),
     }
     return Scenario(**{**fields, **changes})

@@ -141,7 +141,7 @@ class Reference:
     def set_rates(self, sms: Sequence[Sm], works: Sequence[KernelWork]) -> None:
         everything = [block for sm in sms for block in sm.blocks]
         meet = len({block.kernel for block in everything}) > 1
-        crowded = 1.0 + self.profile.parameters.crowding * meet
+        demand_factor = 1.0 + self.profile.parameters.interference * meet
         for sm in sms:
             for block in sm.blocks:
                 beside = sum(other.kernel == block.kernel for other in sm.blocks)
@@ -152,15 +152,16 @@ class Reference:
             for block in own:
                 block.rate = min(block.rate, highest)
         for sm in sms:
-            stretch = max(
+            slowdown = max(
                 1.0,
-                crowded * sum(block.rate * block.work.issue_us for block in sm.blocks),
-                crowded * sum(block.rate * block.work.l2_us for block in sm.blocks),
+                demand_factor * sum(block.rate * block.work.issue_us for block in sm.blocks),
+                demand_factor * sum(block.rate * block.work.l2_us for block in sm.blocks),
             )
             for block in sm.blocks:
-                block.rate /= stretch
+                block.rate /= slowdown
         excess = [
-            max(1.0, crowded * sum(block.rate * us(block) for block in everything)) for us in (dram_us, power_us)
+            max(1.0, demand_factor * sum(block.rate * us(block) for block in everything))
+            for us in (dram_us, power_us)
         ]
         for block in everything:
             used = [part for part, us in zip(excess, (dram_us, power_us), strict=True) if us(block)]

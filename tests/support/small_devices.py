@@ -21,10 +21,10 @@ def with_facts(profile: DeviceProfile, **facts: Any) -> DeviceProfile:
     return profile.model_copy(update={"datasheet": sheet.model_copy(update=changed)})
 
 
-def small_device(sms: int, like: str = "v100-sxm2", crowding: float = 0.0) -> DeviceProfile:
-    """A device of few SMs, on which kernels that meet disturb each other by ``crowding``."""
+def small_device(sms: int, like: str = "v100-sxm2", interference: float = 0.0) -> DeviceProfile:
+    """A device of few SMs, on which kernels that meet disturb each other by ``interference``."""
     small = with_facts(device(like), sm_count=sms)
-    return small.model_copy(update={"parameters": small.parameters.model_copy(update={"crowding": crowding})})
+    return small.model_copy(update={"parameters": small.parameters.model_copy(update={"interference": interference})})
 
 
 def work(name: str = "kernel", **fields: Any) -> KernelWork:
@@ -44,7 +44,7 @@ def work(name: str = "kernel", **fields: Any) -> KernelWork:
 
 
 times = st.floats(0.01, 20.0)
-crowdings = st.sampled_from([0.0, 0.1, 0.7])
+interferences = st.sampled_from([0.0, 0.1, 0.7])
 
 
 @st.composite

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.study.run_directory import RESULTS, SCHEDULES, TABLE
-from iossim.study.scenario import Model, Scenario, ScenarioDevice
+from iossim.study.scenario import Device, Model, Scenario
 
 
 def small_study(models: Iterable[str | Model] = ("ios_sample",), **fields: Any) -> Scenario:
@@ -15,7 +15,7 @@ def small_study(models: Iterable[str | Model] = ("ios_sample",), **fields: Any) 
     given: dict[str, Any] = {
         "name": "small",
         "models": [Model(model=each) if isinstance(each, str) else each for each in models],
-        "devices": [ScenarioDevice(device="v100-sxm2"), ScenarioDevice(device="t4")],
+        "devices": [Device(device="v100-sxm2"), Device(device="t4")],
         "batch_sizes": [1, 8],
         "questions": ["smallest device under 5 ms"],
         "constraints": ["latency_ms <= 1"],

@@ -44,7 +44,7 @@ class SimulatedDevice:
         self._observer = observer
         empty = empty_multiprocessor(profile.limits)
         self._sms = profile.sm_count
-        self._crowding = profile.parameters.crowding
+        self._interference = profile.parameters.interference
         self._most_warps = empty.warps
         numbers = range(self._sms)
         parts = [numbers] if grouped else [[number] for number in numbers]
@@ -91,7 +91,7 @@ class SimulatedDevice:
             self._place(now)
         if self._grouped:
             self._merge(now)
-        self._sharing = share(self._classes, now, self._sharing, self._crowding)
+        self._sharing = share(self._classes, now, self._sharing, self._interference)
         self._record.add(now, self._classes)
         if self._observer is not None:
             self._observer(now, self._classes)

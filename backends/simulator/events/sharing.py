@@ -3,12 +3,12 @@
 Each kernel's demand is what it would use alone: its blocks on an SM as if they had that SM to themselves, and all of
 them as if they had the device's DRAM and power to themselves, where the fastest of its blocks are slowed first. Then
 
-- on each SM, all blocks stretch by the larger of the sums of demands for issue and for the L2 port, where that is above 1;
-- if what then goes to DRAM is more than it carries, every block that uses it stretches by the excess; power likewise.
+- on each SM, all blocks slow down by the larger of the sums of demands for issue and for the L2 port, where that is above 1;
+- if what then goes to DRAM is more than it carries, every block that uses it slows down by the excess; power likewise.
 
 So demands share in proportion. Kernels that run side by side disturb each other besides, by the rule of the analytic
-model: while more than one is resident on the device, all these sums count ``1 + crowding`` times when they are compared
-with what there is. What is over-asked is used in full by a kernel alone, and to one part in ``1 + crowding`` by several:
+model: while more than one is resident on the device, all these sums count ``1 + interference`` times when they are compared
+with what there is. What is over-asked is used in full by a kernel alone, and to one part in ``1 + interference`` by several:
 the rest is lost.
 """
 
@@ -29,18 +29,18 @@ class Sharing(NamedTuple):
     #: Whether DRAM or power is the limit.
     coupled: bool = False
     #: How many times the sums of demands count.
-    crowded: float = 1.0
+    demand_factor: float = 1.0
 
 
-def share(classes: Sequence[MultiprocessorClass], now: float, before: Sharing, crowding: float) -> Sharing:
+def share(classes: Sequence[MultiprocessorClass], now: float, before: Sharing, interference: float) -> Sharing:
     """Set the rates of all blocks from ``now`` on, and when the first of each class ends.
 
     Classes are independent of each other unless DRAM or power is the limit: then they are *coupled*, and all their rates
     may change. So they may when a second kernel comes, or the last but one goes. ``before`` is what the call before
-    returned; ``crowding`` is the part by which kernels that run side by side add to what all ask for.
+    returned; ``interference`` is the part by which kernels that run side by side add to what all ask for.
     """
     kernels = {run for found in classes for run in found.residents}
-    crowded = 1.0 + crowding if len(kernels) > 1 else 1.0
+    demand_factor = 1.0 + interference if len(kernels) > 1 else 1.0
     dram: dict[KernelRun, float] = {}
     power: dict[KernelRun, float] = {}
     for found in classes:
@@ -51,8 +51,8 @@ def share(classes: Sequence[MultiprocessorClass], now: float, before: Sharing, c
             if resident.power_us:
                 power[run] = power.get(run, 0.0) + size * resident.power_us * resident.base_rate
     # The SMs only lower these demands: up to the whole of a resource they leave the classes independent.
-    coupled = max(sum(dram.values()), sum(power.values())) * crowded > 1.0 + _ROUNDING
-    all_anew = coupled or before.coupled or crowded != before.crowded
+    coupled = max(sum(dram.values()), sum(power.values())) * demand_factor > 1.0 + _ROUNDING
+    all_anew = coupled or before.coupled or demand_factor != before.demand_factor
     anew = classes if all_anew else [found for found in classes if found.changed]
     caps = _caps(classes, dram, power) if coupled else {}
     for found in anew:
@@ -60,17 +60,17 @@ def share(classes: Sequence[MultiprocessorClass], now: float, before: Sharing, c
         for run, resident in found.residents.items():
             resident.rate = min(resident.base_rate, caps[run]) if run in caps else resident.base_rate
         _use(found)
-        stretch = max(found.issue_use, found.l2_use) * crowded
-        if stretch > 1.0 + _ROUNDING:
+        slowdown = max(found.issue_use, found.l2_use) * demand_factor
+        if slowdown > 1.0 + _ROUNDING:
             for resident in found.residents.values():
-                resident.rate /= stretch
+                resident.rate /= slowdown
             _use(found)
     if coupled:
-        _stretch(classes, crowded)
+        _slow_by_shared(classes, demand_factor)
     for found in anew:
         _find_next(found, now)
         found.changed = False
-    return Sharing(coupled, crowded)
+    return Sharing(coupled, demand_factor)
 
 
 def _caps(
@@ -103,10 +103,10 @@ def _highest_rate(asks: Iterable[tuple[float, float]]) -> float:
     return left / weight
 
 
-def _stretch(classes: Sequence[MultiprocessorClass], crowded: float) -> None:
+def _slow_by_shared(classes: Sequence[MultiprocessorClass], demand_factor: float) -> None:
     """Slow all blocks that use DRAM, or power, by what is asked of it in all, so many times, beyond the whole."""
-    dram = max(1.0, sum(len(found.sms) * found.dram_use for found in classes) * crowded)
-    power = max(1.0, sum(len(found.sms) * found.power_use for found in classes) * crowded)
+    dram = max(1.0, sum(len(found.sms) * found.dram_use for found in classes) * demand_factor)
+    power = max(1.0, sum(len(found.sms) * found.power_use for found in classes) * demand_factor)
     if max(dram, power) <= 1.0 + _ROUNDING:
         return
     for found in classes:

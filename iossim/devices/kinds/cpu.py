@@ -26,7 +26,7 @@ _PARAMETERS = ModelParameters(
     kernel_gap_us=2.9,
     transform_ramp_us=0.0,
     stream_ramp_us=0.0,
-    crowding=0.02,
+    interference=0.02,
 )
 #: The thread of a stream calls the library itself: a call is part of the work (the gap), and nothing is issued ahead. What a
 #: synchronisation costs is handing work to the threads and waiting for them.
@@ -71,7 +71,7 @@ KIND = DeviceKind(
     ),
     # Threads call the library themselves; what is left is handing work over. Cores may share less than they have.
     concurrency=ParameterSpace(
-        (FittedParameter("crowding", 0.0, 1.0), FittedParameter("synchronise_us", 0.5, 200.0))
+        (FittedParameter("interference", 0.0, 1.0), FittedParameter("synchronise_us", 0.5, 200.0))
     ),
     tensor_cores=ParameterSpace(()),
     borrows=False,

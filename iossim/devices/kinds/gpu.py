@@ -65,7 +65,7 @@ GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
 TENSOR_SPACE = ParameterSpace(
     (*fitted(ModelParameters, of_tensor_cores=True), *fitted(EngineOverheads, of_tensor_cores=True))
 )
-#: Crowding is 0 if kernels side by side take no longer for it; networks on SMs of their own beside another one were seen to
+#: Interference is 0 if kernels side by side take no longer for it; networks on SMs of their own beside another one were seen to
 #: take 1.1 times as long, and 1.22 at most, so that a half is ample. A synchronisation takes the host 2 us where the device is
 #: idle already, and a few launches at most. A launch takes 2 us at least (see ``devices.parameters``); 10 is what a call was
 #: seen to cost with everything around it.
@@ -75,7 +75,7 @@ TENSOR_SPACE = ParameterSpace(
 #: launch. So there is one cost, of any kernel.
 GPU_CONCURRENCY = ParameterSpace(
     (
-        FittedParameter("crowding", 0.0, 0.5),
+        FittedParameter("interference", 0.0, 0.5),
         FittedParameter("synchronise_us", 2.0, 20.0),
         FittedParameter("bare_launch_us", 2.0, 10.0),
     ),

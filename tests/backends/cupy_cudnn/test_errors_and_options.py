@@ -16,7 +16,7 @@ from small_networks import OPS, of_op
 from iossim.backends.cupy_cudnn import backend as module
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
-from iossim.errors import GraphError, IossimError, OptionError, ScheduleError
+from iossim.errors import GraphError, IossimError, OptionError, PlanError, ScheduleError
 from iossim.execution.backend import BackendError, backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
@@ -172,7 +172,7 @@ def test_a_plan_of_another_graph_or_of_several_devices_is_refused() -> None:
             for command in plan.commands
         ),
     )
-    with pytest.raises(BackendError, match="queue 1:0"):
+    with pytest.raises(PlanError, match="of devices 0 and 1"):
         host_backend().execute(network, moved, random_inputs(network))
 
 

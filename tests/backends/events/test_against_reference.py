@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_engine import Reference
-from small_devices import crowdings, issue, programs, small_device, work
+from small_devices import interferences, issue, programs, small_device, work
 
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.program import Instruction
@@ -33,16 +33,16 @@ def check_alike(one: Execution, other: Execution) -> None:
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.data(), st.integers(1, 5), st.sampled_from(["v100-sxm2", "t4", "p100-pcie-16gb"]), crowdings)
-def test_like_the_reference(data: st.DataObject, sms: int, like: str, crowding: float) -> None:
-    profile = small_device(sms, like, crowding)
+@given(st.data(), st.integers(1, 5), st.sampled_from(["v100-sxm2", "t4", "p100-pcie-16gb"]), interferences)
+def test_like_the_reference(data: st.DataObject, sms: int, like: str, interference: float) -> None:
+    profile = small_device(sms, like, interference)
     check_like_reference(data.draw(programs(profile, most_blocks=25)), profile)
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.data(), st.integers(1, 16), crowdings)
-def test_grouping_changes_nothing(data: st.DataObject, sms: int, crowding: float) -> None:
-    profile = small_device(sms, crowding=crowding)
+@given(st.data(), st.integers(1, 16), interferences)
+def test_grouping_changes_nothing(data: st.DataObject, sms: int, interference: float) -> None:
+    profile = small_device(sms, interference=interference)
     instructions = data.draw(programs(profile, most_blocks=400))
     check_alike(execute(instructions, profile), execute(instructions, profile, grouped=False))
 
@@ -76,9 +76,9 @@ def test_later_kernels_get_the_room_that_is_left() -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.data(), crowdings)
-def test_two_runs_agree_bit_for_bit(data: st.DataObject, crowding: float) -> None:
-    profile = small_device(7, crowding=crowding)
+@given(st.data(), interferences)
+def test_two_runs_agree_bit_for_bit(data: st.DataObject, interference: float) -> None:
+    profile = small_device(7, interference=interference)
     instructions = data.draw(programs(profile, most_blocks=200))
     one, other = execute(instructions, profile), execute(instructions, profile)
     assert one.spans == other.spans

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_devices import crowdings, issue, programs, small_device, work
+from small_devices import interferences, issue, programs, small_device, work
 
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass
@@ -56,9 +56,9 @@ def check_limits(contents: list[tuple[KernelWork, int]], limits: MultiprocessorL
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.data(), st.integers(1, 12), LIKE, crowdings)
-def test_at_every_instant(data: st.DataObject, sms: int, like: str, crowding: float) -> None:
-    profile = small_device(sms, like, crowding)
+@given(st.data(), st.integers(1, 12), LIKE, interferences)
+def test_at_every_instant(data: st.DataObject, sms: int, like: str, interference: float) -> None:
+    profile = small_device(sms, like, interference)
     instructions = data.draw(programs(profile, most_blocks=200))
 
     def look(now: float, classes: list[MultiprocessorClass]) -> None:
@@ -67,7 +67,7 @@ def test_at_every_instant(data: st.DataObject, sms: int, like: str, crowding: fl
         dram = power = 0.0
         # Where kernels run side by side, a part of what there is is lost.
         kernels = {run for found in classes for run in found.residents}
-        most = (1 + 1e-9) / (1 + crowding * (len(kernels) > 1))
+        most = (1 + 1e-9) / (1 + interference * (len(kernels) > 1))
         for found in classes:
             contents = [(run.demand.work, resident.count) for run, resident in found.residents.items()]
             assert check_limits(contents, profile.limits) == found.warps
@@ -84,9 +84,9 @@ def test_at_every_instant(data: st.DataObject, sms: int, like: str, crowding: fl
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.data(), st.integers(1, 12), LIKE, crowdings)
-def test_work_is_conserved(data: st.DataObject, sms: int, like: str, crowding: float) -> None:
-    profile = small_device(sms, like, crowding)
+@given(st.data(), st.integers(1, 12), LIKE, interferences)
+def test_work_is_conserved(data: st.DataObject, sms: int, like: str, interference: float) -> None:
+    profile = small_device(sms, like, interference)
     instructions = data.draw(programs(profile, most_blocks=200))
     works = works_of(instructions)
     execution = execute(instructions, profile)

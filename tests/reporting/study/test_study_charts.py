@@ -19,7 +19,7 @@ from iossim.reporting.figures.theme import HALO, PALETTE, dark, light, paper
 from iossim.reporting.scheduler_colours import scheduler_marks
 from iossim.reporting.study.axes import layout
 from iossim.reporting.study.plots import figures, plots
-from iossim.study.scenario import PLOTS, Model, ScenarioDevice
+from iossim.study.scenario import PLOTS, Device, Model
 from iossim.study.study_run import BlockTime, StudyRun
 
 pytest.importorskip("altair")
@@ -27,8 +27,8 @@ pytest.importorskip("altair")
 HERE = Path("run")
 
 
-def devices(count: int) -> list[ScenarioDevice]:
-    return [ScenarioDevice(device=f"gpu-{number}") for number in range(count)]
+def devices(count: int) -> list[Device]:
+    return [Device(device=f"gpu-{number}") for number in range(count)]
 
 
 def figure(run: StudyRun, name: str) -> Figure:
@@ -98,7 +98,7 @@ def test_no_row_is_lost(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(plots()))
 def test_every_quantity_has_a_title_with_its_unit(name: str, tmp_path: Path) -> None:
     scenario = made_scenario(
-        models=[Model(model="squeezenet")], devices=[ScenarioDevice(device="v100-sxm2"), ScenarioDevice(device="t4")], batch_sizes=[1, 8, 32],
+        models=[Model(model="squeezenet")], devices=[Device(device="v100-sxm2"), Device(device="t4")], batch_sizes=[1, 8, 32],
         searches=searches()[:2], cross_evaluate=["device", "batch"],
     )  # fmt: skip
     run = made_run(tmp_path, scenario, active_warps=900.0, peak_memory_mib=80.0)

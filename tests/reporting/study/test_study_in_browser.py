@@ -13,7 +13,7 @@ from made_studies import SCHEDULERS, made_run, made_scenario, published, searche
 from small_studies import small_study
 
 from iossim.reporting.study import write_report
-from iossim.study.scenario import Model, ScenarioDevice
+from iossim.study.scenario import Device, Model
 from iossim.study.sweep import run_study
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -50,7 +50,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     real = run_study(
         small_study(
             ("squeezenet",),
-            devices=[ScenarioDevice(device="v100-sxm2"), ScenarioDevice(device="t4")],
+            devices=[Device(device="v100-sxm2"), Device(device="t4")],
             cross_evaluate=["device"],
             questions=["smallest device under 5 ms", "fastest scheduler for each device and batch"],
         ),
@@ -61,8 +61,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         folder / "every",
         made_scenario(
             devices=[
-                ScenarioDevice(device="v100-sxm2"),
-                ScenarioDevice(device="a-gpu-with-a-rather-long-name (dram_gbps=450)"),
+                Device(device="v100-sxm2"),
+                Device(device="a-gpu-with-a-rather-long-name (dram_gbps=450)"),
             ],
             batch_sizes=[1, 8, 32],
             searches=searches(),
@@ -80,7 +80,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         folder / "thousand",
         made_scenario(
             models=[Model(model=f"net{n}") for n in range(4)],
-            devices=[ScenarioDevice(device=f"gpu-{n}") for n in range(25)],
+            devices=[Device(device=f"gpu-{n}") for n in range(25)],
             batch_sizes=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
         ),
     )

@@ -23,7 +23,7 @@ from iossim.reporting.study.page_data import page_data, row_columns
 from iossim.reporting.study.plots import figures
 from iossim.reporting.study.report import report
 from iossim.reporting.study.terminal import print_figure
-from iossim.study.scenario import Model, ScenarioDevice
+from iossim.study.scenario import Device, Model
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study
 
@@ -41,7 +41,7 @@ def _libraries_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> StudyRun:
     """A study that was run: its schedules are there."""
-    scenario = small_study(("ios_sample",), devices=[ScenarioDevice(device="v100-sxm2")], batch_sizes=[1, 8])
+    scenario = small_study(("ios_sample",), devices=[Device(device="v100-sxm2")], batch_sizes=[1, 8])
     return run_study(scenario, tmp_path_factory.mktemp("real") / "run", workers=1)
 
 
@@ -184,7 +184,7 @@ def test_the_page_is_the_same_each_time(real: StudyRun, tmp_path: Path) -> None:
 
 
 def test_two_thousand_points_stay_small(tmp_path: Path) -> None:
-    devices = [ScenarioDevice(device=f"gpu-{number}") for number in range(50)]
+    devices = [Device(device=f"gpu-{number}") for number in range(50)]
     scenario = made_scenario(
         devices=devices, batch_sizes=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], cross_evaluate=["batch"]
     )
@@ -290,7 +290,7 @@ def test_pictures_are_drawn_without_a_browser(tmp_path: Path, kind: Any, magic: 
 
 def test_a_picture_has_the_data_of_its_slice_and_a_legend(tmp_path: Path) -> None:
     run = made_run(
-        tmp_path, made_scenario(batch_sizes=[1, 8, 32], devices=[ScenarioDevice(device=f"gpu{n}") for n in range(6)])
+        tmp_path, made_scenario(batch_sizes=[1, 8, 32], devices=[Device(device=f"gpu{n}") for n in range(6)])
     )
     (figure,) = figures(run, ["batch"])
     slices = list(figure.slices())
@@ -303,7 +303,7 @@ def test_a_picture_has_the_data_of_its_slice_and_a_legend(tmp_path: Path) -> Non
         values = view["data"]["values"]
         assert len(values) == 9
         assert {value["device"] for value in values} == {"gpu3"}
-    many = made_run(tmp_path, made_scenario(devices=[ScenarioDevice(device=f"gpu{n}") for n in range(40)]))
+    many = made_run(tmp_path, made_scenario(devices=[Device(device=f"gpu{n}") for n in range(40)]))
     (speedup,) = figures(many, ["speedup"])
     assert len(picture_files([speedup], "svg")) == MOST_SLICES
 
