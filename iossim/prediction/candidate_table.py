@@ -58,7 +58,7 @@ class CandidateTable:
                 counts.append(len(candidate.kernels))
                 library.append(candidate.is_library_call)
                 matches.append(bool(recorded) and recorded[index].matches(candidate.algorithm))
-            per_operator.append(len(candidates))
+            per_operator.append(len(known))
         return CandidateTable(
             kernel_table(profile.limits, kernels),
             _begins(counts),

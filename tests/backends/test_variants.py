@@ -199,9 +199,9 @@ def test_a_schedule_with_variants_there_and_back(network: int, seed: int) -> Non
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]))
 def test_plans_of_variants_run_and_compute_the_same(network: int, seed: int, engine: str) -> None:
     drawn = random_network(network)
-    model = SimulatorCostModel(V100, Precision.FP32)
+    model = SimulatorCostModel(V100, Precision.FP32, Engine(engine))
     chosen = with_variants(random_schedule(drawn, seed), drawn, model, seed)
-    backend = create_backend("simulator", options={"device": "v100-sxm2"})
+    backend = create_backend("simulator", engine=Engine(engine), options={"device": "v100-sxm2"})
     plan = plan_memory(lower_schedule(chosen, drawn, engine, choices=backend.choices(drawn)))
     check_happens_before(plan)
     named = {unit: variant for stage in chosen.stages for unit, variant in stage.variants.items()}
