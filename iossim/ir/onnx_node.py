@@ -27,6 +27,7 @@ STANDARD = ""
 
 #: Raised by the reference implementation for operands that an operator cannot take.
 _MISTAKES = (
+    ImportError,  # of a library that the reference of one operator needs, as Pillow for images
     ValueError,
     TypeError,
     IndexError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -184,3 +185,10 @@ def test_older_operator_sets_are_exported_as_they_are(tmp_path: Path) -> None:
     np.testing.assert_allclose(run_onnxruntime(model, {"x": x})[0], evaluate_graph(graph, {"x": x})["y"], rtol=1e-5)
     with pytest.raises(ModelError, match="RoiAlign of operator set 11 is another in 17; write 11"):
         export_graph(graph, 17)
+
+
+def test_a_library_that_the_reference_lacks_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    decode = canonical(node("ImageDecoder", ["bytes"], ["image"], pixel_format="RGB"))
+    with pytest.raises(GraphError, match=r"cannot be computed: .*Pillow"):
+        compute(decode, 20, [np.zeros(8, np.uint8)])
