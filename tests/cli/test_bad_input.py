@@ -24,7 +24,7 @@ MISTAKES: list[tuple[str, Sequence[str]]] = [
     ("compare ios_sample --device v100-sxm3", ["'v100-sxm3'", "did you mean 'v100-sxm2'?", "t4"]),
     ("compare ios_sample --device missing.yaml", ["missing.yaml", "No such file"]),
     ("compare ios_sample --device ''", ["device ''", "t4"]),
-    ("devices show a1o", ["'a10'", "did you mean 'a100"]),
+    ("devices show a1o", ["'a1o'", "did you mean 'a10"]),
     ("compare ios_sample --device t4+sms=1000000000", ["t4+sms=1000000000", "sm_count is 1e+09 SMs", "14 to 72"]),
     ("compare ios_sample --device t4 --dtype bf16", ["'t4'", "7.5", "has no bf16; it has fp32, fp16, int8"]),
     ("optimize ios_sample --device v100 --dtype bf16", ["'v100-sxm2'", "has no bf16"]),
