@@ -17,7 +17,7 @@ from scipy.optimize import lsq_linear
 
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.rounding import rounded
-from iossim.calibration.samples import Samples
+from iossim.calibration.samples import Samples, coefficient_count
 from iossim.devices.parameter_space import ParameterSpace
 
 Floats = NDArray[np.float64]
@@ -131,7 +131,7 @@ def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -
     parts: list[Floats] = []
     begin = count = len(space.names)
     for one in samples:
-        end = begin + one.basis.shape[1]
+        end = begin + coefficient_count(one)
         parts += relative_errors(one, profile_at(one, vector[:count], space), vector[begin:end])
         begin = end
     return np.concatenate(parts)

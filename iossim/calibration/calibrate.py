@@ -19,7 +19,7 @@ from iossim.calibration.notes import few_rows, poorly_explained, usable
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.rounding import rounded
-from iossim.calibration.samples import Samples
+from iossim.calibration.samples import Samples, hidden
 from iossim.devices.parameter_space import ParameterSpace
 from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.provenance import DataSet, KindError, Provenance
@@ -222,7 +222,9 @@ def _residuals(
         return []
     samples = recording.where(chosen)
     predicted_us, measured_us = device_times(samples, with_values(recording.profile, given), overhead)
-    return residuals_by_kind(recording.name, recording.keys_where(chosen), predicted_us, measured_us)
+    shown = ~hidden(samples, predicted_us, overhead)
+    keys = np.array(recording.keys_where(chosen))[shown].tolist()
+    return residuals_by_kind(recording.name, keys, predicted_us[shown], measured_us[shown])
 
 
 def _provenance(

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from iossim.calibration.board_state import NOT_TOLD, unslowed
-from iossim.calibration.host_overhead import fit_overhead
-from iossim.calibration.samples import Samples, nuisances_us
+from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
 from iossim.devices.parameter_space import ParameterSpace
 from iossim.devices.parameters import CALL
 from iossim.devices.profile import DeviceProfile, with_values
@@ -35,6 +34,8 @@ _PRIOR_WEIGHT = 0.5
 #: Of a parameter that stays as it is.
 _HELD_WEIGHT = 1e4
 _STEP = 1e-4
+#: How far inside its bounds a fit begins, of their width.
+_INSIDE = 1e-3
 #: Steps that change the cost by a smaller part move no parameter by what is worth writing down.
 _TOLERANCE = 1e-5
 _MOST_OVERHEAD_US = 5_000.0
@@ -93,8 +94,7 @@ def fit(
     starts: list[Floats] = []
     for one in samples:
         device_us, _ = one.predict(profile_at(one, begin, space))
-        coefficients = fit_overhead(one.basis, one.latency_us, device_us, one.least_us)
-        starts.append(np.minimum(coefficients, _MOST_OVERHEAD_US))
+        starts.append(np.minimum(fit_nuisances(one, device_us), _MOST_OVERHEAD_US))
     offsets = np.cumsum([count, *map(len, starts)])
     evaluations = 0
     # Predictions do not depend on the hosts' overheads: those of the point that all differences are taken from are known.
@@ -119,7 +119,9 @@ def fit(
 
     lower = np.concatenate([low, *(np.zeros(len(s)) for s in starts)])
     upper = np.concatenate([high, *(np.full(len(s), _MOST_OVERHEAD_US) for s in starts)])
-    first = np.clip(np.concatenate([begin, *starts]), lower + 1e-9, upper - 1e-9)
+    # A start at a bound would keep the solver's first steps, which are scaled by the way to it, from going anywhere.
+    inside = _INSIDE * np.concatenate([high - low, *(np.full(len(s), 100.0) for s in starts)])
+    first = np.clip(np.concatenate([begin, *starts]), lower + inside, upper - inside)
     typical = np.concatenate([width, *(np.full(len(s), 100.0) for s in starts)])
     found = least_squares(
         residuals,
@@ -165,11 +167,13 @@ def errors_of(one: Samples, predicted_us: Floats, recorded_us: Floats, overhead:
     weight = np.sqrt(one.weight / len(predicted_us))
     host_us, slowed_us = nuisances_us(one, overhead)
     measured_us = one.latency_us - host_us
-    errors = weight * _relative(measured_us, predicted_us + slowed_us, one.least_us)
+    floor = floor_us(one, overhead)
+    errors = weight * _relative(measured_us, np.maximum(predicted_us + slowed_us, floor), one.least_us)
     known = np.isfinite(recorded_us)
     if not known.any():
         return [errors]
-    recorded = _relative(measured_us[known], (recorded_us + slowed_us)[known], one.least_us)
+    recorded_us = np.maximum((recorded_us + slowed_us)[known], floor)
+    recorded = _relative(measured_us[known], recorded_us, one.least_us)
     return [errors, weight * _RECORDED_WEIGHT * recorded]
 
 

@@ -14,9 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.residuals import device_times
-from iossim.calibration.samples import OperatorSamples
+from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.devices.compute_capability import Architecture
 from iossim.devices.kind import GPU
 from iossim.devices.load import device, shipped_names
@@ -120,6 +119,6 @@ def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
     """The median of the absolute logarithm of predicted over measured device time, beside the overhead that fits best."""
     samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
     predicted_us, _ = samples.predict(profile)
-    overhead = fit_overhead(samples.basis, samples.latency_us, predicted_us, samples.least_us)
+    overhead = fit_nuisances(samples, predicted_us)
     predicted_us, measured_us = device_times(samples, profile, overhead)
     return float(np.median(np.abs(np.log(predicted_us / measured_us))))

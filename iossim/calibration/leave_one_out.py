@@ -21,11 +21,10 @@ import iossim.devices.transfer
 from iossim.calibration.board_state import NOT_TOLD
 from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit, fit
-from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.neutral import neutral
 from iossim.calibration.recording import default_weight
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
-from iossim.calibration.samples import OperatorSamples
+from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden
 from iossim.calibration.transfer import refined_values, source_device, transferred
 from iossim.devices.borrowed import Concurrency
 from iossim.devices.kind import GPU
@@ -231,9 +230,10 @@ def _residuals(
 ) -> list[Residuals]:
     """Device times beside the host's overhead, which is fitted to the fixed predictions."""
     predicted_us, _ = samples.predict(profile)
-    overhead = fit_overhead(samples.basis, samples.latency_us, predicted_us, samples.least_us)
+    overhead = fit_nuisances(samples, predicted_us)
+    shown = ~hidden(samples, predicted_us, overhead)
     predicted_us, measured_us = device_times(samples, profile, overhead)
-    return residuals_by_kind(measured.header.data_set, keys.tolist(), predicted_us, measured_us)
+    return residuals_by_kind(measured.header.data_set, keys[shown].tolist(), predicted_us[shown], measured_us[shown])
 
 
 def transfer_table(

@@ -18,7 +18,7 @@ from iossim.calibration.board_state import (
     slowing,
     work_us,
 )
-from iossim.calibration.host_overhead import fit_overhead, least_device_us, overhead_basis
+from iossim.calibration.host_overhead import fit_overhead, has_floor, is_hidden, least_device_us, overhead_basis
 from iossim.calibration.neutral import neutral
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -36,8 +36,8 @@ class Samples(Protocol):
     """Measured times beside what a profile predicts for them.
 
     ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``, and
-    then what a slowed board adds. Errors are relative to at least ``least_us``; ``weight`` is what all samples together
-    count.
+    then what a slowed board adds. ``has_floor`` says whether a last coefficient is the device time below which the host
+    hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count.
     """
 
     @property
@@ -48,6 +48,8 @@ class Samples(Protocol):
     def basis(self) -> Floats: ...
     @property
     def host_terms(self) -> int: ...
+    @property
+    def has_floor(self) -> bool: ...
     @property
     def least_us(self) -> float: ...
     @property
@@ -60,10 +62,31 @@ class Samples(Protocol):
         ...
 
 
+def coefficient_count(samples: Samples) -> int:
+    """How many coefficients the nuisances of a recording have."""
+    return samples.basis.shape[1] + samples.has_floor
+
+
 def nuisances_us(samples: Samples, coefficients: Floats) -> tuple[Floats, Floats]:
     """The host's overhead, and what the slowed board adds to each row, ``[samples]`` both."""
-    host = samples.host_terms
-    return samples.basis[:, :host] @ coefficients[:host], samples.basis[:, host:] @ coefficients[host:]
+    host, terms = samples.host_terms, samples.basis.shape[1]
+    return samples.basis[:, :host] @ coefficients[:host], samples.basis[:, host:] @ coefficients[host:terms]
+
+
+def floor_us(samples: Samples, coefficients: Floats) -> float:
+    """The device time below which the host hides it."""
+    return float(coefficients[-1]) if samples.has_floor else 0.0
+
+
+def fit_nuisances(samples: Samples, device_us: Floats) -> Floats:
+    """Coefficients of the nuisances beside predicted device times, ``[coefficients]``."""
+    return fit_overhead(samples.basis, samples.latency_us, device_us, samples.least_us, samples.has_floor)
+
+
+def hidden(samples: Samples, predicted_us: Floats, coefficients: Floats) -> NDArray[np.bool_]:
+    """The rows of which the recording shows no more than that they are short, as predicted, ``[samples]``."""
+    host_us, slowed_us = nuisances_us(samples, coefficients)
+    return is_hidden(samples.latency_us - host_us, predicted_us + slowed_us, floor_us(samples, coefficients))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +99,7 @@ class OperatorSamples:
     latency_us: Floats
     basis: Floats
     host_terms: int
+    has_floor: bool
     least_us: float
     weight: float
     includes_gaps: bool
@@ -93,6 +117,7 @@ class OperatorSamples:
             np.array([measurement.latency_us for measurement in chosen]),
             basis,
             basis.shape[1],
+            has_floor(measured.header),
             least_device_us(measured.header),
             weight,
             measured.header.includes_gaps,
@@ -109,13 +134,13 @@ class OperatorSamples:
             return False
         # A profile that was fitted to a slowed recording may hold some of the slowing.
         predicted_us, _ = self.predict(neutral(self.profile))
-        found = fit_overhead(self.basis[seen], self.latency_us[seen], predicted_us[seen], self.least_us)
+        asked = self.where(seen)
+        host_us, _ = nuisances_us(asked, fit_nuisances(asked, predicted_us[seen]))
         work = work_us(measured.measurements, self.profile)
         position = {id(row): index for index, row in enumerate(measured.measurements)}
         rows = np.array([position[id(row)] for row in chosen], dtype=np.int64)[seen]
-        device_us = (self.latency_us - self.basis @ found)[seen]
-        found_slope = slowing(work[rows], load_before_us(work)[rows], device_us, predicted_us[seen])
-        return found_slope > SLOWING
+        device_us = asked.latency_us - host_us
+        return slowing(work[rows], load_before_us(work)[rows], device_us, predicted_us[seen]) > SLOWING
 
     @property
     def is_slowed(self) -> bool:
@@ -190,6 +215,10 @@ class SequenceSamples:
     @property
     def host_terms(self) -> int:
         return 0
+
+    @property
+    def has_floor(self) -> bool:
+        return False
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
         """See :class:`Samples`."""

@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.neutral import facts_of
-from iossim.calibration.samples import OperatorSamples
+from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.parameters import CALL
 from iossim.devices.profile import DeviceProfile, with_values
@@ -117,7 +117,7 @@ def refined_values(
     }
     logarithmic = np.array([parameter.is_logarithmic for parameter in GPU_SPACE.parameters])
     factor_widths = np.array(list(_FACTOR_WIDTHS.values()))
-    count, factors, terms = len(origin), len(factor_widths), samples.basis.shape[1]
+    count, factors = len(origin), len(factor_widths)
 
     def vector_of(entries: Floats) -> Floats:
         vector = origin + entries[:count] * width
@@ -138,9 +138,9 @@ def refined_values(
         )
 
     device_us, _ = samples.predict(profile)
-    start_us = max(1.0, float(np.median(samples.latency_us - device_us))) if terms else 0.0
-    start = np.concatenate([np.zeros(count + factors), np.full(terms, start_us)])
-    scale = np.concatenate([np.ones(count + factors), np.full(terms, 100.0)])
+    nuisances = np.maximum(fit_nuisances(samples, device_us), 1.0)
+    start = np.concatenate([np.zeros(count + factors), nuisances])
+    scale = np.concatenate([np.ones(count + factors), np.full(len(nuisances), 100.0)])
     found = least_squares(
         residuals,
         start,
