@@ -8,7 +8,8 @@ kernels of a stream:
   wave also fills and drains its pipelines. Blocks do not run in lockstep, so that only a part of the rounding up to
   whole blocks is seen. Boards of little power sustain less than their peak.
 - *L2*: the busiest SM's part of the traffic between SMs and L2.
-- *DRAM*: weights, and what of the activations does not stay in L2.
+- *DRAM*: weights, and the activations, unless all that the kernel touches fits into the part of L2 that keeps it:
+  caches lose what is gone through from end to end all at once, not in part.
 
 They overlap, but not wholly: the duration is their ``p``-norm, the longest for a large ``p``, the sum for ``p = 1``.
 Waves, latency hiding and the roofline follow Zhang and Owens (2011) and Williams et al. (2009).
@@ -44,7 +45,7 @@ from iossim.devices.compute_capability import SINCE_AMPERE, WARP_THREADS, Multip
 from iossim.devices.parameters import ModelParameters
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.lowering.gpu.matrix_product import TILES
+from iossim.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES, TILES
 from iossim.lowering.gpu.tensor_core_product import TILE_REUSE
 from iossim.lowering.kernel import Kernel, WorkClass
 from iossim.lowering.occupancy import resident_blocks
@@ -102,8 +103,8 @@ _HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 #: all stages of their lives. Pinned on the published latencies of NasNet-A.
 GROUPED_PROLOGUE_SEEN = 0.5
 
-#: Operands of up to this part of the cache of a core are all found there, of this part and more none is, once they are
-#: gone through from end to end.
+#: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of this part and more none
+#: is, once they are gone through from end to end.
 _FITS, _LOST = 0.85, 1.25
 
 #: A row of a table of kernels. ``resident`` is the blocks that an SM holds, 0 where none fits.
@@ -128,6 +129,7 @@ KERNEL_ROW = np.dtype(
         ("strided_bytes", np.float64),
         ("steps", np.float64),
         ("slowdown", np.float64),
+        ("reread_bytes", np.float64),
     ]
 )
 
@@ -187,6 +189,7 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     }
     memory = {
         WorkClass.STREAM: p.stream_efficiency,
+        WorkClass.ROW: p.stream_efficiency,
         WorkClass.NARROW_STREAM: p.stream_efficiency,
         WorkClass.WINDOW: p.stream_efficiency * p.window_memory_factor,
         WorkClass.DEPTHWISE: p.stream_efficiency,
@@ -201,6 +204,7 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     flops = np.empty((len(_CLASSES), len(_PRECISION)))
     for work_class, index in _CLASS.items():
         flops[index] = peak * efficiency.get(work_class, p.vector_efficiency)
+    flops[_CLASS[WorkClass.ROW]] = 2 * ROW_LANES * clocks_per_us * _row_rate(profile)
     gflops = np.array([_gflops_per_watt(c, p) * profile.board_power_w for c in _CLASSES])
     sustained = np.repeat(gflops[:, None] * 1e3, len(_PRECISION), axis=1)
     half_tflops = profile.reduced_precision_tflops(Precision.FP16)
@@ -264,6 +268,17 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     )
 
 
+def _row_rate(profile: DeviceProfile) -> float:
+    """How many clocks' worth of a row kernel an SM does in a clock, over one of Volta or later.
+
+    Before Volta integers shared the lanes; a P100's SM has two schedulers. Pinned on layer norm and long softmax of a P4
+    and of a P100.
+    """
+    if profile.limits.warp_schedulers == 2:
+        return 0.65
+    return 0.87 if profile.architecture in BEFORE_VOLTA else 1.0
+
+
 def _half_fed_reuse(profile: DeviceProfile, precision: Precision) -> float:
     tflops = profile.reduced_precision_tflops(precision) or profile.fp32_tflops
     flops_per_clock = tflops * 1e3 / (profile.sm_count * profile.boost_clock_ghz)
@@ -321,6 +336,7 @@ def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> NDA
                 *(kernel.panels or (0, 0, 0, 0, 0, 0)),
                 kernel.steps,
                 kernel.slowdown,
+                kernel.reread_bytes,
             )
             for kernel in kernels
         ],
@@ -358,8 +374,8 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
             # Blocks of streaming kernels are short and many: their traffic spreads evenly.
             l2_us *= spread / busiest
         operands = kernel["activation_bytes"] + kernel["weight_bytes"] + kernel["bytes_written"]
-        if operands > _FITS * rates.core_cache_bytes:
-            lost = min(1.0, (operands / rates.core_cache_bytes - _FITS) / (_LOST - _FITS))
+        lost = _lost(operands, rates.core_cache_bytes)
+        if lost > 0.0:
             again = lost * (1.0 / rates.beyond_core_cache[kernel["work_class"]] - 1.0)
             l2_us += again * operands / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
         dram_us = _dram_us(kernel, rates)
@@ -410,12 +426,22 @@ def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: 
 
 
 @jit
+def _lost(operand_bytes: float, cache_bytes: float) -> float:
+    """The part of operands that a cache has lost by the time they are read again."""
+    if operand_bytes <= _FITS * cache_bytes:
+        return 0.0
+    if operand_bytes >= _LOST * cache_bytes:
+        return 1.0
+    return (operand_bytes / cache_bytes - _FITS) / (_LOST - _FITS)
+
+
+@jit
 def _dram_us(kernel: np.void, rates: DeviceRates) -> float:
-    moved = (
-        kernel["weight_bytes"]
-        + max(0.0, kernel["activation_bytes"] - rates.resident_bytes)
-        + max(0.0, kernel["bytes_written"] - rates.resident_bytes)
-    )
+    activations = kernel["activation_bytes"] + kernel["bytes_written"]
+    moved = kernel["weight_bytes"] + activations * _lost(activations + kernel["weight_bytes"], rates.resident_bytes)
+    if kernel["reread_bytes"] > 0.0:
+        at_once = min(1.0, rates.sms * kernel["resident"] / kernel["blocks"]) * kernel["reread_bytes"]
+        moved += kernel["reread_bytes"] * _lost(at_once, rates.resident_bytes)
     slower = 1.0
     if kernel["row_tiles"] > 0.0:
         tiles = kernel["row_tiles"] * kernel["column_tiles"]

@@ -112,7 +112,8 @@ class ModelParameters(Value):
     window_memory_factor: Annotated[Part, Fit(0.2, 1.0)] = 0.5
     #: Bytes that one SM moves from or to L2 in a clock.
     l2_bytes_per_clock_per_sm: Annotated[Positive, Fit(8.0, 128.0, is_logarithmic=True)] = 64.0
-    #: The part of L2 in which an activation is still found when the next kernel reads it.
+    #: The part of L2 that keeps activations until the next kernel reads them: what a kernel touches is found there if it
+    #: fits, and lost if it does not. 0.6 on an A100, whose L2 has two halves; 0.3 to 0.5 before.
     l2_resident_fraction: Annotated[Fraction, Fit(0.0, 1.0)] = 0.9
     #: Operands of a matrix product as large as this many L2 caches are half lost between two waves of blocks.
     reuse_l2_fraction: Annotated[Positive, Fit(0.01, 30.0, is_logarithmic=True)] = 1.0
@@ -126,8 +127,8 @@ class ModelParameters(Value):
     kernel_gap_us: Annotated[NotNegative, Fit(*_GAP_US)] = 2.0
     #: Filling and draining of a transform, however little it moves.
     transform_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0)] = 2.0
-    #: The same of kernels that stream or pool.
-    stream_ramp_us: Annotated[NotNegative, Fit(0.0, 5.0)] = 1.0
+    #: The same of kernels that stream or pool: a first read of DRAM and a last write, under a microsecond each.
+    stream_ramp_us: Annotated[NotNegative, Fit(0.0, 2.0)] = 1.0
     #: Sustained arithmetic per watt of board power, in GFLOP/s: low-power boards lower their clocks under load.
     sustained_gflops_per_watt: Annotated[Positive, Fit(20.0, 1000.0, is_logarithmic=True)] = 1000.0
     #: The same of library matrix products, which draw more power.

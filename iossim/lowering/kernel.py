@@ -29,6 +29,7 @@ class WorkClass(StrEnum):
     GROUPED = "grouped"  #: implicit products of a few channels each: cuDNN's way of depthwise and grouped convolution
     WINDOW = "window"  #: pooling
     STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
+    ROW = "row"  #: a block a row, which goes over it more than once: layer norm, long softmax
     NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time
     TRANSFORM = "transform"  #: data to or from the Winograd or frequency domain
     FILTER_TRANSFORM = "filter_transform"  #: weights to the Winograd or frequency domain
@@ -94,6 +95,8 @@ class Kernel:
     steps: int = 0
     #: Time of such a step over one whose operands lie as the kernel wants them.
     slowdown: float = 1.0
+    #: Activations that a block reads again: from L2 if all that the resident blocks go over fits there.
+    reread_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.residuals import without_nuisances
-from iossim.calibration.samples import OperatorSamples
+from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden, nuisances_us
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementSet
@@ -54,6 +53,8 @@ class OperatorEvaluation:
     has_overhead: bool
     #: Rows measured with cold caches, which are left out.
     cold_rows: int = 0
+    #: Rows left out because the host hides them: measured and predicted below the recording's floor.
+    hidden_rows: int = 0
 
     def __len__(self) -> int:
         return len(self.latency_us)
@@ -142,6 +143,7 @@ class OperatorEvaluation:
             "held_out_rows": len(unseen),
             "clamped_rows": int(self.clamped.sum()),
             "cold_rows_left_out": self.cold_rows,
+            "hidden_rows_left_out": self.hidden_rows,
             "host_overhead_us": [float(self.overhead_us.min()), float(self.overhead_us.max())]
             if self.has_overhead
             else None,
@@ -164,7 +166,7 @@ def held_out_fraction(profile: DeviceProfile) -> float:
 def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> OperatorEvaluation:
     """Predict every operator of a set that was measured alone.
 
-    Rows measured with cold caches are left out: predictions are of a call among many.
+    Rows measured with cold caches are left out: predictions are of a call among many. So are rows that the host hides.
     """
     chosen = [m for m in measured.measurements if not m.is_cold]
     samples = OperatorSamples.of(measured, chosen, profile, 1.0)
@@ -174,12 +176,13 @@ def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> Oper
     # What no seen row tells, all rows must.
     fitted = ~held_out if np.count_nonzero(~held_out) > samples.basis.shape[1] else np.ones_like(held_out)
     latency_us = samples.latency_us
-    overhead = fit_overhead(samples.basis[fitted], latency_us[fitted], predicted_us[fitted], samples.least_us)
+    overhead = fit_nuisances(samples.where(fitted), predicted_us[fitted])
     measured_us = without_nuisances(samples, predicted_us, overhead)
-    overhead_us = latency_us - measured_us if samples.is_slowed else samples.basis @ overhead
+    overhead_us = latency_us - measured_us if samples.is_slowed else nuisances_us(samples, overhead)[0]
+    is_hidden = hidden(samples, predicted_us, overhead)
     bounds = [interval(m.operator, us, profile) for m, us in zip(chosen, predicted_us.tolist(), strict=True)]
     low_us, high_us = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
-    return OperatorEvaluation(
+    evaluation = OperatorEvaluation(
         profile.name,
         measured.header.data_set,
         _objects(chosen),
@@ -190,11 +193,13 @@ def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> Oper
         recorded_us,
         low_us,
         high_us,
-        _roofline_us(samples, chosen, fitted, measured_us) - overhead_us,
+        _roofline_us(samples, chosen, fitted & ~is_hidden, measured_us) - overhead_us,
         samples.least_us,
         samples.basis.shape[1] > 0,
         len(measured.measurements) - len(chosen),
+        int(is_hidden.sum()),
     )
+    return evaluation[~is_hidden]
 
 
 def _roofline_us(samples: OperatorSamples, chosen: list[Measurement], fitted: Mask, measured_us: Floats) -> Floats:

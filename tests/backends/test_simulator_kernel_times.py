@@ -136,6 +136,7 @@ def test_which_kernels_have_a_prologue_and_which_a_ramp(work_class: WorkClass) -
         WorkClass.TENSOR: (0, 0, 0, 0, 5, 0),
         WorkClass.TENSOR_CONVOLUTION: (0, 0, 0, 0, 5, 0),
         WorkClass.LAYOUT: (0, 0, 0, 0, 0, 6),
+        WorkClass.ROW: (0, 0, 0, 4, 0, 0),
         WorkClass.NARROW_STREAM: (0, 0, 0, 4, 0, 0),
         WorkClass.GEMM: (1, 0, 0, 0, 0, 0),
         WorkClass.IMPLICIT_PRECOMP_GEMM: (0, 2, 0, 0, 0, 0),
@@ -190,13 +191,38 @@ def test_what_l2_holds_does_not_pass_dram() -> None:
     def dram_us(**bytes_moved: int) -> float:
         return alone_us(kernel(flops=0, **bytes_moved), l2_resident_fraction=0.5)
 
-    assert dram_us(activation_bytes=held, bytes_written=held) == 0.0
-    assert dram_us(activation_bytes=held + DRAM_BYTES) == pytest.approx(1.0)
-    assert dram_us(bytes_written=held + 2 * DRAM_BYTES) == pytest.approx(2.0)
+    assert dram_us(activation_bytes=int(0.4 * held), bytes_written=int(0.4 * held)) == 0.0
     assert dram_us(weight_bytes=3 * DRAM_BYTES) == pytest.approx(3.0)  # a network's weights are never found there
-    assert dram_us(
-        activation_bytes=held + DRAM_BYTES, bytes_written=held + DRAM_BYTES, weight_bytes=DRAM_BYTES
-    ) == pytest.approx(3.0)
+
+
+def test_l2_loses_what_does_not_fit_all_at_once() -> None:
+    held = L2_BYTES // 2
+
+    def dram_us(activation_bytes: int, bytes_written: int = 0, weight_bytes: int = 0) -> float:
+        moved = {"activation_bytes": activation_bytes, "bytes_written": bytes_written, "weight_bytes": weight_bytes}
+        return alone_us(kernel(flops=0, **moved), l2_resident_fraction=0.5)
+
+    def all_us(size: int) -> float:
+        return size / DRAM_BYTES
+
+    assert dram_us(2 * held) == pytest.approx(all_us(2 * held))
+    assert dram_us(held, held) == pytest.approx(all_us(2 * held))
+    assert dram_us(held // 4, weight_bytes=2 * held) == pytest.approx(all_us(2 * held + held // 4))
+    sizes = [held * part // 20 for part in range(1, 41)]
+    times = [dram_us(size) for size in sizes]
+    assert times == sorted(times)
+    assert 0.0 < dram_us(held) < all_us(held)
+
+
+def test_what_a_block_reads_again_is_found_in_l2_if_all_resident_blocks_fit_there() -> None:
+    def dram_us(row_bytes: int) -> float:
+        rows = 100_000
+        size = rows * row_bytes
+        one = kernel(rows, WorkClass.ROW, flops=0, activation_bytes=size, bytes_written=size)
+        return alone_us(replace(one, reread_bytes=size), l2_resident_fraction=1.0) * DRAM_BYTES / size
+
+    assert dram_us(256) == pytest.approx(2.0)
+    assert dram_us(65_536) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(

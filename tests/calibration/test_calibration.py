@@ -51,7 +51,8 @@ def test_errors_are_the_noise(found: Calibration) -> None:
         assert error.kendall_tau is not None
         assert error.kendall_tau > 0.9
     rows = sum(error.rows for error in (*found.held_out, *found.cross_validated))
-    assert rows == len(SET.measurements)
+    # The few that are no longer than what the host may hide are left out.
+    assert 0.95 * len(SET.measurements) <= rows <= len(SET.measurements)
     assert sum(data_set.rows for data_set in found.profile.provenance.data_sets) == sum(
         error.rows for error in found.cross_validated
     )

@@ -183,6 +183,32 @@ def stream_kernel(
     )
 
 
+#: Multiply-adds in a clock of the SM whose clocks :func:`row_kernel` counts.
+ROW_LANES = 64
+
+
+def row_kernel(step: Step, rows: int, threads: int, sm_clocks: float) -> Kernel:
+    """A kernel with a block of ``threads`` for each of ``rows``, whose elements it reads twice.
+
+    What it issues (merging of statistics, exponentials, addresses) is told in clocks of an SM of four schedulers, all
+    blocks together, and stands as the arithmetic of that many clocks of 64 lanes.
+    """
+    return Kernel(
+        step.op.kind,
+        WorkClass.ROW,
+        max(1, rows),
+        threads,
+        32,
+        0,
+        max(step.flops, round(2 * ROW_LANES * sm_clocks)),
+        step.activation_bytes,
+        step.weight_bytes,
+        step.bytes_written,
+        2 * step.activation_bytes + step.weight_bytes + step.bytes_written,
+        reread_bytes=step.activation_bytes,
+    )
+
+
 def index_kernel(name: str) -> Kernel:
     """A table that a library computes before its convolution: a launch whose work is nothing beside it."""
     return Kernel(name, WorkClass.INDEX, 1, 128, 32, 0, 0, 0, 0, 0, 0)

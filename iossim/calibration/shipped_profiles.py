@@ -1,0 +1,100 @@
+"""The fitted profiles that ship, made from the shared tables: one command, twice the same.
+
+``python -m iossim.calibration.shipped_profiles`` fits each chip with tables to all of them, and makes
+``devices/transfer.yaml`` in between: the chip with published schedules comes first, since all others borrow from it. Each
+fit begins at a point that knows no device, so that what ships decides nothing about what is made. Names of devices make
+those alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from iossim.calibration.calibrate import DeviceData
+from iossim.calibration.leave_one_out import CONCURRENCY_FROM, SHIPPED_SAMPLES, leave_one_out, write_transfer_table
+from iossim.calibration.profile_fit import fit_profiles, uninformed
+from iossim.devices.load import device
+from iossim.devices.write import write_profile
+from iossim.errors import OptionError
+from iossim.measurements.data_sets import read_data_sets, shared_data
+
+#: Tables of single operators in fp32, by folder of the shared data.
+FOLDERS = ("kernels", "kernels_direct", "framework_operators")
+TRANSFER = "transfer"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Boards with one chip, which share their parameters; ``published`` figures of theirs are fitted too."""
+
+    boards: tuple[str, ...]
+    published: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.boards[0]
+
+
+RECIPES = (
+    Recipe((CONCURRENCY_FROM, "v100-pcie-32gb"), published=True),
+    Recipe(("a100-pcie-40gb", "a100-pcie-80gb")),
+    Recipe(("p100-pcie-16gb",)),
+    Recipe(("t4",)),
+    Recipe(("p4",)),
+)
+#: What is made, in this order.
+STEPS = (RECIPES[0].name, TRANSFER, *(recipe.name for recipe in RECIPES[1:]))
+
+
+def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
+    """Fit the boards of a recipe and write their profiles into ``folder``; raises OptionError without the shared data."""
+    places = _places()
+    boards = [uninformed(device(name)) for name in recipe.boards]
+    sets = read_data_sets(places, boards).sets
+    data = [DeviceData(board, tuple(one for one, of in sets if of is board)) for board in boards]
+    found = fit_profiles(data, published=recipe.published, date=date, folds=folds)
+    paths = []
+    for profile in (found.profile, *found.sisters):
+        paths.append(folder / f"{profile.name}.yaml")
+        write_profile(profile, paths[-1])
+    return paths
+
+
+def make_transfer_table(date: str) -> Path:
+    """Leave each chip out in turn, and write the table that unmeasured devices take their parameters from."""
+    return write_transfer_table(leave_one_out(read_data_sets(_places()).sets, SHIPPED_SAMPLES), date)
+
+
+def _places() -> list[Path]:
+    places = [shared_data() / folder for folder in FOLDERS]
+    missing = [str(place) for place in places if not place.is_dir()]
+    if missing:
+        raise OptionError(f"no shared tables at {', '.join(missing)}; name their folder with IOSSIM_SHARED")
+    return places
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Make the fitted profiles that ship from the shared tables.")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(STEPS)}; all of them by default")
+    parser.add_argument("--out", type=Path, help="folder of the profiles; that of those that ship by default")
+    chosen = parser.parse_args(arguments)
+    unknown = sorted(set(chosen.steps) - set(STEPS))
+    if unknown:
+        parser.error(f"no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
+    folder = chosen.out or Path(str(resources.files("iossim.hw_profiles")))
+    date = datetime.date.today().isoformat()
+    by_name = {recipe.name: recipe for recipe in RECIPES}
+    for step in STEPS:
+        if chosen.steps and step not in chosen.steps:
+            continue
+        for path in [make_transfer_table(date)] if step == TRANSFER else make(by_name[step], folder, date):
+            print(f"wrote {path}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
