@@ -84,7 +84,7 @@ CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_
 _HALF_BYTES = 2.0
 _NARROW_DRAM_US, _NARROW_L2_US = 0.44, 0.22
 #: Two passes of dependent loads with a sum over the block between them, however little they move.
-_NARROW_RAMP_US = 3.0
+_PASSES_RAMP_US = 3.0
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
 _GEMM = _CLASS[WorkClass.GEMM]
 #: The work class of matrix products on tensor cores, in a table.
@@ -292,8 +292,8 @@ def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
         return parameters.transform_ramp_us
     if work_class is WorkClass.LAYOUT:
         return parameters.layout_ramp_us
-    if work_class is WorkClass.NARROW_STREAM:
-        return parameters.stream_ramp_us + _NARROW_RAMP_US
+    if work_class in (WorkClass.ROW, WorkClass.NARROW_STREAM):
+        return parameters.stream_ramp_us + _PASSES_RAMP_US
     is_without = work_class in (*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX)
     return 0.0 if is_without else parameters.stream_ramp_us
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from iossim.devices.compute_capability import Architecture
 from iossim.ir.types import Precision
 from iossim.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
+from iossim.lowering.step import Step
 
 #: The inner dimension is walked in steps of this many.
 INNER_STEP = 8

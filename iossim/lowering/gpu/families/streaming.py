@@ -65,7 +65,7 @@ def view(step: Step) -> list[Candidate]:
 #: Elements of a row that a warp holds in its registers; of a longer one, those that a thread loads at once.
 _ROW_IN_REGISTERS, _ELEMENTS_A_THREAD = 1024, 4
 #: Clocks of an SM for an element of a long row: 1.2 on an A100, 1.4 on a V100.
-_SOFTMAX_CLOCKS = 1.25
+_SOFTMAX_CLOCKS = 1.3
 
 
 @FAMILIES.lowers("softmax", "log_softmax", "hardmax")
