@@ -16,8 +16,8 @@ from iossim.calibration.fit import Fit, fit
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.neutral import neutral
 from iossim.calibration.recording import Recording, default_weight
-from iossim.calibration.residuals import Residuals, device_times, residuals_by_kind
-from iossim.calibration.samples import OperatorSamples
+from iossim.calibration.residuals import Residuals, device_times
+from iossim.calibration.samples import OperatorSamples, nuisances_us
 from iossim.devices.kind import GPU
 from iossim.devices.kinds.gpu import GPU_SPACE, TENSOR_SPACE
 from iossim.devices.parameter_space import ParameterSpace
@@ -70,6 +70,17 @@ class RowsFit:
         return next((overhead for one, overhead in pairs if one is recording), None)
 
 
+@dataclass(frozen=True, eq=False)
+class PricedRows:
+    """Predicted and measured device times of rows of one kind; ``places`` are theirs in the recording, ``[rows]``."""
+
+    recording: Recording
+    places: NDArray[np.int64]
+    residuals: Residuals
+    #: What of the recorded latency is not the device's time, ``[rows]``.
+    nuisance_us: Floats
+
+
 def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = HELD_OUT_FRACTION) -> Recording:
     """A recording of at most :data:`MOST_ROWS` of the set's rows, those with operands in DRAM left out."""
     warm = [row for row in measured.measurements if not row.is_cold]
@@ -119,6 +130,11 @@ def chips(recordings: Sequence[Recording]) -> list[Chip]:
     return sorted(found, key=lambda chip: chip.name)
 
 
+def all_rows(recording: Recording) -> Mask:
+    """Every row of a recording, ``[rows]``."""
+    return np.ones(len(recording.keys), dtype=np.bool_)
+
+
 def on_lanes(recording: Recording) -> Mask:
     """Rows whose times the parameters of no tensor core decide, ``[rows]``."""
     profile = recording.profile
@@ -135,9 +151,7 @@ def on_lanes(recording: Recording) -> Mask:
 
 def fit_lanes(chip: Chip, choose: Choose) -> RowsFit | None:
     """The fit, from a starting point of no device, of what rows on the lanes tell: of those that ``choose`` lets it see."""
-    return _fit_rows(
-        chip.recordings, lambda one: choose(one) & on_lanes(one), neutral(chip.profiles[0]), GPU_SPACE
-    )
+    return _fit_rows(chip.recordings, lambda one: choose(one) & on_lanes(one), neutral(chip.profiles[0]), GPU_SPACE)
 
 
 def fit_tensor_cores(
@@ -168,19 +182,33 @@ def _fit_rows(
     return RowsFit(found, tuple(fitted), any(one.is_slowed for one in samples))
 
 
-def residuals_of(
+def priced(
     recording: Recording, chosen: Mask, profile: DeviceProfile, overhead: Floats | None = None
-) -> list[Residuals]:
-    """Device times of the chosen rows by a profile, kind by kind; without an ``overhead``, beside one that is fitted to the
-    predictions of all rows."""
+) -> list[PricedRows]:
+    """The chosen rows by a profile, kind by kind; without an ``overhead``, beside one that is fitted to the predictions of
+    all rows."""
     samples = recording.samples
     if overhead is None:
         predicted_us, _ = samples.predict(profile)
         overhead = fit_overhead(samples.basis, samples.latency_us, predicted_us, samples.least_us)
     if not chosen.any():
         return []
-    predicted_us, measured_us = device_times(recording.where(chosen), profile, overhead)
-    return residuals_by_kind(recording.name, recording.keys_where(chosen), predicted_us, measured_us)
+    samples = recording.where(chosen)
+    predicted_us, measured_us = device_times(samples, profile, overhead)
+    host_us, slowed_us = nuisances_us(samples, overhead)
+    share = predicted_us / (predicted_us + slowed_us)
+    nuisance_us = samples.latency_us - (samples.latency_us - host_us) * share
+    places, keys = np.flatnonzero(chosen), np.array(recording.keys)[chosen]
+    return [
+        PricedRows(
+            recording,
+            places[own],
+            Residuals(recording.name, key, predicted_us[own], measured_us[own]),
+            nuisance_us[own],
+        )
+        for key in sorted(set(keys.tolist()))
+        for own in [keys == key]
+    ]
 
 
 def thinned(recording: Recording, chosen: Mask) -> Mask:

@@ -25,13 +25,14 @@ from iossim.calibration.board_state import NOT_TOLD
 from iossim.calibration.chips import (
     Chip,
     DeviceSet,
-    RowsFit,
+    PricedRows,
+    all_rows,
     chips,
     fit_lanes,
     fit_tensor_cores,
     lowered,
     on_lanes,
-    residuals_of,
+    priced,
 )
 from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit
@@ -45,7 +46,7 @@ from iossim.devices.load import device
 from iossim.devices.parameter_space import ParameterSpace
 from iossim.devices.parameters import CALL, ModelParameters
 from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import CAPS, PROCESS_GAIN, SourceDevice, TransferTable
+from iossim.devices.transfer import CAPS, PROCESS_GAIN, SourceDevice, TransferTable, transferred_values
 from iossim.measurements.measurement import Measurement
 from iossim.user_files import write_atomically
 
@@ -84,8 +85,9 @@ class LeftOut:
     device: str
     zero_shot: Residuals
     refined: Residuals | None = None
-    #: What the rows are of, where it is known.
-    recording: Recording | None = None
+    #: The rows themselves, of both, where they are kept.
+    priced: PricedRows | None = None
+    refined_rows: PricedRows | None = None
 
     @property
     def kind(self) -> str:
@@ -135,7 +137,9 @@ def leave_out_each(
     sources: dict[str, SourceDevice] = {}
     able = [chip for chip in found if sum(int(on_lanes(one).sum()) for one in chip.recordings) >= FEWEST_ROWS]
     if len(able) < 2:
-        raise ValueError(f"{len(able)} chips with {FEWEST_ROWS} rows and more: at least 2 are needed to leave one out")
+        raise ValueError(
+            f"{len(able)} chips with {FEWEST_ROWS} rows and more: at least 2 are needed to leave one out"
+        )
     steps = len(able) + len(found)
     for index, chip in enumerate(able):
         progress("devices left out", index, steps)
@@ -164,7 +168,7 @@ def draw(measurements: Sequence[Measurement], count: int, seed: int) -> NDArray[
 
 
 def _fitted_source(chip: Chip) -> SourceDevice:
-    found = fit_lanes(chip, lambda one: np.ones(len(one.keys), dtype=np.bool_))
+    found = fit_lanes(chip, all_rows)
     assert found is not None, "it has rows enough"
     told = _told_by_data(found.found)
     if all(one.measured.header.includes_host_overhead for one in found.recordings):
@@ -187,24 +191,36 @@ def _told_by_data(found: Fit) -> set[str]:
 
 def _tensor_values(chip: Chip, others: Sequence[Chip]) -> dict[str, float]:
     """Tensor cores' parameters for a chip, by the rows of the others; none where it has no rows of tensor cores itself."""
-    if all(on_lanes(one).all() for one in chip.recordings):
+    having = [other for other in others if _has_tensor_rows(other)]
+    if not having or not _has_tensor_rows(chip):
         return {}
-    having = [other for other in others if not all(on_lanes(one).all() for one in other.recordings)]
-    facts = facts_of(chip.profiles[0])
-    near = sorted(having, key=lambda other: (abs(facts_of(other.profiles[0]).generation - facts.generation), other.name))
-    if not near:
-        return {}
-    nearest = near[0].profiles[0]
-    theirs = nearest.device_kind.default_parameters(nearest.compute_capability)
-    values = {name: float(getattr(theirs, name)) for name in sorted(_BY_GENERATION)}
-    gains = [PROCESS_GAIN.get(profile.architecture, 1.0) for profile in (chip.profiles[0], nearest)]
-    values[_TENSOR_RATE] *= gains[0] / gains[1]
+    own = chip.profiles[0]
+    sources = [
+        source_device(profile, fitted=_of_generation(profile, 1.0 / _gain(profile)))
+        for profile in (other.profiles[0] for other in having)
+    ]
+    values = transferred_values(facts_of(own), sources)
+    values[_TENSOR_RATE] *= _gain(own)
+    values = {name: values[name] for name in sorted(_BY_GENERATION)}
     recordings = [one for other in having for one in other.recordings]
-    start = with_values(nearest, values)
-    found: RowsFit | None = fit_tensor_cores(
-        recordings, lambda one: np.ones(len(one.keys), dtype=np.bool_), start, _SHARED_TENSOR_SPACE
-    )
+    found = fit_tensor_cores(recordings, all_rows, having[0].profiles[0], _SHARED_TENSOR_SPACE)
     return values | ({} if found is None else found.found.values)
+
+
+def _has_tensor_rows(chip: Chip) -> bool:
+    return not all(on_lanes(one).all() for one in chip.recordings)
+
+
+def _of_generation(profile: DeviceProfile, factor: float) -> dict[str, float]:
+    """What tensor cores of the profile's generation have of their own; the rate that power sustains times ``factor``."""
+    theirs = profile.device_kind.default_parameters(profile.compute_capability)
+    values = {name: float(getattr(theirs, name)) for name in sorted(_BY_GENERATION)}
+    return values | {_TENSOR_RATE: factor * values[_TENSOR_RATE]}
+
+
+def _gain(profile: DeviceProfile) -> float:
+    """Arithmetic a watt that the chip's process gives, over that of the oldest sources."""
+    return PROCESS_GAIN.get(profile.architecture, 1.0)
 
 
 def _left_out(
@@ -212,9 +228,8 @@ def _left_out(
 ) -> list[LeftOut]:
     rows: list[LeftOut] = []
     for one in chip.recordings:
-        everything = np.ones(len(one.keys), dtype=np.bool_)
         guess = with_values(transferred(neutral(one.profile), sources), tensor_values)
-        refined: dict[str, Residuals] = {}
+        refined: dict[str, PricedRows] = {}
         keys, lanes = np.array(one.keys), on_lanes(one)
         for key in sorted(set(one.keys)) if count else ():
             own = (keys == key) & lanes
@@ -222,9 +237,11 @@ def _left_out(
                 drawn = _drawn(one, own & one.seen, count, seed)
                 few = replace(one.where(drawn), weight=float(drawn.sum()))
                 better = with_values(guess, refined_values(guess, few, sources))
-                (refined[key],) = residuals_of(one, own & ~drawn, better)
-        for each in residuals_of(one, everything, guess):
-            rows.append(LeftOut(chip.name, one.profile.name, each, refined.get(each.key), one))
+                (refined[key],) = priced(one, own & ~drawn, better)
+        for each in priced(one, all_rows(one), guess):
+            better_rows = refined.get(each.residuals.key)
+            residuals = None if better_rows is None else better_rows.residuals
+            rows.append(LeftOut(chip.name, one.profile.name, each.residuals, residuals, each, better_rows))
     return rows
 
 
