@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.calibration.chips import lowered
 from iossim.calibration.host_overhead import fit_overhead
+from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import without_nuisances
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
-from iossim.prediction.accuracy import Accuracy, buckets
+from iossim.prediction.accuracy import Accuracy, buckets, coverage, width
 from iossim.prediction.operator_interval import interval
 from iossim.validation.roofline import CalibratedRoofline, Roofs
 
@@ -127,9 +130,11 @@ class OperatorEvaluation:
 
     def coverage(self) -> float | None:
         """The part of the measured device times that lies in the interval of its prediction; None of no rows."""
-        if not len(self):
-            return None
-        return float(np.mean((self.low_us <= self.measured_us) & (self.measured_us <= self.high_us)))
+        return coverage(self.low_us, self.high_us, self.measured_us)
+
+    def width(self) -> float | None:
+        """The median of the intervals' high over low ends; None of no rows."""
+        return width(self.low_us, self.high_us)
 
     def to_json(self) -> dict[str, Any]:
         """All figures, of held-out rows unless they say otherwise; errors as fractions."""
@@ -151,6 +156,7 @@ class OperatorEvaluation:
             "recorded_algorithm": unseen.recorded_algorithm().to_json(),
             "calibrated_roofline": unseen.roofline().to_json(),
             "interval_coverage": unseen.coverage(),
+            "interval_width": unseen.width(),
             "seen_gpu_time": self.seen.gpu_time().to_json(),
         }
 
@@ -162,15 +168,20 @@ def held_out_fraction(profile: DeviceProfile) -> float:
 
 
 def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> OperatorEvaluation:
-    """Predict every operator of a set that was measured alone.
+    """Predict the operators of a set that were measured alone; of very many those that ``calibration.chips`` keeps.
 
     Rows measured with cold caches are left out: predictions are of a call among many.
     """
-    chosen = [m for m in measured.measurements if not m.is_cold]
-    samples = OperatorSamples.of(measured, chosen, profile, 1.0)
+    return evaluate_recording(
+        lowered(measured, profile, held_out_fraction(profile)), sum(row.is_cold for row in measured.measurements)
+    )
+
+
+def evaluate_recording(recording: Recording, cold_rows: int = 0) -> OperatorEvaluation:
+    """The same of operators that are lowered; ``cold_rows`` were left out."""
+    profile, samples, held_out = recording.profile, recording.samples, recording.is_held_out
+    chosen = recording.measured.measurements
     predicted_us, recorded_us = samples.predict(profile)
-    fraction = held_out_fraction(profile)
-    held_out = np.array([m.operator.is_held_out(fraction) for m in chosen], dtype=np.bool_)
     # What no seen row tells, all rows must.
     fitted = ~held_out if np.count_nonzero(~held_out) > samples.basis.shape[1] else np.ones_like(held_out)
     latency_us = samples.latency_us
@@ -181,7 +192,7 @@ def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> Oper
     low_us, high_us = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
     return OperatorEvaluation(
         profile.name,
-        measured.header.data_set,
+        recording.name,
         _objects(chosen),
         held_out,
         latency_us,
@@ -193,11 +204,13 @@ def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> Oper
         _roofline_us(samples, chosen, fitted, measured_us) - overhead_us,
         samples.least_us,
         samples.basis.shape[1] > 0,
-        len(measured.measurements) - len(chosen),
+        cold_rows,
     )
 
 
-def _roofline_us(samples: OperatorSamples, chosen: list[Measurement], fitted: Mask, measured_us: Floats) -> Floats:
+def _roofline_us(
+    samples: OperatorSamples, chosen: Sequence[Measurement], fitted: Mask, measured_us: Floats
+) -> Floats:
     """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan where they are too few."""
     operators = [m.operator for m in chosen]
     roofs = Roofs.of(operators, samples.profile)
@@ -212,7 +225,7 @@ def _roofline_us(samples: OperatorSamples, chosen: list[Measurement], fitted: Ma
     return latency_us
 
 
-def _objects(chosen: list[Measurement]) -> NDArray[np.object_]:
+def _objects(chosen: Sequence[Measurement]) -> NDArray[np.object_]:
     """An array of objects, whatever they are."""
     array = np.empty(len(chosen), dtype=np.object_)
     array[:] = chosen

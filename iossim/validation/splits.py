@@ -22,7 +22,7 @@ from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import bands_by_kind
 from iossim.devices.profile import with_values
 from iossim.devices.provenance import Provenance
-from iossim.prediction.accuracy import Accuracy
+from iossim.prediction.accuracy import Accuracy, coverage, width
 from iossim.prediction.bands import kind_of
 from iossim.prediction.operator_interval import measured_over_predicted
 from iossim.validation.families import KERNEL_FAMILIES
@@ -100,16 +100,6 @@ class SplitRows:
         }
 
 
-def coverage(low_us: Floats, high_us: Floats, measured_us: Floats) -> float | None:
-    """The part of measured times in their intervals; None of no rows."""
-    return float(np.mean((low_us <= measured_us) & (measured_us <= high_us))) if len(measured_us) else None
-
-
-def width(low_us: Floats, high_us: Floats) -> float | None:
-    """The median of high over low; None of no rows."""
-    return float(np.median(high_us / low_us)) if len(low_us) else None
-
-
 def split_by_size(found: Sequence[Chip], progress: Progress = lambda done, total: None) -> tuple[SplitRows, ...]:
     """Of each kind with rows enough those inside and the largest, by a fit without the largest."""
     rows: list[SplitRows] = []
@@ -127,11 +117,14 @@ def split_by_size(found: Sequence[Chip], progress: Progress = lambda done, total
                 own = on_lanes(one) if by_lanes else ~on_lanes(one)
                 parts = {"inside": own & ~largest[id(one)] & one.is_held_out, "largest": own & largest[id(one)]}
                 profile = with_values(one.profile, made.found.values)
+                # By how much a slowed board lengthens large rows, small ones do not tell.
+                overhead = None if one.samples.is_slowed else made.overhead(one)
                 for part, chosen in parts.items():
-                    for each in priced(one, chosen, profile, made.overhead(one)):
-                        seen = small(one) & one.seen & (np.array(one.keys) == each.residuals.key)
-                        if (largest[id(one)] & (np.array(one.keys) == each.residuals.key)).any():
-                            rows.append(_judged("size", part, each, _own_roofline(each, seen), one.profile.provenance))
+                    for each in priced(one, chosen, profile, overhead):
+                        is_kind = np.array(one.keys) == each.residuals.key
+                        if (largest[id(one)] & is_kind).any():
+                            roofline_us = _own_roofline(each, small(one) & one.seen & is_kind)
+                            rows.append(_judged("size", part, each, roofline_us, one.profile.provenance))
     progress(len(found), len(found))
     return tuple(sorted(rows, key=lambda row: (row.device, row.data_set, row.key)))
 
@@ -278,4 +271,3 @@ class _Efficiencies:
         basis = basis if basis.shape[1] else np.ones((len(each.places), 1))
         offset = fit_overhead(basis, samples.latency_us[each.places], device_us, samples.least_us)
         return np.asarray(device_us + basis @ offset)
-
