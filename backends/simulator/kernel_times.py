@@ -221,8 +221,9 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in _TILE}
     tile_factor = np.repeat(np.array(list(factors.values()))[:, None], len(_PRECISION), axis=1)
     for precision, column in _PRECISION.items():
+        half_fed = _half_fed_reuse(profile, precision)
         for name, reuse in TILE_REUSE.items():
-            tile_factor[_TILE[name], column] = reuse / (reuse + _half_fed_reuse(profile, precision))
+            tile_factor[_TILE[name], column] = reuse / (reuse + half_fed)
     l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
     l2_factor = {
         WorkClass.WINDOW: p.window_memory_factor,

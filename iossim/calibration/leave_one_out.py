@@ -2,7 +2,10 @@
 
 A chip's sources are fitted here, from a starting point that knows no device, so that nothing of the chip left out is in
 them; profiles that ship are not looked at, but for their datasheet facts. Boards with the same chip (by compute
-capability and SMs) are one source, and left out together.
+capability and SMs) are one source, and left out together. Chips with few rows are no sources, but judged by all of them.
+
+Tensor cores have one set of parameters for all generations, but for what no generation shares: their rows are judged by
+that set fitted to all other chips' rows, and what differs is taken from the nearest generation among them.
 
 ``python -m iossim.calibration.leave_one_out`` makes ``iossim/devices/transfer.yaml`` anew, with the sources, errors and
 bands found here, and what the profile of the one device with published schedules says of concurrency.
@@ -19,47 +22,62 @@ from numpy.typing import NDArray
 
 import iossim.devices.transfer
 from iossim.calibration.board_state import NOT_TOLD
+from iossim.calibration.chips import (
+    Chip,
+    DeviceSet,
+    PricedRows,
+    all_rows,
+    chips,
+    fit_lanes,
+    fit_tensor_cores,
+    lowered,
+    on_lanes,
+    priced,
+)
 from iossim.calibration.concurrency_fit import lent_by
-from iossim.calibration.fit import Fit, fit
-from iossim.calibration.neutral import neutral
-from iossim.calibration.recording import default_weight
-from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
-from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden
+from iossim.calibration.fit import Fit
+from iossim.calibration.neutral import facts_of, neutral
+from iossim.calibration.recording import Recording
+from iossim.calibration.residuals import Residuals, bands_by_kind
 from iossim.calibration.transfer import refined_values, source_device, transferred
 from iossim.devices.borrowed import Concurrency
-from iossim.devices.kind import GPU
-from iossim.devices.kinds.gpu import GPU_SPACE
+from iossim.devices.kinds.gpu import GPU_SPACE, PARAMETERS, TENSOR_SPACE
 from iossim.devices.load import device
-from iossim.devices.parameters import CALL
+from iossim.devices.parameter_space import ParameterSpace
+from iossim.devices.parameters import CALL, ModelParameters
 from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import CAPS, SourceDevice, TransferTable
-from iossim.measurements.measurement import Measurement, MeasurementSet
-from iossim.prediction.bands import band_key
+from iossim.devices.transfer import CAPS, PROCESS_GAIN, SourceDevice, TransferTable, transferred_values
+from iossim.measurements.measurement import Measurement
 from iossim.user_files import write_atomically
 
 Floats = NDArray[np.float64]
-#: A measurement set, and the profile of its device.
-DeviceSet = tuple[MeasurementSet, DeviceProfile]
+Mask = NDArray[np.bool_]
 Progress = Callable[[str, int, int], None]
 
-#: The kind whose samples refine a transfer here.
-SAMPLED_KIND = "conv"
 #: Samples of the errors that ship.
 SHIPPED_SAMPLES = 20
-#: Chips with fewer rows than this are no sources, and not judged.
+#: Chips with fewer rows than this are no sources; of kinds with fewer, no samples are drawn.
 FEWEST_ROWS = 100
 #: The one device with published schedules: all other GPUs take its parameters of concurrency.
 CONCURRENCY_FROM = "v100-sxm2"
-_ROUNDS = 25
-#: Sources are fitted to every third row: more changes nothing that another device would notice.
-_ROW_STEP = 3
+#: Tensor cores' parameters that differ between generations are not told by others'.
+_BY_GENERATION = frozenset(
+    name
+    for name in TENSOR_SPACE.names
+    if name in ModelParameters.model_fields and len({getattr(one, name) for one in PARAMETERS.values()}) > 1
+)
+_SHARED_TENSOR_SPACE = ParameterSpace(
+    tuple(parameter for parameter in TENSOR_SPACE.parameters if parameter.name not in _BY_GENERATION)
+)
+#: The one of them that goes with the process.
+_TENSOR_RATE = "tensor_sustained_gflops_per_watt"
 
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
     """Predictions of one kind of operators in a data set of a device that was left out.
 
-    ``refined`` leaves out the rows that refined it; None without samples, and for other kinds than the sampled one.
+    ``refined`` is by a profile that samples of this kind refined, and leaves them out; None without samples.
     """
 
     #: The chip left out, by the name of its best measured board, and the board that this is of.
@@ -67,6 +85,9 @@ class LeftOut:
     device: str
     zero_shot: Residuals
     refined: Residuals | None = None
+    #: The rows themselves, of both, where they are kept.
+    priced: PricedRows | None = None
+    refined_rows: PricedRows | None = None
 
     @property
     def kind(self) -> str:
@@ -78,7 +99,7 @@ class LeaveOneOut:
     """All devices left out in turn; ``samples`` are those that refined each, drawn by ``seed``."""
 
     rows: tuple[LeftOut, ...]
-    #: Every chip, as a source of the others.
+    #: Every chip with rows enough, as a source of the others.
     sources: tuple[SourceDevice, ...]
     samples: int
     seed: int
@@ -93,42 +114,43 @@ class LeaveOneOut:
         return {chip: float(np.concatenate(errors).mean()) for chip, errors in by_chip.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class _Chip:
-    """All that was measured on boards with one chip; the first of ``profiles`` is the one that facts are of."""
-
-    profiles: tuple[DeviceProfile, ...]
-    sets: tuple[DeviceSet, ...]
-
-    @property
-    def name(self) -> str:
-        return self.profiles[0].name
-
-
 def leave_one_out(
     sets: Sequence[DeviceSet],
     samples: int = 0,
     seed: int = 0,
     progress: Progress = lambda label, done, total: None,
 ) -> LeaveOneOut:
-    """Predict each chip from all others: from datasheet facts, and with ``samples`` of its convolutions.
+    """Predict each chip from all others: from datasheet facts, and with ``samples`` of each of its kinds.
 
-    Takes about half a minute a chip. Raises ValueError if fewer than two chips have rows enough.
+    Takes some twenty seconds a chip. Raises ValueError if fewer than two chips have rows enough.
     """
-    chips = _chips(sets)
-    if len(chips) < 2:
-        raise ValueError(
-            f"{len(chips)} chips with {FEWEST_ROWS} rows and more: at least 2 are needed to leave one out"
-        )
+    return leave_out_each(chips([lowered(*one) for one in sets]), samples, seed, progress)
+
+
+def leave_out_each(
+    found: Sequence[Chip],
+    samples: int = 0,
+    seed: int = 0,
+    progress: Progress = lambda label, done, total: None,
+) -> LeaveOneOut:
+    """The same of chips whose operators are lowered."""
     sources: dict[str, SourceDevice] = {}
-    for index, chip in enumerate(chips):
-        progress("fit of sources", index, len(chips))
+    able = [chip for chip in found if sum(int(on_lanes(one).sum()) for one in chip.recordings) >= FEWEST_ROWS]
+    if len(able) < 2:
+        raise ValueError(
+            f"{len(able)} chips with {FEWEST_ROWS} rows and more: at least 2 are needed to leave one out"
+        )
+    steps = len(able) + len(found)
+    for index, chip in enumerate(able):
+        progress("devices left out", index, steps)
         sources[chip.name] = _fitted_source(chip)
-    progress("fit of sources", len(chips), len(chips))
     rows: list[LeftOut] = []
-    for chip in chips:
-        others = [sources[other.name] for other in chips if other is not chip]
-        rows += _left_out(chip, others, samples, seed)
+    for index, chip in enumerate(found):
+        progress("devices left out", len(able) + index, steps)
+        others = [one for one in found if one is not chip]
+        known = [sources[other.name] for other in others if other.name in sources]
+        rows += _left_out(chip, known, _tensor_values(chip, others), samples, seed)
+    progress("devices left out", steps, steps)
     return LeaveOneOut(tuple(rows), tuple(sources.values()), samples, seed)
 
 
@@ -145,51 +167,17 @@ def draw(measurements: Sequence[Measurement], count: int, seed: int) -> NDArray[
     return chosen
 
 
-def _chips(sets: Sequence[DeviceSet]) -> list[_Chip]:
-    """Sets by chip, the board with most rows first; in the order of names."""
-    by_chip: dict[tuple[str, int, int], list[DeviceSet]] = {}
-    for measured, profile in sets:
-        if profile.kind != GPU:
-            continue  # nothing of it tells of a GPU
-        sheet = profile.datasheet
-        key = (profile.compute_capability, profile.sm_count, sheet.fp32_lanes_per_sm.value)
-        by_chip.setdefault(key, []).append((_warm(measured), profile))
-    chips = []
-    for own in by_chip.values():
-        rows: dict[str, int] = {}
-        for measured, profile in own:
-            rows[profile.name] = rows.get(profile.name, 0) + len(measured.measurements)
-        if sum(rows.values()) < FEWEST_ROWS:
-            continue
-        profiles = {profile.name: profile for _, profile in own}
-        names = sorted(profiles, key=lambda name: (-rows[name], name))
-        chips.append(_Chip(tuple(profiles[name] for name in names), tuple(own)))
-    return sorted(chips, key=lambda chip: chip.name)
-
-
-def _warm(measured: MeasurementSet) -> MeasurementSet:
-    return replace(measured, measurements=tuple(row for row in measured.measurements if not row.is_cold))
-
-
-def _fitted_source(chip: _Chip) -> SourceDevice:
-    samples = []
-    for measured, profile in chip.sets:
-        # No fit anywhere sees the held-out shapes: devices with these sources' values are judged on them.
-        seen = [row for row in measured.measurements if not row.operator.is_held_out()]
-        # Of short recordings every row.
-        chosen = seen[:: _ROW_STEP if len(seen) > 300 else 1]
-        if chosen:
-            weight = default_weight(measured.header, [row.operator.kind for row in chosen])
-            samples.append(OperatorSamples.of(measured, chosen, profile, weight))
-    found = fit(samples, neutral(chip.profiles[0]), _ROUNDS)
-    told = _told_by_data(found)
-    if all(measured.header.includes_host_overhead for measured, _ in chip.sets):
+def _fitted_source(chip: Chip) -> SourceDevice:
+    found = fit_lanes(chip, all_rows)
+    assert found is not None, "it has rows enough"
+    told = _told_by_data(found.found)
+    if all(one.measured.header.includes_host_overhead for one in found.recordings):
         # Beside the host's overhead nobody can tell what a call costs on the device.
         told -= CALL
-    if any(one.is_slowed for one in samples):
+    if found.is_slowed:
         # Without what its power limit allows, its efficiency would be taken for what the board reaches.
         told |= CAPS & NOT_TOLD
-    given = {name: value for name, value in found.values.items() if name in told}
+    given = {name: value for name, value in found.found.values.items() if name in told}
     return source_device(chip.profiles[0], [profile.name for profile in chip.profiles], given)
 
 
@@ -201,39 +189,69 @@ def _told_by_data(found: Fit) -> set[str]:
     return {parameter.name for parameter, is_told in zip(GPU_SPACE.parameters, told.tolist(), strict=True) if is_told}
 
 
-def _left_out(chip: _Chip, sources: Sequence[SourceDevice], count: int, seed: int) -> list[LeftOut]:
+def _tensor_values(chip: Chip, others: Sequence[Chip]) -> dict[str, float]:
+    """Tensor cores' parameters for a chip, by the rows of the others; none where it has no rows of tensor cores itself."""
+    having = [other for other in others if _has_tensor_rows(other)]
+    if not having or not _has_tensor_rows(chip):
+        return {}
+    own = chip.profiles[0]
+    sources = [
+        source_device(profile, fitted=_of_generation(profile, 1.0 / _gain(profile)))
+        for profile in (other.profiles[0] for other in having)
+    ]
+    values = transferred_values(facts_of(own), sources)
+    values[_TENSOR_RATE] *= _gain(own)
+    values = {name: values[name] for name in sorted(_BY_GENERATION)}
+    recordings = [one for other in having for one in other.recordings]
+    found = fit_tensor_cores(recordings, all_rows, having[0].profiles[0], _SHARED_TENSOR_SPACE)
+    return values | ({} if found is None else found.found.values)
+
+
+def _has_tensor_rows(chip: Chip) -> bool:
+    return not all(on_lanes(one).all() for one in chip.recordings)
+
+
+def _of_generation(profile: DeviceProfile, factor: float) -> dict[str, float]:
+    """What tensor cores of the profile's generation have of their own; the rate that power sustains times ``factor``."""
+    theirs = profile.device_kind.default_parameters(profile.compute_capability)
+    values = {name: float(getattr(theirs, name)) for name in sorted(_BY_GENERATION)}
+    return values | {_TENSOR_RATE: factor * values[_TENSOR_RATE]}
+
+
+def _gain(profile: DeviceProfile) -> float:
+    """Arithmetic a watt that the chip's process gives, over that of the oldest sources."""
+    return PROCESS_GAIN.get(profile.architecture, 1.0)
+
+
+def _left_out(
+    chip: Chip, sources: Sequence[SourceDevice], tensor_values: dict[str, float], count: int, seed: int
+) -> list[LeftOut]:
     rows: list[LeftOut] = []
-    for measured, profile in chip.sets:
-        if not measured.measurements:
-            continue
-        guess = transferred(neutral(profile), sources)
-        samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
-        keys = np.array([band_key(row.operator) for row in measured.measurements])
-        zero_shot = _residuals(measured, samples, keys, guess)
-        refined: dict[str, Residuals] = {}
-        is_sampled = keys == SAMPLED_KIND
-        if count and int(is_sampled.sum()) >= FEWEST_ROWS:
-            seen = np.array([not row.operator.is_held_out() for row in measured.measurements])
-            places = np.flatnonzero(is_sampled & seen)
-            drawn = np.zeros(len(keys), dtype=np.bool_)
-            drawn[places] = draw([measured.measurements[place] for place in places.tolist()], count, seed)
-            few = replace(samples.where(drawn), weight=float(drawn.sum()))
-            better = with_values(guess, refined_values(guess, few, sources))
-            rest = is_sampled & ~drawn
-            refined = {one.key: one for one in _residuals(measured, samples.where(rest), keys[rest], better)}
-        rows += [LeftOut(chip.name, profile.name, one, refined.get(one.key)) for one in zero_shot]
+    for one in chip.recordings:
+        guess = with_values(transferred(neutral(one.profile), sources), tensor_values)
+        refined: dict[str, PricedRows] = {}
+        keys, lanes = np.array(one.keys), on_lanes(one)
+        for key in sorted(set(one.keys)) if count else ():
+            own = (keys == key) & lanes
+            if own.sum() >= FEWEST_ROWS:
+                drawn = _drawn(one, own & one.seen, count, seed)
+                few = replace(one.where(drawn), weight=float(drawn.sum()))
+                better = with_values(guess, refined_values(guess, few, sources))
+                (refined[key],) = priced(one, own & ~drawn, better)
+        for each in priced(one, all_rows(one), guess):
+            better_rows = refined.get(each.residuals.key)
+            residuals = None if better_rows is None else better_rows.residuals
+            rows.append(LeftOut(chip.name, one.profile.name, each.residuals, residuals, each, better_rows))
     return rows
 
 
-def _residuals(
-    measured: MeasurementSet, samples: OperatorSamples, keys: NDArray[np.str_], profile: DeviceProfile
-) -> list[Residuals]:
-    """Device times beside the host's overhead, which is fitted to the fixed predictions."""
-    predicted_us, _ = samples.predict(profile)
-    overhead = fit_nuisances(samples, predicted_us)
-    shown = ~hidden(samples, predicted_us, overhead)
-    predicted_us, measured_us = device_times(samples, profile, overhead)
-    return residuals_by_kind(measured.header.data_set, keys[shown].tolist(), predicted_us[shown], measured_us[shown])
+def _drawn(recording: Recording, chosen: Mask, count: int, seed: int) -> Mask:
+    """The rows that are drawn (see :func:`draw`) of those chosen, ``[rows]``."""
+    places = np.flatnonzero(chosen)
+    rows = recording.measured.measurements
+    drawn = np.zeros_like(chosen)
+    drawn[places] = draw([rows[place] for place in places.tolist()], count, seed)
+    return drawn
 
 
 def transfer_table(
@@ -272,7 +290,8 @@ def _main() -> None:
     sets = read_data_sets().sets
     result = leave_one_out(sets, SHIPPED_SAMPLES, progress=lambda label, done, total: print(label, done, "of", total))
     for refined in (False, True):
-        print("with samples:" if refined else "zero-shot:", result.errors(SAMPLED_KIND, refined))
+        for kind in sorted({row.kind for row in result.rows}):
+            print("with samples:" if refined else "zero-shot:", kind, result.errors(kind, refined))
     lender = device(CONCURRENCY_FROM)
     made = transfer_table(result, datetime.date.today().isoformat(), lent_by(lender))
     path = Path(iossim.devices.transfer.__file__).with_name("transfer.yaml")

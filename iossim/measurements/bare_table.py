@@ -35,8 +35,8 @@ def is_table_of_operators(head: str) -> bool:
     if head.lstrip().startswith(("{", "[")):
         return False
     columns = header_cells(head)
-    if "duration_ns" in columns:
-        return False  # operators of networks: another format
+    if "duration_ns" in columns or {"kernel_index", "torch_op"} <= set(columns):
+        return False  # operators or kernels of networks: other formats
     return len(columns) > 1 and any(column in SHAPE_COLUMNS for column in columns)
 
 

@@ -20,6 +20,7 @@ from iossim.measurements.text_files import read_file
 
 _SUFFIXES = (".csv", ".jsonl", ".json", ".csv.gz", ".jsonl.gz", ".json.gz")
 _HEAD_CHARACTERS = 65_536
+_OPERATOR_FOLDERS = ("framework_operators", "operators")
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,12 @@ class DataSets:
 def default_places() -> list[Path]:
     """Where measurements are looked for: with the shipped profiles, and in the shared data where that is there.
 
-    The shared data is at ``$IOSSIM_SHARED``, or in ``../shared``.
+    The shared data is at ``$IOSSIM_SHARED``, or in ``../shared``: its folders of isolated kernels, and those of operators.
     """
     shared = Path(os.environ.get("IOSSIM_SHARED", Path("..") / "shared")) / "data"
     own = Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
-    return [own, *(sorted(shared.glob("kernels*")) or [shared / "kernels"])]
+    others = [folder for name in _OPERATOR_FOLDERS if (folder := shared / name).is_dir()]
+    return [own, *others, *(sorted(shared.glob("kernels*")) or [shared / "kernels"])]
 
 
 def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[DeviceProfile] | None = None) -> DataSets:
@@ -60,7 +62,10 @@ def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[Devi
         found = 0
         for path in _files(place):
             found += 1
-            for recorded in read_measurement_sets(path):
+            several = read_measurement_sets(path)
+            if not several:
+                notes.append(f"{path}: passed over: its rows are of no operators that could be predicted")
+            for recorded in several:
                 profile = _profile(recorded.device, chosen, shipped)
                 if profile is not None:
                     measured = check_plausible(recorded, profile)

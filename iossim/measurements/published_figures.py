@@ -1,4 +1,4 @@
-"""Published latencies, quoted with their source in ``published_figures.yaml``: what predictions are compared with."""
+"""Published latencies and errors, quoted with their source in ``published_figures.yaml``: what predictions are compared with."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ def published_stages_us(device: str, batch: int = 1) -> dict[str, float]:
 def fitted_networks(device: str) -> list[dict[str, Any]]:
     """The rows of a device that ``iossim calibrate --published`` fits to."""
     return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
+
+
+def operator_model(name: str) -> dict[str, Any]:
+    """What is published of a model of single operators: mean errors in per cent by family, ``in_distribution`` and out."""
+    found: dict[str, Any] = next(row for row in published_figures()["operator_models"] if row["name"] == name)
+    return found
 
 
 @cache

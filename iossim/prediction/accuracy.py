@@ -66,6 +66,16 @@ def rank_correlation(first: Floats, second: Floats) -> float | None:
     return float(kendalltau(first, second).statistic)
 
 
+def coverage(low_us: Floats, high_us: Floats, measured_us: Floats) -> float | None:
+    """The part of measured times in their intervals; None of no rows."""
+    return float(np.mean((low_us <= measured_us) & (measured_us <= high_us))) if len(measured_us) else None
+
+
+def width(low_us: Floats, high_us: Floats) -> float | None:
+    """The median of high over low; None of no rows."""
+    return float(np.median(high_us / low_us)) if len(low_us) else None
+
+
 def buckets(measured_us: Floats) -> dict[str, Mask]:
     """The rows of each bucket of measured time, by a name such as ``<0.2 ms``."""
     ends = (0.0, *BUCKET_ENDS_US, np.inf)

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from statistics import fmean
 
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from iossim.calibration.leave_one_out import SAMPLED_KIND, LeaveOneOut
-from iossim.measurements.operator_kinds import ALIASES
-from iossim.prediction.accuracy import Accuracy
 from iossim.prediction.bands import key_of
 from iossim.reporting.measured_networks_table import measured_networks_summary, measured_networks_table
+from iossim.reporting.split_tables import (
+    FEWEST_SHOWN,
+    coverage_table,
+    device_summary,
+    device_table,
+    family_table,
+    few_rows,
+    mean,
+    published_table,
+    shown,
+    size_table,
+    unwrapped,
+)
 from iossim.tables import Cell, Column, records_table
 from iossim.validation.engines import EngineAgreement
 from iossim.validation.networks import NetworkEvaluation, largest, mean_size
 from iossim.validation.operators import OperatorEvaluation
-from iossim.validation.report import ValidationReport, sampled_rows
+from iossim.validation.report import ValidationReport
 from iossim.validation.stages import StageEvaluation
 
 
@@ -31,9 +39,10 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
         parts += _titled(
             "operators: errors of device time on the shapes that no fit sees, %",
             operators_table(report.operators),
-            "total: with the host's overhead; inside: measured times in the interval of their prediction; roof: mean error of a calibrated roofline",
+            "in-side: measured times in the interval of their prediction; wide: its median high over low; roof: mean error of a calibrated roofline",
             *_clamped(report.operators),
         )
+    parts += _splits(report)
     if report.stages:
         parts += _titled(
             "measured stages of several groups: errors, %",
@@ -45,7 +54,7 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
     for measured in report.measured:
         parts += _titled(
             f"networks measured on {measured.device} ({measured.source})",
-            _without_wrapped_numbers(measured_networks_table(measured)),
+            unwrapped(measured_networks_table(measured)),
             *measured_networks_summary(measured),
         )
     if report.engines:
@@ -54,14 +63,41 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
             engines_table(report.engines),
             "differences of stage prices, and how much slower the best schedule by one is at the prices of the other",
         )
-    if report.transfer is not None:
-        parts += _titled(
-            "unseen devices, each predicted from the others: errors of device time, %",
-            transfer_table(report.transfer),
-            *_transfer_summary(report.transfer),
-        )
     parts += [Text(f"note: {note}", style="dim") for note in report.notes]
     return Group(*parts)
+
+
+def _splits(report: ValidationReport) -> Iterator[RenderableType]:
+    """What is held out otherwise than by hash, and what it comes to."""
+    rows = {split: [row for row in report.splits if row.split == split] for split in ("size", "device", "family")}
+    if rows["size"]:
+        yield from _titled(
+            "largest operators: errors of device time, by a fit that saw the smaller 80% by work, %",
+            size_table(rows["size"]),
+            "inside: small shapes that are held out; ratio: largest over inside; over 2x: rows off by more than a factor of two; within: in the stated interval; wide: its median high over low",
+        )
+    if rows["device"]:
+        assert report.transfer is not None, "its rows come of it"
+        yield from _titled(
+            "unseen devices, each predicted from the others: errors of device time, %",
+            device_table(rows["device"]),
+            *device_summary(rows["device"], report.transfer.samples),
+        )
+    if rows["family"]:
+        yield from _titled(
+            "families of kernels left out of the fit: errors of device time, %", family_table(rows["family"])
+        )
+    if rows["size"] or rows["device"]:
+        yield from _titled(
+            "stated intervals: measured times within, %, where 90 are said, and the median high over low",
+            coverage_table(report.operators, report.splits),
+        )
+    if rows["device"] and report.families:
+        yield from _titled(
+            "families of operators beside another model's published errors, mean over devices, %",
+            published_table(report.families),
+            "in: held-out shapes of devices that were fitted; out: devices left out, from datasheet facts",
+        )
 
 
 def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
@@ -77,15 +113,18 @@ def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
         Column("small", "<0.2\nms", digits=1),
         Column("middle", "0.2-1\nms", digits=1),
         Column("large", ">1\nms", digits=1),
-        Column("total", digits=1),
         Column("inside", "in-\nside", digits=0),
+        Column("wide"),
         Column("roof", digits=1),
     ]
     rows: list[dict[str, Cell]] = []
     for device, own in groupby(evaluations, key=lambda each: each.device):
+        several = list(own)
         rows.append({"op": device})
-        rows += [_operators_row(each) for each in own]
-    return _without_wrapped_numbers(records_table("", rows, columns))
+        rows += [_operators_row(each) for each in several if len(each) >= FEWEST_SHOWN]
+        few = few_rows((len(each), each.unseen.errors) for each in several if len(each.unseen))
+        rows += [{"op": line["op"], "held": line["rows"], "mape": line["mean"]} for line in few]
+    return unwrapped(records_table("", rows, columns))
 
 
 def _operators_row(each: OperatorEvaluation) -> dict[str, Cell]:
@@ -93,28 +132,21 @@ def _operators_row(each: OperatorEvaluation) -> dict[str, Cell]:
     gpu = unseen.gpu_time()
     small, middle, large = unseen.by_bucket().values()
     ((kind, precision),) = each.kinds
-    shown = _shown(key_of(kind, precision), each.data_set)
     return {
-        "op": f"  {shown}",
+        "op": f"  {shown(key_of(kind, precision), each.data_set)}",
         "rows": len(each),
         "held": len(unseen),
         "mape": _percent(gpu.mean_error),
         "median": _percent(gpu.median_error),
         "bias": _percent(gpu.bias),
         "tau": gpu.kendall_tau,
-        "small": _mean(small),
-        "middle": _mean(middle),
-        "large": _mean(large),
-        "total": _mean(unseen.total_time()),
+        "small": mean(small),
+        "middle": mean(middle),
+        "large": mean(large),
         "inside": _percent(unseen.coverage()),
-        "roof": _mean(unseen.roofline()),
+        "wide": unseen.width(),
+        "roof": mean(unseen.roofline()),
     }
-
-
-def _shown(kind: str, data_set: str) -> str:
-    """The kind; a table that is named for another spelling of it goes by that, as conv2d."""
-    name = data_set.partition(".")[0]
-    return name if ALIASES.get(name) == kind else kind
 
 
 def _clamped(evaluations: Sequence[OperatorEvaluation]) -> Iterator[str]:
@@ -154,7 +186,7 @@ def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
                     "gain_bias": _percent(gain.bias),
                 }
             )
-    return _without_wrapped_numbers(records_table("", rows, columns))
+    return unwrapped(records_table("", rows, columns))
 
 
 def _networks(evaluation: NetworkEvaluation) -> Iterator[RenderableType]:
@@ -277,53 +309,6 @@ def engines_table(agreements: Sequence[EngineAgreement]) -> Table:
     return records_table("", rows, columns)
 
 
-def transfer_table(found: LeaveOneOut) -> Table:
-    """A line for each kind and data set of each device left out; errors in percent."""
-    columns = [
-        Column("op"),
-        Column("rows"),
-        Column("mean", digits=1),
-        Column("median", digits=1),
-        Column("bias", digits=1),
-        Column("tau"),
-        Column("refined", "mean with\nsamples", digits=1),
-    ]
-    rows: list[dict[str, Cell]] = []
-    for device, own in groupby(sorted(found.rows, key=lambda row: row.device), key=lambda row: row.device):
-        rows.append({"op": device})
-        for row in own:
-            accuracy = row.zero_shot.accuracy
-            refined = row.refined
-            rows.append(
-                {
-                    "op": f"  {_shown(row.kind, row.zero_shot.data_set)}",
-                    "rows": accuracy.rows,
-                    "mean": _percent(accuracy.mean_error),
-                    "median": _percent(accuracy.median_error),
-                    "bias": _percent(accuracy.bias),
-                    "tau": accuracy.kendall_tau,
-                    "refined": None if refined is None else _mean(refined.accuracy),
-                }
-            )
-    return _without_wrapped_numbers(records_table("", rows, columns))
-
-
-def _transfer_summary(found: LeaveOneOut) -> Iterator[str]:
-    """Mean and worst error of the kind that samples are of, over the large data sets of it."""
-    rows = sampled_rows(found)
-    errors = [float(np.abs(row.zero_shot.errors).mean()) for row in rows]
-    refined = [float(np.abs(row.refined.errors).mean()) for row in rows if row.refined is not None]
-    if errors:
-        yield (
-            f"{SAMPLED_KIND}, from datasheet facts: mean {100 * fmean(errors):.1f}, worst {100 * max(errors):.1f}"
-            + (
-                f"; with {found.samples} samples: mean {100 * fmean(refined):.1f}, worst {100 * max(refined):.1f}"
-                if refined
-                else ""
-            )
-        )
-
-
 def _titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
     # Not as the table's own title, which would wrap at the table's width.
     yield Text(title, style="bold")
@@ -332,16 +317,5 @@ def _titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
     yield Text("")
 
 
-def _without_wrapped_numbers(table: Table) -> Table:
-    """Where the terminal is too narrow, names give way, not numbers."""
-    for index, column in enumerate(table.columns):
-        column.no_wrap = index > 0
-    return table
-
-
 def _percent(fraction: float | None) -> float | None:
     return None if fraction is None else 100 * fraction
-
-
-def _mean(accuracy: Accuracy) -> float | None:
-    return _percent(accuracy.mean_error)

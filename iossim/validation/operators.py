@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.calibration.chips import lowered
+from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import without_nuisances
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden, nuisances_us
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
-from iossim.prediction.accuracy import Accuracy, buckets
+from iossim.prediction.accuracy import Accuracy, buckets, coverage, width
 from iossim.prediction.operator_interval import interval
 from iossim.validation.roofline import CalibratedRoofline, Roofs
 
@@ -128,9 +131,11 @@ class OperatorEvaluation:
 
     def coverage(self) -> float | None:
         """The part of the measured device times that lies in the interval of its prediction; None of no rows."""
-        if not len(self):
-            return None
-        return float(np.mean((self.low_us <= self.measured_us) & (self.measured_us <= self.high_us)))
+        return coverage(self.low_us, self.high_us, self.measured_us)
+
+    def width(self) -> float | None:
+        """The median of the intervals' high over low ends; None of no rows."""
+        return width(self.low_us, self.high_us)
 
     def to_json(self) -> dict[str, Any]:
         """All figures, of held-out rows unless they say otherwise; errors as fractions."""
@@ -153,6 +158,7 @@ class OperatorEvaluation:
             "recorded_algorithm": unseen.recorded_algorithm().to_json(),
             "calibrated_roofline": unseen.roofline().to_json(),
             "interval_coverage": unseen.coverage(),
+            "interval_width": unseen.width(),
             "seen_gpu_time": self.seen.gpu_time().to_json(),
         }
 
@@ -164,15 +170,20 @@ def held_out_fraction(profile: DeviceProfile) -> float:
 
 
 def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> OperatorEvaluation:
-    """Predict every operator of a set that was measured alone.
+    """Predict the operators of a set that were measured alone; of very many those that ``calibration.chips`` keeps.
 
     Rows measured with cold caches are left out: predictions are of a call among many. So are rows that the host hides.
     """
-    chosen = [m for m in measured.measurements if not m.is_cold]
-    samples = OperatorSamples.of(measured, chosen, profile, 1.0)
+    return evaluate_recording(
+        lowered(measured, profile, held_out_fraction(profile)), sum(row.is_cold for row in measured.measurements)
+    )
+
+
+def evaluate_recording(recording: Recording, cold_rows: int = 0) -> OperatorEvaluation:
+    """The same of operators that are lowered; ``cold_rows`` were left out."""
+    profile, samples, held_out = recording.profile, recording.samples, recording.is_held_out
+    chosen = recording.measured.measurements
     predicted_us, recorded_us = samples.predict(profile)
-    fraction = held_out_fraction(profile)
-    held_out = np.array([m.operator.is_held_out(fraction) for m in chosen], dtype=np.bool_)
     # What no seen row tells, all rows must.
     fitted = ~held_out if np.count_nonzero(~held_out) > samples.basis.shape[1] else np.ones_like(held_out)
     latency_us = samples.latency_us
@@ -184,7 +195,7 @@ def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> Oper
     low_us, high_us = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
     evaluation = OperatorEvaluation(
         profile.name,
-        measured.header.data_set,
+        recording.name,
         _objects(chosen),
         held_out,
         latency_us,
@@ -196,13 +207,15 @@ def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> Oper
         _roofline_us(samples, chosen, fitted & ~is_hidden, measured_us) - overhead_us,
         samples.least_us,
         samples.basis.shape[1] > 0,
-        len(measured.measurements) - len(chosen),
+        cold_rows,
         int(is_hidden.sum()),
     )
     return evaluation[~is_hidden]
 
 
-def _roofline_us(samples: OperatorSamples, chosen: list[Measurement], fitted: Mask, measured_us: Floats) -> Floats:
+def _roofline_us(
+    samples: OperatorSamples, chosen: Sequence[Measurement], fitted: Mask, measured_us: Floats
+) -> Floats:
     """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan where they are too few."""
     operators = [m.operator for m in chosen]
     roofs = Roofs.of(operators, samples.profile)
@@ -217,7 +230,7 @@ def _roofline_us(samples: OperatorSamples, chosen: list[Measurement], fitted: Ma
     return latency_us
 
 
-def _objects(chosen: list[Measurement]) -> NDArray[np.object_]:
+def _objects(chosen: Sequence[Measurement]) -> NDArray[np.object_]:
     """An array of objects, whatever they are."""
     array = np.empty(len(chosen), dtype=np.object_)
     array[:] = chosen

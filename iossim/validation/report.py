@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from iossim.calibration.leave_one_out import FEWEST_ROWS, SAMPLED_KIND, LeaveOneOut, LeftOut, leave_one_out
+from iossim.calibration.chips import chips, lowered
+from iossim.calibration.leave_one_out import FEWEST_ROWS, LeaveOneOut, LeftOut, leave_out_each
+from iossim.calibration.recording import Recording
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, did_you_mean
@@ -17,10 +20,15 @@ from iossim.prediction.bands import key_of
 from iossim.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
 from iossim.validation.measured_networks import MeasuredEvaluation, evaluate_all
 from iossim.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
-from iossim.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
+from iossim.validation.published_models import FamilyErrors, family_errors
+from iossim.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
 from iossim.validation.stages import StageEvaluation, evaluate_stages
 
-PARTS = ("operators", "networks", "measured", "engines", "transfer")
+PARTS = ("operators", "networks", "measured", "engines")
+#: What operators are held out by; without being asked for, families are not, and quickly only hashes are.
+SPLITS = ("hash", "size", "device", "family")
+_USUAL_SPLITS, _QUICK_SPLITS = SPLITS[:3], SPLITS[:1]
 #: Stages of each device that a quick comparison of the engines prices.
 QUICK_STAGES = 300
 SEED = 0
@@ -46,8 +54,15 @@ class ValidationReport:
     engines: tuple[EngineAgreement, ...] = ()
     #: Each chip with data predicted from the others.
     transfer: LeaveOneOut | None = None
+    #: What is held out by size, by device and by family.
+    splits: tuple[SplitRows, ...] = ()
     #: What was left out, and why.
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def families(self) -> tuple[FamilyErrors, ...]:
+        """Families of operators beside what is published of another model."""
+        return family_errors(self.operators, self.splits)
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; errors and differences are fractions, times us."""
@@ -58,6 +73,8 @@ class ValidationReport:
             "measured": [each.to_json() for each in self.measured],
             "engines": [each.to_json() for each in self.engines],
             "transfer": None if self.transfer is None else _transfer_json(self.transfer),
+            "splits": [each.to_json() for each in self.splits],
+            "families": [each.to_json() for each in self.families],
             "notes": list(self.notes),
         }
 
@@ -68,33 +85,30 @@ def validate(
     parts: Sequence[str] | None = None,
     quick: bool = False,
     progress: StartProgress = lambda label: lambda done, total: None,
+    splits: Sequence[str] | None = None,
 ) -> ValidationReport:
     """Recompute every figure; raises OptionError or MeasurementError for input that cannot be used.
 
     ``profiles`` limits all parts to these devices; ``places`` are files and folders of measurements, by default
-    :func:`~iossim.measurements.data_sets.default_places`; ``parts`` are of :data:`PARTS`, by default all. ``quick``
-    samples the stages that both engines price, and leaves out the transfer unless it is asked for.
+    :func:`~iossim.measurements.data_sets.default_places`; ``parts`` are of :data:`PARTS`, by default all. ``splits`` are of
+    :data:`SPLITS`, by default all but that by family. ``quick`` samples the stages that both engines price, and holds
+    operators out by their hash alone unless other splits are asked for.
     """
-    given = parts
-    parts = [part for part in PARTS if not (quick and part == "transfer")] if given is None else given
-    for part in parts:
-        if part not in PARTS:
-            raise OptionError(f"`part` {part!r} is not known; {did_you_mean(part, PARTS)}")
-    operators: tuple[OperatorEvaluation, ...] = ()
-    stages: tuple[StageEvaluation, ...] = ()
+    parts = PARTS if parts is None else parts
+    if splits is None:
+        splits = _QUICK_SPLITS if quick else _USUAL_SPLITS
+    for option, given, known in (("part", parts, PARTS), ("split", splits, SPLITS)):
+        for name in given:
+            if name not in known:
+                raise OptionError(f"`{option}` {name!r} is not known; {did_you_mean(name, known)}")
+    judged = _Operators()
     networks: list[NetworkEvaluation] = []
     measured: tuple[MeasuredEvaluation, ...] = ()
     engines: list[EngineAgreement] = []
     notes: list[str] = []
-    transfer: LeaveOneOut | None = None
-    data = DataSets(())
-    if "operators" in parts or "transfer" in parts:
-        data = read_data_sets(places, profiles)
-        notes += data.notes
     if "operators" in parts:
-        operators = _operators(data, progress("operators"))
-        stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
-        notes += _quoted(operators, data)
+        judged = _operators(read_data_sets(places, profiles), splits, progress)
+        notes += judged.notes
     if "networks" in parts:
         for profile in _profiles(profiles, published_devices()):
             networks.append(evaluate_networks(profile, progress=progress(f"networks on {profile.name}")))
@@ -108,29 +122,65 @@ def validate(
             told = progress(f"engines on {profile.name}")
             sample = QUICK_STAGES if quick else None
             engines.append(compare_prices(network, profile, sample, SEED, progress=told))
-    if "transfer" in parts:
+    return ValidationReport(
+        judged.by_hash,
+        judged.stages,
+        tuple(networks),
+        measured,
+        tuple(engines),
+        judged.transfer,
+        judged.splits,
+        tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class _Operators:
+    """What was found of operators: see the fields of :class:`ValidationReport`."""
+
+    by_hash: tuple[OperatorEvaluation, ...] = ()
+    stages: tuple[StageEvaluation, ...] = ()
+    transfer: LeaveOneOut | None = None
+    splits: tuple[SplitRows, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -> _Operators:
+    """All splits of all sets, whose operators are lowered once."""
+    notes = list(data.notes)
+    told = progress("operators")
+    recordings: list[Recording] = []
+    by_hash: list[OperatorEvaluation] = []
+    for done, (measured, profile) in enumerate(data.sets):
+        if measured.measurements:
+            recordings.append(lowered(measured, profile, held_out_fraction(profile)))
+            cold_rows = sum(row.is_cold for row in measured.measurements)
+            whole = evaluate_recording(recordings[-1], cold_rows) if "hash" in splits else None
+            by_hash += [] if whole is None else [whole.of_kind(*kind) for kind in whole.kinds]
+        told(done + 1, len(data.sets))
+    by_hash.sort(key=lambda each: each.device)
+    notes += _quoted(by_hash, data)
+    found = chips(recordings)
+    rows: list[SplitRows] = []
+    if "size" in splits:
+        rows += split_by_size(found, progress("largest operators"))
+    transfer = None
+    if "device" in splits:
         try:
-            transfer = leave_one_out(data.sets, TRANSFER_SAMPLES, SEED, _by_label(progress))
+            transfer = leave_out_each(found, TRANSFER_SAMPLES, SEED, _by_label(progress))
+            rows += split_by_device(transfer)
         except ValueError as error:
             # Of one device alone there is nothing to transfer from.
             notes.append(f"no transfer to unseen devices: {error}")
-    return ValidationReport(operators, stages, tuple(networks), measured, tuple(engines), transfer, tuple(notes))
-
-
-def _operators(data: DataSets, progress: Callable[[int, int], None]) -> tuple[OperatorEvaluation, ...]:
-    """An evaluation for each kind and precision of each set, device by device."""
-    found: list[OperatorEvaluation] = []
-    for done, (measured, profile) in enumerate(data.sets):
-        if measured.measurements:
-            whole = evaluate_operators(measured, profile)
-            found += [whole.of_kind(*kind) for kind in whole.kinds]
-        progress(done + 1, len(data.sets))
-    return tuple(sorted(found, key=lambda each: each.device))
+    if "family" in splits:
+        rows += split_by_family(found, progress("families of kernels"))
+    stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
+    return _Operators(tuple(by_hash), stages, transfer, tuple(rows), tuple(notes))
 
 
 def sampled_rows(found: LeaveOneOut) -> list[LeftOut]:
-    """Of each device left out the data sets that samples are drawn from: enough rows of the kind for a mean error."""
-    return [row for row in found.rows if row.kind == SAMPLED_KIND and len(row.zero_shot.measured_us) >= FEWEST_ROWS]
+    """Of each device left out the kinds of data sets that have rows enough for a mean error."""
+    return [row for row in found.rows if len(row.zero_shot.measured_us) >= FEWEST_ROWS]
 
 
 def _by_label(start: StartProgress) -> Callable[[str, int, int], None]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.leave_one_out import LeaveOneOut
+from iossim.calibration.leave_one_out import LeftOut
 from iossim.ir.types import Precision
 from iossim.reporting.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
@@ -44,8 +44,12 @@ def accuracy_figures(report: ValidationReport) -> list[Figure]:
     figures += [networks_figure(networks) for networks in report.networks if networks.latencies]
     if report.engines:
         figures.append(engines_figure(report.engines))
-    if report.transfer is not None and sampled_rows(report.transfer):
-        figures.append(transfer_figure(report.transfer))
+    if report.transfer is not None:
+        left_out = sorted(sampled_rows(report.transfer), key=lambda row: row.device)
+        figures += [
+            transfer_figure(device, list(own), report.transfer.samples)
+            for device, own in groupby(left_out, key=lambda row: row.device)
+        ]
     return figures
 
 
@@ -82,20 +86,19 @@ def engines_figure(agreements: Sequence[EngineAgreement]) -> Figure:
     return grid.figure("engines", title, {"several groups": _HELD_OUT, "one group": _SEEN}, "median difference")
 
 
-def transfer_figure(found: LeaveOneOut) -> Figure:
-    """For each data set of convolutions of a device left out, predicted against measured device time, and errors."""
+def transfer_figure(device: str, rows: Sequence[LeftOut], samples: int) -> Figure:
+    """For each kind of a device left out, predicted against measured device time, and errors."""
     grid = _Grid("measured, us", "predicted, us", "error, %")
-    for row in sampled_rows(found):
+    for row in rows:
         measured_us = row.zero_shot.measured_us
         every = np.ones(len(measured_us), dtype=np.bool_)
         said = f"mean error {np.abs(row.zero_shot.errors).mean():.1%}"
         if row.refined is not None:
-            said += f"\nwith {found.samples} samples {np.abs(row.refined.errors).mean():.1%}"
-        name = f"{row.device}, {row.zero_shot.data_set}"
-        grid.identity(name, said, measured_us, row.zero_shot.predicted_us, every)
+            said += f"\nwith {samples} samples {np.abs(row.refined.errors).mean():.1%}"
+        grid.identity(f"{row.kind}, {row.zero_shot.data_set}", said, measured_us, row.zero_shot.predicted_us, every)
         grid.residuals("measured, us", measured_us, row.zero_shot.errors, every)
-    title = "Unseen devices: convolutions, from datasheet facts"
-    return grid.figure("transfer", title, {"operators": _HELD_OUT}, "median error")
+    title = f"Unseen devices: {device}, from datasheet facts"
+    return grid.figure(f"transfer.{device}", title, {"operators": _HELD_OUT}, "median error")
 
 
 def networks_figure(evaluation: NetworkEvaluation) -> Figure:
