@@ -88,7 +88,7 @@ def calibrate(
     """
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile
-    seen: list[Samples] = [*(one.where(one.seen) for one in recordings), *further]
+    seen: list[Samples] = [*(one.where(one.fitted) for one in recordings), *further]
     space = _told(recordings, further, start)
     found = _fit(seen, start, rounds, "fit", progress, space)
     given = _rounded(found)
@@ -193,8 +193,8 @@ def _cross_validated(
         return (), []
     parts: dict[tuple[str, str], list[Residuals]] = {}
     for fold in range(folds):
-        kept = [one.seen & (one.fold != fold) for one in recordings]
-        judged = [one.seen & (one.fold == fold) for one in recordings]
+        kept = [one.fitted & (one.fold != fold) for one in recordings]
+        judged = [one.fitted & (one.fold == fold) for one in recordings]
         # A recording of a single shape has nothing left to fit when its fold is judged.
         used = [index for index, rows in enumerate(kept) if rows.any()]
         samples: list[Samples] = [*(recordings[index].where(kept[index]) for index in used), *further]
@@ -246,7 +246,7 @@ def _provenance(
             DataSet(
                 name=one.name,
                 device=one.profile.name,
-                rows=int(one.seen.sum()),
+                rows=int(one.fitted.sum()),
                 libraries=dict(one.measured.header.libraries),
                 weight_percent=rounded(100 * one.samples.weight / weight, 2),
             )

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.neutral import neutral
-from iossim.calibration.recording import Recording, default_weight
+from iossim.calibration.recording import Recording, default_weight, spread, thinned, work
 from iossim.calibration.residuals import Residuals, device_times
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden, nuisances_us
 from iossim.devices.kind import GPU
 from iossim.devices.kinds.gpu import GPU_SPACE, TENSOR_SPACE
 from iossim.devices.parameter_space import ParameterSpace
 from iossim.devices.profile import DeviceProfile
-from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
 from iossim.prediction.bands import band_key
 
@@ -34,8 +34,6 @@ Choose = Callable[[Recording], Mask]
 
 #: Rows of a recording that are judged. Sets of products of stacks have three times as many.
 MOST_ROWS = 4500
-#: Rows of a kind of a recording that a fit which only judges sees.
-MOST_FITTED_ROWS = 800
 _ROUNDS = 25
 
 
@@ -98,20 +96,6 @@ def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = 
         np.zeros(len(rows), dtype=np.int64),
         tuple(band_key(row.operator) for row in rows),
     )
-
-
-def work(row: Measurement) -> tuple[int, int, str]:
-    """What rows are sorted by: arithmetic, then bytes; rows that are equal in both by their shapes."""
-    return row.operator.flops, row.operator.bytes, row.operator.key
-
-
-def spread(sizes: Sequence[tuple[int, int, str]], count: int) -> Mask:
-    """Which ``count`` of the rows lie evenly over sizes (see :func:`work`), ``[rows]``; all where there are no more."""
-    chosen = np.zeros(len(sizes), dtype=np.bool_)
-    order = np.array(sorted(range(len(sizes)), key=lambda index: sizes[index]), dtype=np.int64)
-    places = np.linspace(0, max(len(order) - 1, 0), min(count, len(order))).round().astype(np.int64)
-    chosen[order[places]] = True
-    return chosen
 
 
 def chips(recordings: Sequence[Recording]) -> list[Chip]:
@@ -214,14 +198,3 @@ def priced(
         for key in sorted(set(keys.tolist()))
         for own in [keys == key]
     ]
-
-
-def thinned(recording: Recording, chosen: Mask) -> Mask:
-    """Of the chosen rows at most :data:`MOST_FITTED_ROWS` of each kind, ``[rows]``."""
-    kept = np.zeros_like(chosen)
-    keys = np.array(recording.keys)
-    rows = recording.measured.measurements
-    for key in sorted(set(recording.keys)):
-        places = np.flatnonzero(chosen & (keys == key))
-        kept[places[spread([work(rows[place]) for place in places.tolist()], MOST_FITTED_ROWS)]] = True
-    return kept

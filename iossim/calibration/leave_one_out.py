@@ -7,8 +7,8 @@ capability and SMs) are one source, and left out together. Chips with few rows a
 Tensor cores have one set of parameters for all generations, but for what no generation shares: their rows are judged by
 that set fitted to all other chips' rows, and what differs is taken from the nearest generation among them.
 
-``python -m iossim.calibration.leave_one_out`` makes ``iossim/devices/transfer.yaml`` anew, with the sources, errors and
-bands found here, and what the profile of the one device with published schedules says of concurrency.
+:mod:`iossim.calibration.shipped_profiles` makes ``iossim/devices/transfer.yaml`` anew, with the sources, errors and bands
+found here, and what the profile of the one device with published schedules says of concurrency.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 import iossim.devices.transfer
@@ -280,25 +281,11 @@ def transfer_table(
     )
 
 
-def _main() -> None:
-    import datetime
-
-    import yaml
-
-    from iossim.measurements.data_sets import read_data_sets
-
-    sets = read_data_sets().sets
-    result = leave_one_out(sets, SHIPPED_SAMPLES, progress=lambda label, done, total: print(label, done, "of", total))
-    for refined in (False, True):
-        for kind in sorted({row.kind for row in result.rows}):
-            print("with samples:" if refined else "zero-shot:", kind, result.errors(kind, refined))
-    lender = device(CONCURRENCY_FROM)
-    made = transfer_table(result, datetime.date.today().isoformat(), lent_by(lender))
+def write_transfer_table(result: LeaveOneOut, date: str) -> Path:
+    """Write ``iossim/devices/transfer.yaml``, which devices without measurements take their parameters from."""
+    made = transfer_table(result, date, lent_by(device(CONCURRENCY_FROM)))
     path = Path(iossim.devices.transfer.__file__).with_name("transfer.yaml")
-    head = "# Made by: python -m iossim.calibration.leave_one_out\n"
+    head = "# Made by: python -m iossim.calibration.shipped_profiles\n"
     write_atomically(path, head + yaml.safe_dump(made.model_dump(exclude_none=True), sort_keys=False, width=118))
-    print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    _main()
+    iossim.devices.transfer.transfer_table.cache_clear()
+    return path

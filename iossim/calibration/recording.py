@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.profile import DeviceProfile
-from iossim.measurements.measurement import Header, MeasurementSet
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.prediction.bands import band_key
 
 #: What a row of a kind counts. Element-wise rows tell two parameters, and are all alike.
@@ -18,6 +19,9 @@ ROW_WEIGHTS = {"conv": 1.0, "linear": 0.25, "gemm": 1.0}
 OTHER_ROW_WEIGHT = 0.06
 #: A row without the host's overhead tells the device's time itself.
 STEADY_FACTOR = 8.0
+
+#: Rows of a kind of a recording that a fit sees: more, evenly over sizes, change nothing but the time it takes.
+MOST_FITTED_ROWS = 1_000
 
 _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that decide what is held out
 
@@ -62,6 +66,11 @@ class Recording:
         """The rows that a fit may see."""
         return ~self.is_held_out
 
+    @cached_property
+    def fitted(self) -> NDArray[np.bool_]:
+        """Those of them that a fit sees."""
+        return thinned(self, self.seen)
+
     def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:
         """The samples of some rows, with the weight of all."""
         return self.samples.where(chosen)
@@ -85,3 +94,28 @@ def weighted(recordings: Sequence[Recording]) -> list[Recording]:
     rows = sum(int(one.seen.sum()) for one in recordings)
     total = sum(one.samples.weight for one in recordings)
     return [one.scaled(min(1.0, rows / total)) if total > 0 else one for one in recordings]
+
+
+def thinned(recording: Recording, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Of the chosen rows at most :data:`MOST_FITTED_ROWS` of each kind, ``[rows]``."""
+    kept = np.zeros_like(chosen)
+    keys = np.array(recording.keys)
+    rows = recording.measured.measurements
+    for key in sorted(set(recording.keys)):
+        places = np.flatnonzero(chosen & (keys == key))
+        kept[places[spread([work(rows[place]) for place in places.tolist()], MOST_FITTED_ROWS)]] = True
+    return kept
+
+
+def work(row: Measurement) -> tuple[int, int, str]:
+    """What rows are sorted by: arithmetic, then bytes; rows that are equal in both by their shapes."""
+    return row.operator.flops, row.operator.bytes, row.operator.key
+
+
+def spread(sizes: Sequence[tuple[int, int, str]], count: int) -> NDArray[np.bool_]:
+    """Which ``count`` of the rows lie evenly over sizes (see :func:`work`), ``[rows]``; all where there are no more."""
+    chosen = np.zeros(len(sizes), dtype=np.bool_)
+    order = np.array(sorted(range(len(sizes)), key=lambda index: sizes[index]), dtype=np.int64)
+    places = np.linspace(0, max(len(order) - 1, 0), min(count, len(order))).round().astype(np.int64)
+    chosen[order[places]] = True
+    return chosen

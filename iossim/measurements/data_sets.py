@@ -31,12 +31,15 @@ class DataSets:
     notes: tuple[str, ...] = ()
 
 
-def default_places() -> list[Path]:
-    """Where measurements are looked for: with the shipped profiles, and in the shared data where that is there.
+def shared_data() -> Path:
+    """The folder of the shared tables, at ``$IOSSIM_SHARED`` or in ``../shared``, whether it is there or not."""
+    return Path(os.environ.get("IOSSIM_SHARED", Path("..") / "shared")) / "data"
 
-    The shared data is at ``$IOSSIM_SHARED``, or in ``../shared``: its folders of isolated kernels, and those of operators.
-    """
-    shared = Path(os.environ.get("IOSSIM_SHARED", Path("..") / "shared")) / "data"
+
+def default_places() -> list[Path]:
+    """Where measurements are looked for: with the shipped profiles, and in :func:`shared_data` where that is there, in its
+    folders of isolated kernels and of operators."""
+    shared = shared_data()
     own = Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
     others = [folder for name in _OPERATOR_FOLDERS if (folder := shared / name).is_dir()]
     return [own, *others, *(sorted(shared.glob("kernels*")) or [shared / "kernels"])]

@@ -53,9 +53,8 @@ def test_errors_are_the_noise(found: Calibration) -> None:
     rows = sum(error.rows for error in (*found.held_out, *found.cross_validated))
     # The few that are no longer than what the host may hide are left out.
     assert 0.95 * len(SET.measurements) <= rows <= len(SET.measurements)
-    assert sum(data_set.rows for data_set in found.profile.provenance.data_sets) == sum(
-        error.rows for error in found.cross_validated
-    )
+    fitted = sum(data_set.rows for data_set in found.profile.provenance.data_sets)
+    assert 0.95 * fitted <= sum(error.rows for error in found.cross_validated) <= fitted
 
 
 def test_provenance(found: Calibration) -> None:
@@ -104,7 +103,7 @@ def test_boards_of_one_chip_share_parameters() -> None:
     assert first.parameters == second.parameters
     assert (first.name, second.name) == ("v100-sxm2", "v100-pcie-32gb")
     assert first.boost_clock_ghz != second.boost_clock_ghz
-    assert [len(overhead) for overhead in found.fit.overheads] == [0, 1]
+    assert [len(overhead) for overhead in found.fit.overheads] == [0, 2]
     assert found.fit.overheads[1][0] == pytest.approx(60.0, abs=5)
 
 
