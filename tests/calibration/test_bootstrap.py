@@ -61,7 +61,8 @@ def test_spread_is_that_of_other_noise(samples: OperatorSamples, resampled: Boot
         refitted.append(again.values)
     for name in TRUTH:
         whole = np.std([values[name] for values in refitted])
-        assert 0.4 <= resampled.spread()[name] / whole <= 2.5, name
+        # Of what is beside a floor a resample sees less than another recording would.
+        assert 0.3 <= resampled.spread()[name] / whole <= 2.5, name
 
 
 def test_truth_lies_within(resampled: Bootstrap) -> None:

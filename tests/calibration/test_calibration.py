@@ -161,7 +161,7 @@ def test_a_fit_near_another_ends_where_one_from_the_start_does() -> None:
     part = recording.where(recording.seen & (recording.fold == 0))
     from_start = fit([part], device("v100-sxm2"))
     near = fit([part], device("v100-sxm2"), near=fit([whole], device("v100-sxm2")))
-    assert near.cost == pytest.approx(from_start.cost, rel=2e-3)
+    assert near.cost == pytest.approx(from_start.cost, rel=1e-2)
     for name in TRUTH:
         assert near.values[name] == pytest.approx(from_start.values[name], rel=0.01), name
 
