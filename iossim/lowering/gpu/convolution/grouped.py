@@ -54,4 +54,4 @@ def grouped(shape: ConvolutionShape) -> Iterator[Candidate]:
         shape.precision,
         tile,
     )
-    yield Candidate(name, (kernel,), libraries=Libraries.CUDNN_7)
+    yield Candidate(name, (kernel,), libraries=frozenset({Libraries.CUDNN_7}))

@@ -13,7 +13,7 @@ from iossim.lowering.gpu.convolution.winograd import winograd
 from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.lowering.gpu.tensor_core_product import without_tensor_cores
-from iossim.lowering.kernel import Candidate, Libraries
+from iossim.lowering.kernel import OF_TODAY, Candidate
 from iossim.lowering.step import Step
 
 
@@ -24,7 +24,7 @@ def convolution(step: Step) -> list[Candidate]:
     if shape.groups > 1:
         # What is not depthwise has no kernel of its own in today's libraries: a product a group.
         current = list(depthwise(shape)) or [
-            replace(one, libraries=Libraries.CURRENT) for one in implicit_gemm(shape)
+            replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)
         ]
         return [*current, *grouped(shape)]
     found = [*winograd(shape), *fft(shape), *implicit_gemm(shape)]
