@@ -162,10 +162,10 @@ class ModelParameters(Value):
         Positive, Fit(100.0, 3_000.0, is_logarithmic=True, of_tensor_cores=True)
     ] = 500.0
     #: DRAM bandwidth reached by transforms between NCHW and NHWC.
-    layout_efficiency: Annotated[Part, Fit(0.1, 1.0, of_tensor_cores=True)] = 0.65
+    layout_efficiency: Annotated[Part, Fit(0.1, 1.0, of_tensor_cores=True)] = 0.85
     #: Filling and draining of such a transform, however little it moves. Fitted after the others, to the rows that fits see of
     #: the A100 and the RTX 3070, beside the gaps between kernels that transfers lend to these boards.
-    layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 10.0
+    layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 9.0
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
     interference: NotNegative = 0.208
 

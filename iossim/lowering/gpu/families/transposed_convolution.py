@@ -5,7 +5,7 @@ these alone: gradients called directly with a stride of 2 (fp16 on a V100 and a 
 times as long as the convolution that has as many products, as those without a stride do. Around them tensors are
 transformed as around convolutions. On FP32 lanes cuDNN computes each offset where it is needed (its ALGO_1), as its
 IMPLICIT_GEMM does forward. Groups have kernels there alone, which multiply the taps that meet nothing by zeros: a
-strided one of 4 groups takes 5 to 30 ms on an A100, an RTX A6000 and a T4.
+strided one of 4 groups takes 5 to 33 ms on an A100, an RTX A6000 and a T4, where the rest says 4 to 27.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ def transposed_convolution(step: Step) -> list[Candidate]:
         step.weight_bytes,
         step.bytes_written,
         shape.element_bytes,
-        Precision.FP32 if shape.groups > 1 and step.precision in FP32_STORED else step.precision,
+        Precision.FP32 if shape.precision in FP32_STORED else shape.precision,
         shape.groups,
     )
-    architectures = without_tensor_cores(step.precision, None) if shape.groups == 1 else None
+    is_grouped = shape.groups > 1
+    architectures = None if is_grouped else without_tensor_cores(step.precision, None)
+    work_class = WorkClass.IMPLICIT_PRECOMP_GEMM if is_grouped else WorkClass.IMPLICIT_GEMM
     found = [
         Candidate("transposed_" + kernels[0].name, kernels, architectures=architectures)
         for tile in TILES
-        for kernels in split_products(product, tile, WorkClass.IMPLICIT_GEMM, shape.epilogue_flops, "implicit_gemm")
+        for kernels in split_products(product, tile, work_class, shape.epilogue_flops, "implicit_gemm")
     ]
-    on_tensor_cores = tensor_core_convolution(shape)
+    on_tensor_cores = tensor_core_convolution(shape, is_called_by_engine=False)
     return [*found, *(replace(one, algorithm=f"transposed_{one.algorithm}") for one in on_tensor_cores)]
 
 
