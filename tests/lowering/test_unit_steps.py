@@ -26,9 +26,9 @@ from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.transpose import Transpose
 from iossim.ir.ops.unary import Unary
+from iossim.lowering.kernel import Libraries
 from iossim.lowering.step import Step
 from iossim.lowering.target import step_candidates
-from iossim.lowering.kernel import Libraries
 from iossim.lowering.unit import lower_merged, lower_unit, unit_steps
 
 V100 = device("v100-sxm2")

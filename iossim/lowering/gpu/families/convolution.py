@@ -26,9 +26,7 @@ def convolution(step: Step) -> list[Candidate]:
     shape = ConvolutionShape.of(step)
     if shape.groups > 1:
         # What is not depthwise has no kernel of its own in today's libraries: a product a group.
-        current = list(depthwise(shape)) or [
-            replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)
-        ]
+        current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
         return [*current, *grouped(shape)]
     on_tensor_cores = list(tensor_core_convolution(shape))
     on_lanes = replace(shape, precision=Precision.FP32) if shape.precision in FP32_STORED else shape
