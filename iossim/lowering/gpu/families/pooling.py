@@ -5,7 +5,7 @@ Neither arithmetic nor memory bounds most of these kernels but issuing their ins
 the difference:
 
 - cuDNN's finds its place in four strided dimensions: 2x2 pools of the published engine make an output in two clocks of an
-  SM on an A100 and on a Titan X alike, from L2 or DRAM, and windows of 3x3 and 7x7 tell what a tap costs. Averages reach a
+  SM on an A100 and on a Titan X alike, NCHW or NHWC, and windows of 3x3 and 7x7 tell what a tap costs. Averages reach a
   part of the bandwidth only (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.kernel_times``). The mean of an image is a
   window as large as it, one thread going through all of it.
 - PyTorch's divides to find its window, for averages three times in 64 bits: 3x3 averages take as long on an A100 of
