@@ -30,6 +30,7 @@ def schema(name: str) -> Schema:
 def _profile() -> Schema:
     """A file may leave parameters out: what it leaves out has defaults that depend on its facts."""
     from iossim.devices.kind import device_kind, device_kinds
+    from iossim.devices.parameters import DROPPED, RENAMED
     from iossim.devices.profile import DeviceProfile
     from iossim.ir.types import Precision
 
@@ -38,6 +39,8 @@ def _profile() -> Schema:
     for name in ("ModelParameters", "EngineOverheads"):
         for parameter in made["$defs"][name]["properties"].values():
             parameter.pop("default")
+    before = {name: {"type": "number", "deprecated": True} for name in sorted((*RENAMED, *DROPPED))}
+    made["$defs"]["ModelParameters"]["properties"].update(before)
     for name in ("parameters", "engine"):
         made["properties"][name].pop("default", None)
     sheet = made["$defs"]["Datasheet"]["properties"]

@@ -85,6 +85,11 @@ _HALF_BYTES = 2.0
 _NARROW_DRAM_US, _NARROW_L2_US = 0.44, 0.22
 #: Two passes of dependent loads with a sum over the block between them, however little they move.
 _PASSES_RAMP_US = 3.0
+#: Kernels of a thread an output that issuing their instructions bounds, counted in multiply-adds of a window's taps; and what
+#: the FP32 lanes of Volta do a clock for each warp scheduler, of which ``depthwise_efficiency`` is a part. A scheduler issues
+#: an instruction a clock in all generations, however many lanes it feeds.
+ISSUED_CLASSES = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
+_ISSUED_FLOPS = 2 * 16
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
 _GEMM = _CLASS[WorkClass.GEMM]
 #: The work class of matrix products on tensor cores, in a table.
@@ -102,6 +107,10 @@ _HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 #: Of filling and draining the blocks of a wave, the part that is seen of kernels that hold many short blocks on an SM, at
 #: all stages of their lives. Pinned on the published latencies of NasNet-A.
 GROUPED_PROLOGUE_SEEN = 0.5
+
+#: Of the bandwidth of copies, what cuDNN's averages reach, from L2 or DRAM. Pinned on Inception at batch 32 on a V100: one after
+#: another its averages take that long, and what runs beside them hides them, as it would not if they kept SMs busy.
+AVERAGE_WINDOW_BANDWIDTH = 0.18
 
 #: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of this part and more none
 #: is, once they are gone through from end to end.
@@ -179,7 +188,6 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         WorkClass.IMPLICIT_GEMM: p.direct_efficiency,
         WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
         WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
-        WorkClass.DEPTHWISE: p.depthwise_efficiency,
         WorkClass.GROUPED: p.implicit_gemm_efficiency,
         WorkClass.TENSOR: p.tensor_efficiency,
         WorkClass.TENSOR_CONVOLUTION: p.tensor_efficiency * p.tensor_convolution_factor,
@@ -191,7 +199,8 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
         WorkClass.STREAM: p.stream_efficiency,
         WorkClass.ROW: p.stream_efficiency,
         WorkClass.NARROW_STREAM: p.stream_efficiency,
-        WorkClass.WINDOW: p.stream_efficiency * p.window_memory_factor,
+        WorkClass.WINDOW: p.stream_efficiency,
+        WorkClass.AVERAGE_WINDOW: p.stream_efficiency * AVERAGE_WINDOW_BANDWIDTH,
         WorkClass.DEPTHWISE: p.stream_efficiency,
         WorkClass.TRANSFORM: p.transform_efficiency,
         WorkClass.FILTER_TRANSFORM: p.filter_transform_efficiency,
@@ -207,6 +216,11 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
     flops[_CLASS[WorkClass.ROW]] = 2 * ROW_LANES * clocks_per_us * _row_rate(profile)
     gflops = np.array([_gflops_per_watt(c, p) * profile.board_power_w for c in _CLASSES])
     sustained = np.repeat(gflops[:, None] * 1e3, len(_PRECISION), axis=1)
+    for work_class in ISSUED_CLASSES:
+        index = _CLASS[work_class]
+        flops[index] = _ISSUED_FLOPS * profile.limits.warp_schedulers * clocks_per_us * p.depthwise_efficiency
+        # The clock that the board's power leaves to products is that of the schedulers, too.
+        sustained[index] = sms * flops[index] * np.minimum(1.0, sustained[index] / (sms * peak))
     half_tflops = profile.reduced_precision_tflops(Precision.FP16)
     for precision, column in _PRECISION.items():
         # Reduced precision: the same kernels on units that are faster than the fp32 lanes.
@@ -226,7 +240,7 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates
             tile_factor[_TILE[name], column] = reuse / (reuse + half_fed)
     l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
     l2_factor = {
-        WorkClass.WINDOW: p.window_memory_factor,
+        WorkClass.AVERAGE_WINDOW: AVERAGE_WINDOW_BANDWIDTH,
         WorkClass.CORE_BLOCKED: p.transform_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.transform_efficiency,
     }

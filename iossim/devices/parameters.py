@@ -79,8 +79,9 @@ class ModelParameters(Value):
     tile_64x64_factor: Annotated[Part, Fit(0.3, 1.0)] = 0.97
     tile_64x32_factor: Annotated[Part, Fit(0.3, 1.0)] = 0.94
     tile_32x32_factor: Annotated[Part, Fit(0.2, 1.0)] = 0.70
-    #: Issue of depthwise convolution, counted in taps (``lowering/gpu/convolution/depthwise.py``); of a CPU its arithmetic.
-    #: With the default 17 depthwise convolutions of MobileNetV2 on a V100 (PyTorch's kernel, Nsight Compute) are within 10%.
+    #: Issue of depthwise convolution and pooling, counted in taps (``lowering/gpu/convolution/depthwise.py``), over the FP32
+    #: lanes of a Volta of as many warp schedulers; of a CPU its arithmetic. With the default 17 depthwise convolutions of
+    #: MobileNetV2 on a V100 (PyTorch's kernel, Nsight Compute) are within 10%.
     depthwise_efficiency: Part = 0.15
     #: Arithmetic of element-wise kernels, pooling and transforms.
     vector_efficiency: Part = 0.5
@@ -108,8 +109,6 @@ class ModelParameters(Value):
     filter_transform_efficiency: Annotated[Part, Fit(0.05, 1.0)] = 0.19
     #: DRAM bandwidth reached by the generation of tiles for one-kernel Winograd.
     tile_generation_efficiency: Annotated[Part, Fit(0.1, 1.0)] = 0.72
-    #: DRAM and L2 bandwidth reached by pooling and depthwise windows, relative to streaming.
-    window_memory_factor: Annotated[Part, Fit(0.2, 1.0)] = 0.5
     #: Bytes that one SM moves from or to L2 in a clock.
     l2_bytes_per_clock_per_sm: Annotated[Positive, Fit(8.0, 128.0, is_logarithmic=True)] = 64.0
     #: The part of L2 that keeps activations until the next kernel reads them: what a kernel touches is found there if it
@@ -164,16 +163,18 @@ class ModelParameters(Value):
         Positive, Fit(100.0, 3_000.0, is_logarithmic=True, of_tensor_cores=True)
     ] = 500.0
     #: DRAM bandwidth reached by transforms between NCHW and NHWC.
-    layout_efficiency: Annotated[Part, Fit(0.1, 1.0, of_tensor_cores=True)] = 0.65
+    layout_efficiency: Annotated[Part, Fit(0.1, 1.0, of_tensor_cores=True)] = 0.85
     #: Filling and draining of such a transform, however little it moves. Fitted after the others, to the rows that fits see of
     #: the A100 and the RTX 3070, beside the gaps between kernels that transfers lend to these boards.
-    layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 10.0
+    layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 9.0
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
     interference: NotNegative = 0.208
 
 
 #: Parameters by what files of before call them.
 RENAMED = {"crowding": "interference"}
+#: Those that files of before may hold and the model has no longer.
+DROPPED = frozenset({"window_memory_factor"})
 
 
 class EngineOverheads(Value):

@@ -10,7 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from iossim.devices.compute_capability import LIMITS, Architecture, MultiprocessorLimits
 from iossim.devices.kind import GPU, DeviceKind, device_kind, device_kinds
-from iossim.devices.parameters import RENAMED, EngineOverheads, ModelParameters
+from iossim.devices.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
 from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.devices.transfer import BoardFacts, transferred_defaults
 from iossim.errors import DeviceError
@@ -145,7 +145,7 @@ class DeviceProfile(Value):
         for name, default in (("parameters", kind.default_parameters(known)), ("engine", kind.engine)):
             given = data.get(name, {})
             if isinstance(given, dict):
-                own = {RENAMED.get(key, key): value for key, value in given.items()}
+                own = {RENAMED.get(key, key): value for key, value in given.items() if key not in DROPPED}
                 filled[name] = {**default.model_dump(), **transferred.get(name, {}), **own}
         if "provenance" in transferred:
             filled["provenance"] = transferred["provenance"]

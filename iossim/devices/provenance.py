@@ -6,10 +6,11 @@ All that an interval needs is here: a profile's file alone tells how far its pre
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from iossim.devices.parameters import DROPPED
 from iossim.values import Value
 
 _Ratio = Annotated[float, Field(gt=0)]
@@ -96,6 +97,11 @@ class Provenance(Value):
     #: Parameters taken over from other devices; ``spread`` and ``resamples`` hold theirs.
     borrowed: list[Borrowed] = Field(default_factory=list)
 
+    @field_validator("spread", "resamples", "left_out", "unidentified", "at_bounds", mode="before")
+    @classmethod
+    def _without_dropped(cls, told: Any) -> Any:
+        return _without_dropped(told)
+
     @field_validator("date")
     @classmethod
     def _is_a_day(cls, date: str | None) -> str | None:
@@ -120,6 +126,13 @@ class Provenance(Value):
         if len({len(values) for values in resamples.values()}) > 1:
             raise ValueError("every parameter needs as many values as the others")
         return resamples
+
+
+def _without_dropped(told: Any) -> Any:
+    """What files of before tell, less the parameters that the model has no longer."""
+    if isinstance(told, dict):
+        return {name: _without_dropped(value) for name, value in told.items() if name not in DROPPED}
+    return [each for each in told if each not in DROPPED] if isinstance(told, list) else told
 
 
 DEFAULT_PROVENANCE = Provenance(

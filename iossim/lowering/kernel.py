@@ -28,6 +28,7 @@ class WorkClass(StrEnum):
     DEPTHWISE = "depthwise"  #: a window over each channel, with weights, an output a thread
     GROUPED = "grouped"  #: implicit products of a few channels each: cuDNN's way of depthwise and grouped convolution
     WINDOW = "window"  #: pooling
+    AVERAGE_WINDOW = "average_window"  #: cuDNN's pooling by the mean
     STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
     ROW = "row"  #: a block a row, which goes over it more than once: layer norm, long softmax
     NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time
@@ -47,7 +48,13 @@ class Libraries(StrEnum):
     """Whose kernels an engine calls, where the age of the libraries decides which there are."""
 
     CUDNN_7 = "cudnn 7"  #: cuDNN 7.6, which the published engine calls
+    CUDNN_8 = "cudnn 8"  #: cuDNN 8 and later, called for every op that it has
     CURRENT = "current"  #: frameworks' own kernels and libraries of today
+
+
+#: Those that call cuDNN for all that it has; and those whose cuDNN is of today.
+ALL_OF_CUDNN = frozenset({Libraries.CUDNN_7, Libraries.CUDNN_8})
+OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT})
 
 
 class Panels(NamedTuple):
@@ -104,7 +111,7 @@ class Candidate:
     """One way to run an op: kernels one after another in one stream.
 
     ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures`` are
-    those whose libraries have these kernels, None for all of the kind; ``libraries`` the age of those, None for any.
+    those whose libraries have these kernels, None for all of the kind; ``libraries`` those that have them, None for any.
     """
 
     algorithm: str
@@ -112,15 +119,15 @@ class Candidate:
     workspace_bytes: int = 0
     is_library_call: bool = True
     architectures: frozenset[Architecture] | None = None
-    libraries: Libraries | None = None
+    libraries: frozenset[Libraries] | None = None
 
     def runs_on(self, architecture: str) -> bool:
         """Whether the libraries for an architecture have the kernels."""
         return self.architectures is None or architecture in self.architectures
 
     def is_in(self, libraries: Libraries) -> bool:
-        """Whether libraries of an age have the kernels."""
-        return self.libraries in (None, libraries)
+        """Whether libraries have the kernels."""
+        return self.libraries is None or libraries in self.libraries
 
 
 def ceil_div(count: int, size: int) -> int:

@@ -57,8 +57,10 @@ class Header(Value):
     def called(self) -> Libraries:
         """The age of the libraries whose kernels ran: cuDNN 7 called directly, or others (frameworks have kernels of their
         own)."""
-        is_old = self.libraries.get("cudnn", "").startswith("7.") and "pytorch" not in self.libraries
-        return Libraries.CUDNN_7 if is_old else Libraries.CURRENT
+        cudnn = self.libraries.get("cudnn")
+        if not cudnn or "pytorch" in self.libraries:
+            return Libraries.CURRENT
+        return Libraries.CUDNN_7 if cudnn.startswith("7.") else Libraries.CUDNN_8
 
     @field_validator("date")
     @classmethod

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
-from iossim.backends.simulator.kernel_times import CORE_CLASSES, GROUPED_PROLOGUE_SEEN
+from iossim.backends.simulator.kernel_times import (
+    AVERAGE_WINDOW_BANDWIDTH,
+    CORE_CLASSES,
+    GROUPED_PROLOGUE_SEEN,
+)
 from iossim.devices.load import device
 from iossim.devices.parameters import ModelParameters
 from iossim.lowering.kernel import Kernel, Panels, WorkClass
@@ -148,6 +152,7 @@ def test_which_kernels_have_a_prologue_and_which_a_ramp(work_class: WorkClass) -
         WorkClass.TILE_GENERATION: (0, 0, 3, 0, 0, 0),
         WorkClass.STREAM: (0, 0, 0, 4, 0, 0),
         WorkClass.WINDOW: (0, 0, 0, 4, 0, 0),
+        WorkClass.AVERAGE_WINDOW: (0, 0, 0, 4, 0, 0),
         WorkClass.DEPTHWISE: (0, 0, 0, 4, 0, 0),
         WorkClass.GROUPED: (0, 2 * GROUPED_PROLOGUE_SEEN, 0, 4, 0, 0),
         WorkClass.INDEX: (0, 0, 0, 0, 0, 0),
@@ -176,13 +181,18 @@ def test_arithmetic_l2_and_dram_overlap_by_a_norm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work_class", "expected_us"), [(WorkClass.GEMM, 3.0), (WorkClass.STREAM, 161 / 80), (WorkClass.WINDOW, 161 / 40)]
+    ("work_class", "expected_us"),
+    [
+        (WorkClass.GEMM, 3.0),
+        (WorkClass.STREAM, 161 / 80),
+        (WorkClass.WINDOW, 161 / 80),
+        (WorkClass.AVERAGE_WINDOW, 161 / 80 / AVERAGE_WINDOW_BANDWIDTH),
+    ],
 )
 def test_l2_traffic_of_the_busiest_sm(work_class: WorkClass, expected_us: float) -> None:
-    # A microsecond of its port for each block; blocks that stream are short and spread evenly, windows reach half.
+    # A microsecond of its port for each block; blocks that stream are short and spread evenly.
     loads = kernel(161, work_class, flops=0, l2_bytes=161 * 100 * CLOCKS_PER_US)
-    parameters = {"l2_bytes_per_clock_per_sm": 100.0, "window_memory_factor": 0.5}
-    assert alone_us(loads, **parameters) == pytest.approx(expected_us)
+    assert alone_us(loads, l2_bytes_per_clock_per_sm=100.0) == pytest.approx(expected_us)
 
 
 def test_what_l2_holds_does_not_pass_dram() -> None:
@@ -232,7 +242,6 @@ def test_what_a_block_reads_again_is_found_in_l2_if_all_resident_blocks_fit_ther
         (WorkClass.WINOGRAD_FUSED, "dram_efficiency"),
         (WorkClass.STREAM, "stream_efficiency"),
         (WorkClass.WINDOW, "stream_efficiency"),
-        (WorkClass.WINDOW, "window_memory_factor"),
         (WorkClass.TRANSFORM, "transform_efficiency"),
         (WorkClass.FILTER_TRANSFORM, "filter_transform_efficiency"),
         (WorkClass.TILE_GENERATION, "tile_generation_efficiency"),

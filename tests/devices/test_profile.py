@@ -104,6 +104,19 @@ def test_a_file_may_call_a_parameter_what_it_was_called_before(tmp_path: Path) -
     assert profile.parameters.interference == 0.5
 
 
+def test_a_file_may_hold_what_the_model_has_no_longer(tmp_path: Path) -> None:
+    told = "parameters: {window_memory_factor: 0.5, interference: 0.5}\n" + (
+        "provenance: {kind: fitted, note: before, unidentified: [window_memory_factor, interference], "
+        "spread: {window_memory_factor: 0.1}, resamples: {interference: [0.4], window_memory_factor: [0.2]}, "
+        "left_out: {other: {window_memory_factor: 0.3, interference: 0.6}}}\n"
+    )
+    profile = device(write(tmp_path, FACTS + told))
+    provenance = profile.provenance
+    assert (provenance.unidentified, provenance.spread) == (["interference"], {})
+    assert provenance.resamples == {"interference": [0.4]}
+    assert provenance.left_out == {"other": {"interference": 0.6}}
+
+
 def test_an_unknown_shipped_names_the_nearest() -> None:
     with pytest.raises(DeviceError, match="unknown device 'v100-sxm'; did you mean 'v100-sxm2'"):
         device("v100-sxm")

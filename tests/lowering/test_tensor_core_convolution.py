@@ -7,7 +7,7 @@ import pytest
 from iossim.devices.compute_capability import Architecture
 from iossim.ir.types import Precision
 from iossim.lowering.gpu import TARGET
-from iossim.lowering.kernel import Candidate, WorkClass
+from iossim.lowering.kernel import Candidate, Libraries, WorkClass
 from iossim.measurements.operator_kinds import read_record
 
 
@@ -70,3 +70,20 @@ def test_groups_and_devices_without_tensor_cores_keep_their_kernels() -> None:
         assert found
         classes = {kernel.work_class for one in found for kernel in one.kernels}
         assert not classes & {WorkClass.TENSOR_CONVOLUTION, WorkClass.LAYOUT}
+
+
+def test_a_tile_of_filters_costs_as_much_as_a_full_one() -> None:
+    x, _, filters, *_ = candidates(Precision.TF32, Architecture.AMPERE)[0].kernels
+    # Of 28 x 28 pixels 25 tiles by two of channels; of each filter nine positions by two.
+    assert (x.blocks, filters.blocks) == (25 * 2, 64 * 2)
+    assert x.l2_bytes / x.blocks == filters.l2_bytes / filters.blocks == 32 * 32 * 12
+
+
+def test_frameworks_choose_among_kernels_on_fp32_lanes_besides() -> None:
+    found = candidates(Precision.TF32, Architecture.AMPERE, in_channels=3)
+    on_lanes = [one for one in found if one.algorithm.startswith(("implicit_gemm_128", "winograd"))]
+    assert on_lanes
+    assert all(one.is_in(Libraries.CURRENT) and not one.is_in(Libraries.CUDNN_8) for one in on_lanes)
+    assert all(kernel.precision is Precision.FP32 for one in on_lanes for kernel in one.kernels)
+    half = candidates(Precision.FP16, Architecture.AMPERE, in_channels=3)
+    assert {one.libraries for one in half} == {None}

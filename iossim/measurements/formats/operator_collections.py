@@ -127,6 +127,8 @@ _LAYOUTS = (
         "operators of the IOS engine",
         "latency_ms",
         _engine_operator,
+        # Ampere needs version 8 at least, and the engine calls it for all that it has.
+        {"libraries": {"cudnn": "8"}},
     ),
     _Layout(
         frozenset({"M", "N", "K", "trans_a", "trans_b", "time_ms"}),

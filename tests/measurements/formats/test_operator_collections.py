@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from iossim.ir.types import Precision
+from iossim.lowering.kernel import Libraries
 from iossim.measurements.data_sets import read_data_sets
 from iossim.measurements.measurement import MeasurementError
 from iossim.measurements.measurement_set import read_measurement_sets, read_measurements
@@ -69,6 +70,7 @@ def test_the_engine_s_rows_are_those_of_nchw(tmp_path: Path) -> None:
     assert a100.measurements[-1].operator.inputs[0].shape == (128, 64)
     assert {m.operator.precision for m in titan.measurements} == {Precision.FP32}
     assert sum("left out" in note for note in a100.notes) == 2
+    assert a100.header.called is Libraries.CUDNN_8
 
 
 def test_layers_of_language_models_are_durations_of_kernels(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.lowering.convolution_shape import ConvolutionShape
+from iossim.devices.compute_capability import TENSOR_CORES
+from iossim.ir.types import Precision
+from iossim.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.gpu.convolution.depthwise import depthwise
 from iossim.lowering.gpu.convolution.fft import fft
 from iossim.lowering.gpu.convolution.grouped import grouped
@@ -13,7 +16,7 @@ from iossim.lowering.gpu.convolution.winograd import winograd
 from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.lowering.gpu.tensor_core_product import without_tensor_cores
-from iossim.lowering.kernel import Candidate, Libraries
+from iossim.lowering.kernel import OF_TODAY, Candidate, Libraries
 from iossim.lowering.step import Step
 
 
@@ -23,14 +26,29 @@ def convolution(step: Step) -> list[Candidate]:
     shape = ConvolutionShape.of(step)
     if shape.groups > 1:
         # What is not depthwise has no kernel of its own in today's libraries: a product a group.
-        current = list(depthwise(shape)) or [
-            replace(one, libraries=Libraries.CURRENT) for one in implicit_gemm(shape)
-        ]
+        current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
         return [*current, *grouped(shape)]
-    found = [*winograd(shape), *fft(shape), *implicit_gemm(shape)]
     on_tensor_cores = list(tensor_core_convolution(shape))
+    on_lanes = replace(shape, precision=Precision.FP32) if shape.precision in FP32_STORED else shape
+    found = [*winograd(on_lanes), *fft(on_lanes), *implicit_gemm(on_lanes)]
     if not on_tensor_cores:
         return found
     # Where there are tensor cores, the library's choice is among their kernels.
     others = (replace(one, architectures=without_tensor_cores(shape.precision, one.architectures)) for one in found)
-    return [*(one for one in others if one.architectures), *on_tensor_cores]
+    elsewhere = [one for one in others if one.architectures]
+    return [*elsewhere, *on_tensor_cores, *(_beside_tensor_cores(found, shape.precision))]
+
+
+def _beside_tensor_cores(on_lanes: list[Candidate], precision: Precision) -> Iterator[Candidate]:
+    """What a framework's heuristics choose among besides: kernels on FP32 lanes read tensors as they lie.
+
+    They serve tf32 on an A100 and an RTX A6000 where images have few channels, and are two to five times as fast there as
+    products with transforms around them. The published engine never takes them.
+    """
+    if precision not in FP32_STORED:
+        return
+    having = TENSOR_CORES[precision]
+    for one in on_lanes:
+        architectures = having if one.architectures is None else one.architectures & having
+        if architectures:
+            yield replace(one, architectures=architectures, libraries=frozenset({Libraries.CURRENT}))

@@ -1,0 +1,143 @@
+"""Physical limits bind whatever the parameters say: of kinds without fitted rows, too, from one element to 10^12 bytes."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.devices.compute_capability import WARP_THREADS
+from iossim.devices.load import device
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.types import Precision
+from iossim.lowering.kernel import Libraries
+from iossim.lowering.target import step_candidates
+from iossim.measurements.operator import Operator
+from iossim.measurements.operator_kinds import read_record
+
+DEVICES = (
+    "k80",
+    "titan-x",
+    "p100-pcie-16gb",
+    "p4",
+    "v100-sxm2",
+    "t4",
+    "a100-sxm-40gb",
+    "rtx-a6000",
+    "l4",
+    "h100-sxm",
+)
+
+#: Sides of planes; those of images, with their channels. The last is large work: 10^11 to 10^12 bytes.
+_PLANES = ((1, 1), (1, 1000), (1000, 1), (512, 512), (4096, 4096), (65_536, 16_384), (2**22, 2**15))
+_IMAGES = ((2, 2), (2, 7), (64, 56), (512, 14), (2048, 64), (256, 2048), (8192, 4096))
+
+
+def _on_planes(kind: str) -> list[dict[str, Any]]:
+    return [{"op": kind, "rows": rows, "cols": cols} for rows, cols in _PLANES]
+
+
+def _on_images(kind: str, **sizes: int) -> list[dict[str, Any]]:
+    images = [{"op": kind, "batch": 1, "channels": channels, "in_size": size, **sizes} for channels, size in _IMAGES]
+    if "conv" not in kind:
+        return images
+    groups = "channels" if kind == "conv" else "batch"
+    return [
+        one
+        | {
+            "in_channels": one["channels"],
+            "out_channels": one["channels"] if kind == "conv" else 64,
+            "groups": one[groups],
+        }
+        for one in images
+    ]
+
+
+_WINDOW = {"kernel": 3, "stride": 1, "padding": 1}
+#: Instructions of a tap, at the least: its address, whether it is inside, the load, the sum.
+_OF_A_TAP = 6
+#: Operators of growing size, and how far over the roofline the largest may be. Streams reach a half of the datasheet's
+#: bandwidth at least, rows are read twice, by halves a load at a time. Windows spend most of their instructions on finding
+#: themselves, and cuDNN 7 computes 32 filters a group where there is one.
+KINDS: dict[str, tuple[list[dict[str, Any]], float]] = {
+    "add": (_on_planes("add"), 2.0),
+    "mul": (_on_planes("mul"), 2.0),
+    "relu": (_on_planes("relu"), 2.0),
+    "gelu": (_on_planes("gelu"), 2.0),
+    "concat": (_on_planes("concat"), 2.0),
+    "softmax": (_on_planes("softmax"), 2.5),
+    "layer_norm": (_on_planes("layer_norm"), 5.0),
+    "max_pool": (_on_images("max_pool", **_WINDOW), 20.0),
+    "average_pool": (_on_images("average_pool", **_WINDOW), 35.0),
+    "strided max_pool": (_on_images("max_pool", kernel=2, stride=2, padding=0), 12.0),
+    "global_average_pool": (_on_images("global_average_pool"), 5.0),
+    "depthwise": (_on_images("conv", **_WINDOW), 40.0),
+    "transposed": (_on_images("conv_transpose", kernel=2, stride=2, padding=0), 6.0),
+}
+
+
+def _operators(name: str, precision: Precision) -> list[Operator]:
+    return [read_record(record, precision) for record in KINDS[name][0]]
+
+
+def _price_us(operator: Operator, model: KernelModel) -> float:
+    """Without the gaps between kernels."""
+    _, prices = model.fastest(step_candidates(operator.step(), model.profile))
+    return sum(price.alone_us - model.rates.gap_us for price in prices)
+
+
+def _roofline_us(operator: Operator, profile: DeviceProfile) -> float:
+    """The arithmetic at the datasheet's peak, or what must pass DRAM as it fits no L2, whichever is longer."""
+    l2 = profile.datasheet.l2_bytes.value
+    inputs = [value.bytes for index, value in enumerate(operator.inputs) if index not in operator.weights]
+    outputs = sum(value.bytes for value in operator.outputs)
+    moved = max(0, sum(inputs) - l2) + max(0, outputs - l2)
+    tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(operator.precision) or 0.0)
+    issued = profile.sm_count * profile.limits.warp_schedulers * WARP_THREADS * profile.boost_clock_ghz * 1e3
+    instructions = operator.outputs[0].elements * _taps(operator) * _OF_A_TAP
+    return max(operator.flops / tflops / 1e6, moved / profile.dram_bandwidth_gbps / 1e3, instructions / issued)
+
+
+def _taps(operator: Operator) -> int:
+    """Of a window that a thread goes through; 0 of all others."""
+    if isinstance(operator.op, MaxPool | AveragePool):
+        return math.prod(operator.op.kernel)
+    return math.prod(operator.inputs[1].shape[2:]) if isinstance(operator.op, Conv) else 0
+
+
+@pytest.mark.parametrize("libraries", Libraries)
+@pytest.mark.parametrize("name", DEVICES)
+def test_no_price_is_under_the_roofline_nor_far_over_it(name: str, libraries: Libraries) -> None:
+    profile = device(name)
+    model = KernelModel(profile, libraries=libraries)
+    for kind, (_, most_over) in KINDS.items():
+        for precision in (Precision.FP32, Precision.FP16):
+            operators = _operators(kind, precision)
+            prices = [_price_us(operator, model) for operator in operators]
+            roofs = [_roofline_us(operator, profile) for operator in operators]
+            for operator, price, roof in zip(operators, prices, roofs, strict=True):
+                assert price >= 0.999 * roof, (kind, precision, operator.key, price / roof)
+            assert prices[-1] <= most_over * roofs[-1], (kind, precision, prices[-1] / roofs[-1])
+            # A few elements take what a kernel and its transforms take to fill and drain.
+            assert prices[0] <= 20.0, (kind, precision, prices[0])
+
+
+@pytest.mark.parametrize("libraries", Libraries)
+@pytest.mark.parametrize("name", DEVICES)
+def test_more_of_the_same_never_takes_less(name: str, libraries: Libraries) -> None:
+    model = KernelModel(device(name), libraries=libraries)
+    for record in ({"op": "add", "cols": 777}, {"op": "softmax", "cols": 777}, {"op": "layer_norm", "cols": 777}):
+        rows = [_price_us(read_record(record | {"rows": 3**power}), model) for power in range(17)]
+        assert all(more >= 0.999 * less for less, more in pairwise(rows)), record
+    for kind in ("max_pool", "average_pool", "conv"):
+        groups = {"in_channels": 96, "out_channels": 96, "groups": 96} if kind == "conv" else {"channels": 96}
+        batches = [
+            _price_us(read_record({"op": kind, "batch": 2**power, "in_size": 28} | _WINDOW | groups), model)
+            for power in range(14)
+        ]
+        assert all(more >= 0.97 * less for less, more in pairwise(batches)), kind
