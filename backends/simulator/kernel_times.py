@@ -84,7 +84,7 @@ CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_
 _HALF_BYTES = 2.0
 _NARROW_DRAM_US, _NARROW_L2_US = 0.44, 0.22
 #: Two passes of dependent loads with a sum over the block between them, however little they move.
-_PASSES_RAMP_US = 3.0
+PASSES_RAMP_US = 3.0
 #: Kernels of a thread an output that issuing their instructions bounds, counted in multiply-adds of a window's taps; and what
 #: the FP32 lanes of Volta do a clock for each warp scheduler, of which ``depthwise_efficiency`` is a part. A scheduler issues
 #: an instruction a clock in all generations, however many lanes it feeds.
@@ -308,7 +308,7 @@ def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
     if work_class is WorkClass.LAYOUT:
         return parameters.layout_ramp_us
     if work_class in (WorkClass.ROW, WorkClass.NARROW_STREAM):
-        return parameters.stream_ramp_us + _PASSES_RAMP_US
+        return parameters.stream_ramp_us + PASSES_RAMP_US
     is_without = work_class in (*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX)
     return 0.0 if is_without else parameters.stream_ramp_us
 
