@@ -13,6 +13,7 @@ from iossim.backends.simulator.kernel_times import (
     AVERAGE_WINDOW_BANDWIDTH,
     CORE_CLASSES,
     GROUPED_PROLOGUE_SEEN,
+    PASSES_RAMP_US,
 )
 from iossim.devices.load import device
 from iossim.devices.parameters import ModelParameters
