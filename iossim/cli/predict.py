@@ -1,70 +1,191 @@
-"""``iossim predict``: the GPU time of each operator in a table."""
+"""``iossim predict``: the GPU time of each operator of a table, or of a model."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
+from iossim.cli.option_groups import ModelOptions, takes_options
+from iossim.cli.outputs import plain_console, print_notes
+from iossim.errors import OptionError
 
-Operators = Annotated[
-    Path,
+if TYPE_CHECKING:
+    from iossim.devices.profile import DeviceProfile
+    from iossim.execution.engine import Engine
+    from iossim.prediction.network_table import NetworkTable
+    from iossim.tables import Cell
+
+#: Rows of a model that are read; of one with more, so many of the most expensive are shown.
+_ROWS_READ, _ROWS_SHOWN = 24, 16
+#: What models' names end in, where a file has them.
+_MODEL_ENDINGS = (".onnx", ".json")
+
+Source = Annotated[
+    str,
     typer.Argument(
-        metavar="OPS.csv",
-        help="A table with a row for each operator. conv: batch, in_channels, out_channels, kernel, in_size, stride, "
-        "padding, each size also as _h and _w (in_h, kernel_w, pad_h ...); linear: batch, m, n, k; gemm: m, n, k, "
-        "trans_a, trans_b; add, relu: rows, cols. Other columns are kept.",
+        metavar="OPS.csv|MODEL",
+        help="A table with a row for each operator, or a model: a network of the zoo or an ONNX file (.onnx). "
+        "Columns of a table: conv, conv_transpose: batch, in_channels, out_channels, kernel, in_size, stride, padding, "
+        "dilation, groups, each size also as _h and _w (in_h, kernel_w, pad_h ...); linear, bmm: batch, m, n, k; gemm: m, "
+        "n, k, trans_a, trans_b; add, relu, gelu and other functions, softmax, layer_norm: rows, cols; max_pool, "
+        "average_pool: batch, channels, in_size, kernel, stride, padding; precision of a row. Other columns are kept.",
     ),
 ]
 Kind = Annotated[
     str | None,
     typer.Option("--op", metavar="KIND", help="The kind of all rows; without it, a column 'op' says each row's."),
 ]
+Libraries = Annotated[
+    str,
+    typer.Option("--engine", metavar="NAME", help="Whose libraries are called: paper: cuDNN 7's; graph: today's."),
+]
 OutFile = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file, not to standard output.")
 ]
+CsvTable = Annotated[bool, typer.Option("--csv", help="CSV: of a table always; of a model instead of what is read.")]
 JsonTable = Annotated[bool, typer.Option("--json", help="JSON instead of CSV.")]
+Whole = Annotated[bool, typer.Option("--all", help="Of a model, show every op, not those alone that take longest.")]
+
+
+@dataclass(frozen=True)
+class OpByOp(ModelOptions):
+    """How a model is read whose ops are priced one by one: ``--units`` fuses them."""
+
+    units: options.Units = "none"
 
 
 def register(app: typer.Typer) -> None:
-    app.command("predict", help="Predict the GPU time of each operator in a table.")(predict)
+    app.command("predict", help="Predict the GPU time of each operator in a table, or in a model.")(predict)
 
 
+@takes_options
 def predict(
-    operators: Operators,
+    source: Source,
     device: options.Device = None,
     op: Kind = None,
-    dtype: options.DataType = "fp32",
+    engine: Libraries = "graph",
+    *,
+    reading: OpByOp,
     out: OutFile = None,
+    as_csv: CsvTable = False,
     as_json: JsonTable = False,
+    whole: Whole = False,
 ) -> None:
-    """Add gpu_time_us, low_us, high_us, algorithm and kernels to a table of operators.
+    """Add gpu_time_us, low_us, high_us, algorithm and kernels to a table of operators, or list those of a model.
 
     gpu_time_us is the steady device time of one call among many, without the host's overhead; low_us to high_us is
     where nine of ten measurements are expected. A column of the table that has one of these names goes on as input_NAME.
+    The ops of a model are those of the graph that is scheduled (constants and batch norms folded, identities and dead ops
+    gone), by the names that its file has for them; with --units they are fused into schedule units.
     """
     from iossim.devices.load import device as load_device
     from iossim.devices.load import device_names
-    from iossim.errors import OptionError
-    from iossim.ir.types import Precision
-    from iossim.prediction.operator_table import predicted_csv, predicted_json, read_operators
-    from iossim.prediction.predict import predict as predict_operators
-    from iossim.user_files import write_atomically
+    from iossim.execution.engine import Engine
 
     if device is None:
         raise OptionError(f"predict needs a device; give --device NAME; known: {', '.join(device_names())}")
+    if as_csv and as_json:
+        raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
     profile = load_device(device)
-    precision = Precision.named(dtype)
-    profile.require(precision)
-    table = read_operators(operators, op, precision)
-    predictions = predict_operators(table.operators, profile)
-    text = predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)
+    called = Engine.named(engine)
+    if not _is_model(source):
+        text = _of_table(Path(source), op, profile, called, reading, as_json)
+    else:
+        if op is not None:
+            raise OptionError(f"a model says what its ops are; leave --op out for {source}")
+        table = _of_model(source, profile, called, reading)
+        if out is None and not (as_csv or as_json):
+            _show(table, whole)
+            return
+        text = table.json() + "\n" if as_json else table.csv()
     if out is None:
         typer.echo(text, nl=False)
         return
+    from iossim.user_files import write_atomically
+
     try:
         write_atomically(out, text)
     except OSError as error:
         raise OptionError(f"cannot write {out}: {error.strerror}; choose another with --out") from None
+
+
+def _is_model(source: str) -> bool:
+    """What ends as models' files do, and a name without an ending that no file has: the zoo's."""
+    return source.lower().endswith(_MODEL_ENDINGS) or not (Path(source).suffix or os.path.exists(source))
+
+
+def _of_table(
+    path: Path, kind: str | None, profile: DeviceProfile, engine: Engine, reading: OpByOp, as_json: bool
+) -> str:
+    from iossim.ir.types import Precision
+    from iossim.prediction.operator_table import predicted_csv, predicted_json, read_operators
+    from iossim.prediction.predict import predict as predict_operators
+
+    for option in fields(OpByOp):
+        if option.name != "dtype" and getattr(reading, option.name) != option.default:
+            raise OptionError(f"`{option.name}` is for models; leave it out for the table {path}")
+    table = read_operators(path, kind, Precision.named(reading.dtype or "fp32"))
+    for precision in dict.fromkeys(operator.precision for operator in table.operators):
+        profile.require(precision)
+    predictions = predict_operators(table.operators, profile, engine.libraries)
+    return predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)
+
+
+def _of_model(model: str, profile: DeviceProfile, engine: Engine, reading: OpByOp) -> NetworkTable:
+    from iossim.prediction.network_table import predict_network
+
+    network = reading.network(model)
+    profile.require(network.precision)
+    return predict_network(network, profile, engine)
+
+
+def _show(table: NetworkTable, whole: bool) -> None:
+    """The rows in the model's order, or the most expensive of many; and the total."""
+    from iossim.tables import Column, records_table
+
+    network, rows = table.network, list(table.rows)
+    what = "units" if any(len(row.ops) > 1 for row in rows) else "ops"
+    title = f"{network.name} on {table.device}, batch {network.source.batch}, {network.precision}: {len(rows)} {what}"
+    rest: list[dict[str, Cell]] = []
+    if len(rows) > _ROWS_READ and not whole:
+        rows.sort(key=lambda row: -row.prediction.gpu_time_us)  # of equals, the first in the model
+        rows, others = rows[:_ROWS_SHOWN], rows[_ROWS_SHOWN:]
+        title += f", the {_ROWS_SHOWN} that take longest"
+        others_us = sum(row.prediction.gpu_time_us for row in others)
+        others_share = sum(row.share for row in others)
+        rest = [
+            {"name": f"{len(others)} more (--all)", "gpu_time_us": others_us, "share_percent": 100 * others_share}
+        ]
+    shown: list[dict[str, Cell]] = [
+        {
+            "name": row.name,
+            "kind": row.kind,
+            "output_shape": ", ".join(row.output_shapes),
+            "gpu_time_us": row.prediction.gpu_time_us,
+            "low_us": row.prediction.low_us,
+            "high_us": row.prediction.high_us,
+            "share_percent": 100 * row.share,
+            "algorithm": row.prediction.algorithm,
+        }
+        for row in rows
+    ]
+    interval = table.interval
+    total: dict[str, Cell] = {
+        "name": "total",
+        "gpu_time_us": table.total_us,
+        "low_us": interval.low_us,
+        "high_us": interval.high_us,
+        "share_percent": 100.0,
+    }
+    long = ("name", "kind", "output_shape", "algorithm")
+    columns = [Column(key, digits=1, wraps=key in long) for key in shown[0]] if shown else []
+    console = plain_console()
+    console.print(records_table(title, [*shown, *rest, total], columns))
+    names = [row.name for row in table.rows if row.remark]
+    notes = [f"Priced as memory traffic are: {', '.join(names)}."] if names else []
+    print_notes(console, [*network.remarks, *notes])

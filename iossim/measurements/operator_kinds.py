@@ -13,10 +13,12 @@ add, mul, relu,       rows, cols: of two operands or one, as the function has; o
 gelu, tanh, concat,
 ... (any function)
 softmax, log_softmax, rows, cols: along cols
-layer_norm (or ln)
+layer_norm (or ln),
+rms_norm
 max_pool,             batch, channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w
 average_pool
-global_average_pool   batch, channels, in_h, in_w
+global_average_pool,  batch, channels, in_h, in_w
+global_max_pool
 ====================  ==================================================================================================
 
 A square size may be one column: ``in_size``, ``kernel``, ``stride``, ``padding``, ``dilation``. Height is the first

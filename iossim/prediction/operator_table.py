@@ -1,7 +1,8 @@
 """A CSV table of operators in, the same table with predictions out.
 
 The columns are those of measured tables (see ``operator_kinds``); the kind of all rows is given, or a column ``op`` says
-it row by row. Columns that are no sizes are kept and otherwise ignored, so that a table of measurements can be predicted
+it row by row. A column ``precision`` (or ``dtype``) says in what a row is computed, where that is not as in all others.
+Columns that are no sizes are kept and otherwise ignored, so that a table of measurements can be predicted
 as it is; one that has the name of a predicted column goes on as ``input_NAME``.
 """
 
@@ -16,17 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iossim.errors import IossimError
+from iossim.errors import IossimError, did_you_mean
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS, RecordReader, kind_named
-from iossim.prediction.predict import Prediction
+from iossim.prediction.predict import Prediction, rounded
 from iossim.user_files import read_text
 
 PREDICTED_COLUMNS = ("gpu_time_us", "low_us", "high_us", "algorithm", "kernels")
 
-_DIGITS = 6  # significant, of predicted times
+#: Columns that say a row's precision: as measured tables call it, and as options do.
+PRECISION_COLUMNS = ("precision", "dtype")
 
 
 class OperatorTableError(IossimError):
@@ -45,7 +47,7 @@ class OperatorTable:
 def read_operators(path: Path, kind: str | None = None, precision: Precision = Precision.FP32) -> OperatorTable:
     """The operators of a table; raises OperatorTableError naming the file, the line and the column.
 
-    ``kind`` is that of all rows; where it is None, the column ``op`` says it.
+    ``kind`` is that of all rows; where it is None, the column ``op`` says it. ``precision`` is that of rows which say none.
     """
     where = f"operator table {path}"
     text = read_text(path, "operator table", "give a CSV file with a row for each operator", OperatorTableError)
@@ -90,6 +92,8 @@ def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None
     repeated = [name for index, name in enumerate(columns) if name and name in columns[:index]]
     if repeated:
         raise OperatorTableError(f"{where}: column {repeated[0]!r} is there twice; remove one")
+    if set(PRECISION_COLUMNS) <= set(columns):
+        raise OperatorTableError(f"{where}: columns {' and '.join(PRECISION_COLUMNS)} say one thing; remove one")
     if kind is None and "op" not in columns:
         raise OperatorTableError(f"{where}: the column 'op' is missing; add it, or give the kind with `op`")
     try:
@@ -112,6 +116,7 @@ class _RowKinds:
         self._columns = columns
         self._kind = kind
         self._precision = precision
+        self._precision_column = next((name for name in PRECISION_COLUMNS if name in columns), None)
         self._readers: dict[tuple[str, frozenset[str]], RecordReader] = {}
 
     def __call__(self, row: dict[str, str]) -> Operator:
@@ -124,7 +129,19 @@ class _RowKinds:
         reader = self._readers.get(key)
         if reader is None:
             reader = self._readers[key] = RecordReader(kind_named(name), present)
-        return reader(present, self._precision)
+        return reader(present, self._precision_of(row))
+
+    def _precision_of(self, row: dict[str, str]) -> Precision:
+        column = self._precision_column
+        name = row[column].strip() if column else ""
+        if not name:
+            return self._precision
+        try:
+            return Precision(name)
+        except ValueError:
+            raise RecordError(
+                f"{column} {name!r} is unknown; {did_you_mean(name, list(Precision))}", column
+            ) from None
 
 
 def predicted_csv(table: OperatorTable, predictions: Sequence[Prediction]) -> str:
@@ -152,7 +169,7 @@ def predicted_json(table: OperatorTable, predictions: Sequence[Prediction]) -> s
 
 
 def _predicted(prediction: Prediction) -> dict[str, Any]:
-    times = {name: float(f"{getattr(prediction, name):.{_DIGITS}g}") for name in PREDICTED_COLUMNS[:3]}
+    times = {name: rounded(getattr(prediction, name)) for name in PREDICTED_COLUMNS[:3]}
     return times | {"algorithm": prediction.algorithm, "kernels": list(prediction.kernels)}
 
 

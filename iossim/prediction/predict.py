@@ -1,4 +1,4 @@
-"""Predictions for operators that need not have been measured."""
+"""Predictions for operators, and for units of a network, that need not have been measured."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from math import fsum
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.devices.parameters import EngineOverheads
 from iossim.devices.profile import DeviceProfile
-from iossim.lowering.kernel import Candidate, WorkClass
+from iossim.lowering.kernel import Candidate, Libraries, WorkClass
+from iossim.lowering.step import Step
 from iossim.lowering.target import step_candidates
 from iossim.measurements.operator import Operator
-from iossim.prediction.operator_interval import interval
+from iossim.prediction.bands import kind_of
+from iossim.prediction.operator_interval import measured_over_predicted
+
+#: What runs as no kernel: the same bytes under another shape.
+VIEW = "view"
+_DIGITS = 6  # significant, of what tables of predictions hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +32,44 @@ class Prediction:
     gpu_time_us: float
     low_us: float
     high_us: float
+    #: Of a unit of several steps those of all, each once, ``;`` between them.
     algorithm: str
     #: Names of the kernels of the algorithm, in order.
     kernels: tuple[str, ...]
 
 
-def predict(operators: Sequence[Operator], profile: DeviceProfile) -> list[Prediction]:
-    """A prediction for each operator, in order; equal operators are lowered once."""
-    model = KernelModel(profile)
+def predict(
+    operators: Sequence[Operator], profile: DeviceProfile, libraries: Libraries = Libraries.CURRENT
+) -> list[Prediction]:
+    """A prediction for each operator, in order; equal operators are lowered once. ``libraries`` are those that are called."""
+    model = KernelModel(profile, libraries=libraries)
     known: dict[Operator, Prediction] = {}
     for operator in operators:
         if operator not in known:
-            known[operator] = _predict_one(operator, model, profile)
+            known[operator] = predict_steps([operator.step()], model, operator.kind)
     return [known[operator] for operator in operators]
 
 
-def _predict_one(operator: Operator, model: KernelModel, profile: DeviceProfile) -> Prediction:
-    chosen, prices = model.fastest(step_candidates(operator.step(), profile))
-    gpu_time_us = fsum(price.alone_us for price in prices) + dispatch_us(chosen, profile.engine)
-    low_us, high_us = interval(operator, gpu_time_us, profile)
-    return Prediction(gpu_time_us, low_us, high_us, chosen.algorithm, tuple(kernel.name for kernel in chosen.kernels))
+def predict_steps(steps: Sequence[Step], model: KernelModel, kind: str = "") -> Prediction:
+    """Steps that are called one after another, as those of a schedule unit; none take no time and are called a view.
+
+    Times are summed, and so are the ends of the intervals: neighbours in one unit err alike. ``kind`` is what a table calls
+    the one step, where its band goes by that.
+    """
+    profile = model.profile
+    step_us, low_us, high_us = [], [], []
+    algorithms: dict[str, None] = {}
+    kernels: list[str] = []
+    for step in steps:
+        chosen, prices = model.fastest(step_candidates(step, profile))
+        own_us = fsum(price.alone_us for price in prices) + dispatch_us(chosen, profile.engine)
+        band = measured_over_predicted(kind_of(step.op, kind), step.precision, own_us, profile.provenance)
+        step_us.append(own_us)
+        low_us.append(own_us * band.low)
+        high_us.append(own_us * band.high)
+        algorithms[chosen.algorithm] = None
+        kernels += [kernel.name for kernel in chosen.kernels]
+    return Prediction(fsum(step_us), fsum(low_us), fsum(high_us), ";".join(algorithms) or VIEW, tuple(kernels))
 
 
 def dispatch_us(candidate: Candidate, engine: EngineOverheads) -> float:
@@ -53,3 +77,8 @@ def dispatch_us(candidate: Candidate, engine: EngineOverheads) -> float:
     is_tensor_product = candidate.kernels[0].work_class is WorkClass.TENSOR
     call_us = engine.tensor_dispatch_us if is_tensor_product else engine.dispatch_us
     return call_us + engine.dispatch_kernel_us * (len(candidate.kernels) - 1)
+
+
+def rounded(value: float) -> float:
+    """A time or a share as tables of predictions hold it: six significant digits."""
+    return float(f"{value:.{_DIGITS}g}")

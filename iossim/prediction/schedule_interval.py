@@ -21,7 +21,7 @@ Intervals are for nine of ten cases, as if errors of logarithms were normal.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, hypot, log, sqrt
 
@@ -121,8 +121,21 @@ class ScheduleErrors:
 
     def interval(self, schedule: Schedule) -> LatencyInterval:
         """The interval of a schedule's latency on the device that it was priced for."""
-        half = hypot(NINE_OF_TEN * self._deviation(self._shares(schedule)), REPEAT_NOISE / sqrt(2))
-        return LatencyInterval(schedule.latency_us * exp(-half), schedule.latency_us * exp(half))
+        return self._around(schedule.latency_us, self._shares(schedule))
+
+    def interval_one_by_one(self, unit_us: Sequence[float]) -> LatencyInterval:
+        """The interval of the sum of the times of all units, ``[units]``, each timed alone: nothing stands between them."""
+        units = self._network.units
+        self._price({self._part_of_unit[unit.name]: unit_steps(self._network, unit) for unit in units})
+        total_us = fsum(unit_us)
+        shares: dict[Part, float] = defaultdict(float)
+        for unit, own_us in zip(units, unit_us, strict=True):
+            shares[self._part_of_unit[unit.name]] += own_us / (total_us or 1.0)
+        return self._around(total_us, shares)
+
+    def _around(self, latency_us: float, shares: Mapping[Part, float]) -> LatencyInterval:
+        half = hypot(NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE / sqrt(2))
+        return LatencyInterval(latency_us * exp(-half), latency_us * exp(half))
 
     def noise(self, first: Schedule, second: Schedule) -> float:
         """Half the width of the interval of the logarithm of the ratio of two schedules' latencies on the device."""
@@ -205,6 +218,9 @@ class ScheduleErrors:
                     steps[part] = [merged_step(self._network, indices)]
                 else:
                     steps[part] = unit_steps(self._network, self._network.units[indices[position]])
+        self._price(steps)
+
+    def _price(self, steps: Mapping[Part, Sequence[Step]]) -> None:
         if not steps:
             return
         flat = [step for several in steps.values() for step in several]
@@ -236,7 +252,7 @@ class ScheduleErrors:
             kinds[step.op.kind] += sqrt(COMMON_PART) * deviation
         return _UnitError(total_us, sqrt(own), dict(kinds), np.log(moved_us.sum(axis=1) / total_us), dict(kind_us))
 
-    def _deviation(self, shares: dict[Part, float]) -> float:
+    def _deviation(self, shares: Mapping[Part, float]) -> float:
         """The standard deviation of the sum of the parts' errors; the same in whatever order they come."""
         variances: list[float] = []
         kinds: dict[str, list[float]] = defaultdict(list)

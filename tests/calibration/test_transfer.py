@@ -1,9 +1,8 @@
-"""Transfer and its refinement on measurements made up by the model itself; on real ones in the slow tier."""
+"""Transfer and its refinement on measurements made up by the model itself; on real ones with README's tables."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.transfer import ARITHMETIC, SourceDevice
 from iossim.ir.types import Precision
-from iossim.measurements.data_sets import read_data_sets
 from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
 from iossim.prediction.predict import predict
@@ -173,14 +171,3 @@ def test_sources_see_no_held_out_shape() -> None:
 def test_one_device_cannot_be_left_out() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         leave_one_out([(measured_on(device("t4"), 120), device("t4"))])
-
-
-@pytest.mark.slow
-def test_unseen_devices_on_recorded_kernels(shared: Path) -> None:
-    sets = read_data_sets([shared / "data" / "kernels", shared / "data" / "kernels_direct"]).sets
-    result = leave_one_out(sets, samples=20)
-    zero_shot, refined = result.errors("conv"), result.errors("conv", refined=True)
-    assert len(zero_shot) == len(refined) == 4
-    assert np.mean(list(zero_shot.values())) <= 0.14
-    assert max(zero_shot.values()) <= 0.18
-    assert np.mean(list(refined.values())) <= 0.11

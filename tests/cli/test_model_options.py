@@ -27,6 +27,7 @@ COMMANDS = {
     "search-space": "",
     "compare": "-d t4",
     "optimize": "-d t4",
+    "predict": "-d t4",
     "check": "-d t4 --max-latency-ms 100",
     "profile": "--backend numpy_reference --pairs 0 --stages 0 --rounds 1 --warm-up 0",
     "bench": "--backend numpy_reference --schedulers sequential --rounds 1 --warm-up 0",

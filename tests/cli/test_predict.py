@@ -12,7 +12,7 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.devices.load import device
-from iossim.measurements.operator_kinds import parse_description
+from iossim.measurements.operator_kinds import ALIASES, KINDS, parse_description
 from iossim.prediction.predict import predict
 
 CONV = """row,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us,kernels
@@ -82,6 +82,78 @@ def test_kinds_by_column(capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(rows[1]["kernels"], list)
 
 
+#: Sizes of each kind of operator, a table with a column ``op`` holds any of them beside the others.
+SIZES = {
+    "conv": {
+        "batch": 2,
+        "in_channels": 24,
+        "out_channels": 48,
+        "kernel": 3,
+        "in_size": 28,
+        "stride": 1,
+        "padding": 1,
+    },
+    "conv_transpose": {
+        "batch": 2,
+        "in_channels": 24,
+        "out_channels": 12,
+        "kernel": 4,
+        "in_size": 14,
+        "stride": 2,
+        "padding": 1,
+    },
+    "linear": {"batch": 8, "m": 64, "n": 256, "k": 128},
+    "bmm": {"batch": 8, "m": 64, "n": 256, "k": 128},
+    "gemm": {"m": 64, "n": 256, "k": 128, "trans_a": "N", "trans_b": "T"},
+    "max_pool": {"batch": 2, "channels": 24, "kernel": 3, "in_size": 28, "stride": 2, "padding": 1},
+    "average_pool": {"batch": 2, "channels": 24, "kernel": 3, "in_size": 28, "stride": 2, "padding": 1},
+    "global_average_pool": {"batch": 2, "channels": 24, "in_size": 28},
+    "global_max_pool": {"batch": 2, "channels": 24, "in_size": 28},
+}
+PLANE = {"rows": 128, "cols": 768}
+
+
+def table(*rows: dict[str, object]) -> str:
+    """Rows as CSV, cells empty where a row has nothing for a column."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, dict.fromkeys(name for row in rows for name in row), restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("on", ["v100-sxm2", "a100-sxm-40gb"])
+def test_a_table_of_every_kind(on: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[dict[str, object]] = [{"op": name} | SIZES.get(name, PLANE) for name in (*KINDS, *ALIASES)]
+    rows += [{"op": "conv", **SIZES["conv"], "groups": groups, "out_channels": 24} for groups in (4, 24)]
+    for row in rows[len(KINDS) : -2]:
+        row.update(SIZES.get(ALIASES[str(row["op"])], {}))
+    Path("ops.csv").write_text(table(*rows))
+    predicted = printed_json(capsys, f"predict ops.csv -d {on} --json")
+    assert [row["op"] for row in predicted] == [row["op"] for row in rows]
+    assert all(0 < row["low_us"] < row["gpu_time_us"] < row["high_us"] and row["kernels"] for row in predicted)
+    time_us = {row["op"]: row["gpu_time_us"] for row in predicted[: len(KINDS) + len(ALIASES)]}
+    assert all(time_us[alias] == time_us[kind] for alias, kind in ALIASES.items())
+
+
+def test_precision_by_row(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"op": "linear", "batch": 1, "m": 4096, "n": 4096, "k": 4096, "dtype": each} for each in ("", "fp16", "fp32")
+    ]
+    Path("ops.csv").write_text(table(*rows))
+    default, half, full = (row["gpu_time_us"] for row in printed_json(capsys, "predict ops.csv -d v100-sxm2 --json"))
+    assert half < 0.5 * full
+    assert default == full
+    Path("ops.csv").write_text(table(*rows).replace("dtype", "precision"))
+    default, *others = (
+        row["gpu_time_us"] for row in printed_json(capsys, "predict ops.csv -d v100-sxm2 --dtype fp16 --json")
+    )
+    assert others == [half, full]
+    assert default == half
+    Path("ops.csv").write_text(table({**rows[0], "dtype": "bf16"}))
+    assert "has no bf16" in refused(capsys, "predict ops.csv -d v100-sxm2")
+
+
 def test_precision(capsys: pytest.CaptureFixture[str]) -> None:
     Path("ops.csv").write_text("m,n,k,trans_a,trans_b\n4096,4096,4096,N,N\n")
     full, half = (
@@ -121,6 +193,8 @@ BAD: dict[str, tuple[str, str, list[str]]] = {
     "unknown kind": ("rows,cols\n3,4\n", "--op rellu", ["'rellu'", "did you mean 'relu'"]),
     "unknown kind in a row": ("op,rows,cols\nadd,3,4\nadt,3,4\n", "", ["line 3", "column op", "'adt'"]),
     "other kind in a row": ("op,rows,cols\ngemm,3,4\n", "", ["line 2", "column m"]),
+    "unknown precision": ("rows,cols,dtype\n3,4,fp32\n3,4,pf16\n", "--op add", ["line 3", "column dtype", "'pf16'"]),
+    "two precisions": ("rows,cols,dtype,precision\n3,4,fp32,fp32\n", "--op add", ["precision and dtype"]),
     "twice": ("rows,rows\n3,4\n", "--op add", ["'rows'", "twice"]),
     "kernel": (CONV.replace(",3,28,1,1,88", ",31,28,1,1,88"), "--op conv", ["line 2", "does not fit"]),
 }
@@ -137,6 +211,9 @@ def test_tables_that_are_wrong(case: str, capsys: pytest.CaptureFixture[str], fo
 
 
 def test_other_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--batch is for models" in refused(capsys, "predict nothing.csv --op add -d t4 --batch 2")
+    assert "--dim is for models" in refused(capsys, "predict nothing.csv --op add -d t4 --dim batch=2")
+    assert "not both" in refused(capsys, "predict nothing.csv --op add -d t4 --csv --json")
     assert "nothing.csv" in refused(capsys, "predict nothing.csv --op add -d t4")
     Path("ops.csv").write_text(TABLES["add"])
     assert "--device" in refused(capsys, "predict ops.csv --op add")

@@ -145,7 +145,7 @@ def test_zipped_measurements_that_unzip_to_gigabytes(command: Runner) -> None:
 @pytest.mark.slow
 def test_hundreds_of_mutants(readers: dict[str, Reader], command: Runner) -> None:
     tally = Tally.empty()
-    for index in range(400):
+    for index in range(200):
         choose = Random(index)
         reader = readers[KINDS[index % len(KINDS)]]
         contents = reader.contents
@@ -154,6 +154,6 @@ def test_hundreds_of_mutants(readers: dict[str, Reader], command: Runner) -> Non
         outcome = run(command, reader.file, contents, choose.choice(reader.commands))
         assert outcome.is_fine, (index, outcome)
         tally.add(str(index), outcome)
-    assert tally.count == 400
-    assert min(tally.verdicts["imported"], tally.verdicts["refused"]) > 15
+    assert tally.count == 200
+    assert min(tally.verdicts["imported"], tally.verdicts["refused"]) > 8
     assert tally.grown_bytes < 1 << 30

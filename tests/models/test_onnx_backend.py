@@ -70,27 +70,24 @@ def test_models_of_pytorch(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["node", "frozen", "simple"])
-def test_as_many_cases_pass_as_did(kind: str) -> None:
+def test_as_many_cases_pass_and_go_round_as_did() -> None:
+    """One test for all kinds: what takes longest is to generate the cases, which each process does for itself."""
     import onnx
 
-    found = run_kind(kind)
-    check_refusals(found)
-    passed = sum(not outcome.reason for outcome in found)
-    print(f"{kind}: {passed} of {len(found)} pass")
-    if onnx.__version__.startswith(ONNX):
-        assert len(found) == COUNTS[kind][0]
-    assert passed >= COUNTS[kind][1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["frozen", "simple"])
-def test_as_many_round_trips_as_did(kind: str) -> None:
-    found = run_kind(kind, round_trip)
-    assert [outcome for outcome in found if outcome.reason not in ("", *NO_ROUND_TRIP)] == []
-    passed = sum(not outcome.reason for outcome in found)
-    print(f"{kind}: {passed} of {len(found)} round trips")
-    assert passed >= COUNTS[kind][2]
+    for kind in ("node", "frozen", "simple"):
+        found = run_kind(kind)
+        check_refusals(found)
+        passed = sum(not outcome.reason for outcome in found)
+        print(f"{kind}: {passed} of {len(found)} pass")
+        if onnx.__version__.startswith(ONNX):
+            assert len(found) == COUNTS[kind][0]
+        assert passed >= COUNTS[kind][1], kind
+    for kind in ("frozen", "simple"):
+        found = run_kind(kind, round_trip)
+        assert [outcome for outcome in found if outcome.reason not in ("", *NO_ROUND_TRIP)] == []
+        passed = sum(not outcome.reason for outcome in found)
+        print(f"{kind}: {passed} of {len(found)} round trips")
+        assert passed >= COUNTS[kind][2], kind
 
 
 @pytest.mark.slow

@@ -5,10 +5,11 @@ from __future__ import annotations
 from iossim.ir.op import Op
 from iossim.ir.ops import unary
 from iossim.ir.ops.add import Add
+from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.mul import Mul
 from iossim.ir.ops.nary import Nary
-from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
@@ -43,6 +44,11 @@ def _layer_norm(sizes: Sizes, dtype: DType) -> Made:
     return LayerNorm(), (TensorType((sizes["rows"], sizes["cols"]), dtype), row, row), (1, 2)
 
 
+def _rms_norm(sizes: Sizes, dtype: DType) -> Made:
+    row = TensorType((sizes["cols"],), dtype)
+    return RmsNorm(), (TensorType((sizes["rows"], sizes["cols"]), dtype), row), (1,)
+
+
 #: Functions of numbers; those of truth values and of bits are no layer of a network.
 _NUMBERS = ("any", "real")
 KINDS = (
@@ -50,6 +56,7 @@ KINDS = (
     _on_plane("mul", Mul(), 2),
     *(_on_plane(name, Nary(name), 2) for name in ("sub", "div", "pow", "min", "max")),
     _on_plane("relu", Relu()),
+    _on_plane("clip", Clip(0.0, 6.0), 1, "relu6"),
     _on_plane("sigmoid", Sigmoid()),
     *(
         _on_plane(name, Unary(name, tuple(value for _, value in function.parameters)), 1, *_ALIASES.get(name, ()))
@@ -60,4 +67,5 @@ KINDS = (
     _on_plane("softmax", Softmax(-1)),
     _on_plane("log_softmax", LogSoftmax(-1)),
     OperatorKind("layer_norm", _PLANE, _layer_norm, _plane_sizes, ("ln", "layernorm")),
+    OperatorKind("rms_norm", _PLANE, _rms_norm, _plane_sizes, ("rmsnorm",)),
 )

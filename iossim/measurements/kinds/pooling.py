@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.types import DType, TensorType
 from iossim.measurements.kinds.kind import (
     IMAGE,
@@ -43,12 +43,16 @@ def _pool_sizes(operator: Operator) -> Sizes:
     return image_sizes(operator) | named("kernel", op.kernel) | named("stride", op.strides) | symmetric(op.pads)
 
 
-def _global_pool(sizes: Sizes, dtype: DType) -> Made:
-    return GlobalAveragePool(), (_image_type(sizes, dtype),), ()
+def _global_pool(op: GlobalAveragePool | GlobalMaxPool) -> Parts:
+    def parts(sizes: Sizes, dtype: DType) -> Made:
+        return op, (_image_type(sizes, dtype),), ()
+
+    return parts
 
 
 KINDS = (
     OperatorKind("max_pool", (*_COLUMNS, *WINDOW), _pool(MaxPool), _pool_sizes),
     OperatorKind("average_pool", (*_COLUMNS, *WINDOW), _pool(AveragePool), _pool_sizes, ("avg_pool",)),
-    OperatorKind("global_average_pool", _COLUMNS, _global_pool, image_sizes),
+    OperatorKind("global_average_pool", _COLUMNS, _global_pool(GlobalAveragePool()), image_sizes),
+    OperatorKind("global_max_pool", _COLUMNS, _global_pool(GlobalMaxPool()), image_sizes),
 )
