@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from iossim.devices.provenance import Band
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.unary import Unary
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
 
@@ -39,10 +41,11 @@ def key_of(kind: str, precision: Precision) -> str:
 
 
 def kind_of(op: Op, kind: str = "") -> str:
-    """The kind that an op counts as: ``kind`` where a table names it, and depthwise convolutions for themselves."""
+    """The kind that an op counts as: ``kind`` where a table names it, the name of an element-wise function, and depthwise
+    convolutions for themselves."""
     if isinstance(op, Conv) and op.groups > 1:
         return DEPTHWISE
-    return kind or op.kind
+    return kind or (op.function if isinstance(op, Unary | Nary) else op.kind)
 
 
 def residual_bands(predicted_us: Floats, measured_us: Floats) -> list[Band]:

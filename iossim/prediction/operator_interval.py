@@ -13,16 +13,19 @@ from collections.abc import Mapping
 from iossim.devices.profile import DeviceProfile
 from iossim.devices.provenance import Band, Provenance
 from iossim.ir.op import Op
+from iossim.ir.ops.nary import FUNCTIONS as NARY
+from iossim.ir.ops.unary import FUNCTIONS as UNARY
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
 from iossim.prediction.bands import band_of, key_of, kind_of
 
-_PRODUCTS = ("gemm", "linear", "matmul")
-_ELEMENTWISE = ("add", "relu", "concat", "mul", "clip", "sigmoid", "identity")
-
+_PRODUCTS = ("gemm", "linear", "bmm", "matmul")
+_ELEMENTWISE = ("add", "relu", "concat", "mul", "clip", "sigmoid", "identity", "gelu", "tanh", *UNARY, *NARY)
+_NORMALISATIONS = ("layer_norm", "rms_norm")
+_SOFTMAX = ("softmax", "log_softmax")
 _POOLS = ("max_pool", "average_pool")
 #: Kinds whose kernels are alike, nearest first.
-ALIKE = (_PRODUCTS, _ELEMENTWISE, _POOLS)
+ALIKE = (_PRODUCTS, _ELEMENTWISE, _POOLS, _NORMALISATIONS, _SOFTMAX)
 
 _WIDE = Band(rows=0, low=0.4, high=2.5)
 #: Bands without any measurement, by whether the profile is fitted to (or taken over from) other measurements. The last of
