@@ -1,0 +1,224 @@
+"""The endings of a state that may be its best last stage: the compiled inner loop of the search.
+
+An *ending* of a state is a set of units of it that nothing else in it reads: what is left is a state again, its *source*.
+Endings are grown downwards: each further unit is lower than all before, and nothing that is left reads it. So each is met
+once, each group is complete down to the unit added last, and that unit's group is the first that the host issues. The sums of
+:class:`~iossim.cost.model.StageBounds` grow along.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.compiled import jit
+from iossim.cost.model import LateWork, StageBounds
+from iossim.schedule.masks import count_bits, lowest_bit
+from iossim.schedule.problem import Masks
+from iossim.scheduling.relaxation import Endings, Floats, Labels, limit_us
+
+#: About so many endings are looked at before compiled code returns, a tenth of a second: only then an interrupt is heard.
+STEPS_AT_A_TIME = 2_000_000
+
+
+class StateGraph(NamedTuple):
+    """What endings are grown by: the lattice downwards (:class:`~iossim.scheduling.lattice.Lattice`), and who follows whom.
+
+    ``masks``, ``removable`` and ``parent_begin`` (one more) are by state; ``successors``, ``descendants`` and ``ancestors``, by
+    unit, are masks of the problem.
+    """
+
+    masks: Masks
+    removable: Masks
+    parent_begin: NDArray[np.int64]
+    parents: NDArray[np.int32]
+    successors: Masks
+    descendants: Masks
+    ancestors: Masks
+
+
+class BoundArrays(NamedTuple):
+    """:class:`~iossim.cost.model.StageBounds` as compiled code takes them."""
+
+    serial_us: Floats
+    single_us: Floats
+    work_us: Floats
+    issue_us: Floats
+    lead_us: Floats
+    share: Floats
+    late_us: Floats
+    most_groups: NDArray[np.int64]
+
+    @staticmethod
+    def of(bounds: StageBounds) -> BoundArrays:
+        units = len(bounds.serial_us)
+        none = np.zeros((units, 0))
+        late = bounds.late or LateWork(np.zeros(units), none, none, np.zeros(0, dtype=np.int64))
+        issue_us = np.zeros(units) if bounds.issue_us is None else bounds.issue_us
+        return BoundArrays(
+            *map(np.ascontiguousarray, (bounds.serial_us, bounds.single_us, bounds.work_us, issue_us)),
+            *map(np.ascontiguousarray, (late.lead_us, late.share, late.work_us, late.most_groups)),
+        )
+
+
+@jit
+def find_endings(
+    begin: int,
+    end: int,
+    graph: StateGraph,
+    bounds: BoundArrays,
+    labels: Labels,
+    tolerance: Floats,
+    bounded: bool,
+    max_group_size: int,
+    max_groups: int,
+    single_root: bool,
+    endings: Endings,
+    filled: int,
+) -> tuple[int, int, bool]:
+    """Fill ``endings[filled:]`` with those of the states ``begin`` to ``end`` that bounds leave a chance; merged ones apart.
+
+    An ending has one if its source's cost, the boundary between, and its lower bound stay below what makes its label better
+    (:func:`~iossim.scheduling.relaxation.limit_us`); unless ``bounded``, all have. Stops before a state whose endings do not
+    all fit, and behind one with which :data:`STEPS_AT_A_TIME` are done. Returns the state reached, how many endings there are,
+    and whether there is no room for more.
+
+    ``single_root``: a group is one unit (of the state, not only of those that nothing reads) and all that follows it there.
+    """
+    masks, removable, parent_begin, parents, successors, descendants, ancestors = graph
+    serial_us, single_us, work_us, issue_us, lead_us, share, late_us, most_groups = bounds
+    leaving = labels.leaving
+    least, stages, sources, reached = endings
+    count, resources = work_us.shape
+    late = late_us.shape[1]
+    one = np.uint64(1)
+    # By depth of growth: the state left, the stage, what may be added, units that may not (single_root), and sums.
+    at = np.empty(count + 1, dtype=np.int64)
+    stage = np.zeros(count + 1, dtype=np.uint64)
+    choices = np.zeros(count + 1, dtype=np.uint64)
+    barred = np.zeros(count + 1, dtype=np.uint64)
+    columns = resources + late + 1
+    added_us = np.empty((count, columns), dtype=np.float64)
+    added_us[:, :resources], added_us[:, resources:-1], added_us[:, -1] = work_us, late_us, single_us
+    sums = np.zeros((count + 1, columns), dtype=np.float64)
+    # The groups at each depth, the last that is issued first, each named after the depth at which it was formed.
+    group_count = np.zeros(count + 1, dtype=np.int64)
+    groups = np.zeros((count + 1, count + 1), dtype=np.int64)
+    members = np.zeros(count + 1, dtype=np.uint64)
+    group_us = np.zeros(count + 1, dtype=np.float64)
+    group_issue_us = np.zeros(count + 1, dtype=np.float64)
+    group_lead_us = np.zeros(count + 1, dtype=np.float64)
+    group_share = np.zeros((count + 1, late), dtype=np.float64)
+    steps = 0
+    for target in range(begin, end):
+        if steps >= STEPS_AT_A_TIME:
+            return target, filled, False
+        mark = filled
+        single_limit_us = limit_us(labels, target, 0, tolerance) if bounded else np.inf
+        several_limit_us = limit_us(labels, target, 1, tolerance) if bounded else np.inf
+        depth = 0
+        at[0] = target
+        choices[0] = masks[target] if single_root else removable[target]
+        while depth >= 0:
+            rest = choices[depth]
+            if rest == 0:
+                depth -= 1
+                continue
+            choices[depth] = rest & (rest - one)
+            steps += 1
+            unit = lowest_bit(rest)
+            bit = one << np.uint64(unit)
+            added = bit
+            if single_root:
+                added |= descendants[unit] & masks[target]
+                if count_bits(added) > max_group_size or group_count[depth] >= max_groups:
+                    continue
+            # What the new unit feeds joins its group; the others stay, behind it. All groups but the new one: when the
+            # last of them may end, and when the first of them may ask for late work, from when they are issued.
+            here = depth + 1
+            near = successors[unit] & stage[depth]
+            joined, joined_us, joined_issue_us = added, 0.0, 0.0
+            for resource in range(late):
+                group_share[here, resource] = 0.0
+            kept = 0
+            ends_us, asks_us = 0.0, np.inf
+            for place in range(group_count[depth]):
+                group = groups[depth, place]
+                if near & members[group]:
+                    joined |= members[group]
+                    joined_us += group_us[group]
+                    joined_issue_us += group_issue_us[group]
+                    for resource in range(late):
+                        group_share[here, resource] = max(group_share[here, resource], group_share[group, resource])
+                else:
+                    groups[here, kept] = group
+                    kept += 1
+                    ends_us = max(group_us[group], group_issue_us[group] + ends_us)
+                    asks_us = min(group_lead_us[group], group_issue_us[group] + asks_us)
+            if joined != added and count_bits(joined) > max_group_size:
+                continue
+            state = at[depth]
+            for column in range(columns):
+                sums[here, column] = sums[depth, column] + added_us[unit, column]
+            for resource in range(late):
+                group_share[here, resource] = max(group_share[here, resource], share[unit, resource])
+            joined_us += serial_us[unit]
+            joined_issue_us += issue_us[unit]
+            if single_root:
+                barred[here] = barred[depth] | added | ancestors[unit]
+                added ^= bit
+                while added:
+                    other = lowest_bit(added & removable[state])
+                    other_bit = one << np.uint64(other)
+                    added ^= other_bit
+                    barred[here] |= ancestors[other]
+                    state = np.int64(parents[parent_begin[state] + count_bits(removable[state] & (other_bit - one))])
+                    for column in range(columns):
+                        sums[here, column] += added_us[other, column]
+                    for resource in range(late):
+                        group_share[here, resource] = max(group_share[here, resource], share[other, resource])
+                    joined_us += serial_us[other]
+                    joined_issue_us += issue_us[other]
+            state = np.int64(parents[parent_begin[state] + count_bits(removable[state] & (bit - one))])
+            groups[here, kept] = here
+            group_count[here] = kept + 1
+            members[here] = joined
+            group_us[here] = joined_us
+            group_issue_us[here] = joined_issue_us
+            group_lead_us[here] = lead_us[unit]
+            at[here] = state
+            stage[here] = masks[target] ^ masks[state]
+            choices[here] = (masks[target] & ~barred[here] if single_root else removable[state]) & (bit - one)
+            depth = here
+            if kept >= max_groups:
+                continue
+            least_us = max(joined_us, joined_issue_us + ends_us)
+            for resource in range(resources):
+                least_us = max(least_us, sums[here, resource])
+            if kept == 0:
+                reached_us = leaving[state, 0] + max(least_us, sums[here, -1])
+                if reached_us >= single_limit_us:
+                    continue
+            else:
+                reached_us = leaving[state, 1] + least_us
+                if reached_us >= several_limit_us:
+                    continue
+                second_us = joined_issue_us + asks_us
+                first_us = min(lead_us[unit], second_us)
+                for resource in range(late):
+                    if kept < most_groups[resource]:
+                        idle_us = first_us + (1.0 - group_share[here, resource]) * (second_us - first_us)
+                        least_us = max(least_us, sums[here, resources + resource] + idle_us)
+                reached_us = leaving[state, 1] + least_us
+                if reached_us >= several_limit_us:
+                    continue
+            if filled == len(stages):
+                return target, mark, True
+            least[filled] = reached_us
+            stages[filled] = stage[here]
+            sources[filled] = state
+            reached[filled] = 2 * target + (1 if kept else 0)
+            filled += 1
+    return end, filled, False
