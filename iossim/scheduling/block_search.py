@@ -32,7 +32,7 @@ from iossim.scheduling.options import StageSpace
 from iossim.scheduling.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
 #: Which endings are priced next: at first the one of the least bound, then those within this part of what bounds may be.
-PARTS = (0.0, 0.5)
+PARTS = (0.2, 0.3)
 #: So few endings are priced at once: asking takes as long.
 FEW = 256
 #: What compiled code does at one go takes a tenth of a second or so: only in between an interrupt is heard.

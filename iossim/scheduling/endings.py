@@ -40,15 +40,15 @@ class StateGraph(NamedTuple):
 
 
 class BoundArrays(NamedTuple):
-    """:class:`~iossim.cost.model.StageBounds` as compiled code takes them."""
+    """:class:`~iossim.cost.model.StageBounds` as compiled code takes them.
 
-    serial_us: Floats
-    single_us: Floats
-    work_us: Floats
-    issue_us: Floats
+    ``of_unit`` has a row a unit and a column for all that is added up: the work of each resource, and late work, then the
+    columns below. ``lead_us``, ``share`` and ``most_groups`` are those of :class:`~iossim.cost.model.LateWork`.
+    """
+
+    of_unit: Floats
     lead_us: Floats
     share: Floats
-    late_us: Floats
     most_groups: NDArray[np.int64]
 
     @staticmethod
@@ -57,10 +57,12 @@ class BoundArrays(NamedTuple):
         none = np.zeros((units, 0))
         late = bounds.late or LateWork(np.zeros(units), none, none, np.zeros(0, dtype=np.int64))
         issue_us = np.zeros(units) if bounds.issue_us is None else bounds.issue_us
-        return BoundArrays(
-            *map(np.ascontiguousarray, (bounds.serial_us, bounds.single_us, bounds.work_us, issue_us)),
-            *map(np.ascontiguousarray, (late.lead_us, late.share, late.work_us, late.most_groups)),
-        )
+        rows = np.column_stack([bounds.work_us, late.work_us, bounds.single_us, bounds.serial_us, issue_us])
+        return BoundArrays(*map(np.ascontiguousarray, (rows, late.lead_us, late.share, late.most_groups)))
+
+
+#: The last columns of ``BoundArrays.of_unit``.
+_SINGLE, _SERIAL, _ISSUE = -3, -2, -1
 
 
 @jit
@@ -88,20 +90,19 @@ def find_endings(
     ``single_root``: a group is one unit (of the state, not only of those that nothing reads) and all that follows it there.
     """
     masks, removable, parent_begin, parents, successors, descendants, ancestors = graph
-    serial_us, single_us, work_us, issue_us, lead_us, share, late_us, most_groups = bounds
+    of_unit, lead_us, share, most_groups = bounds
     leaving = labels.leaving
     least, stages, sources, reached = endings
-    count, resources = work_us.shape
-    late = late_us.shape[1]
+    count, columns = of_unit.shape
+    late = len(most_groups)
+    resources = columns + _SINGLE - late
+    single, serial, issue = columns + _SINGLE, columns + _SERIAL, columns + _ISSUE
     one = np.uint64(1)
     # By depth of growth: the state left, the stage, what may be added, units that may not (single_root), and sums.
     at = np.empty(count + 1, dtype=np.int64)
     stage = np.zeros(count + 1, dtype=np.uint64)
     choices = np.zeros(count + 1, dtype=np.uint64)
     barred = np.zeros(count + 1, dtype=np.uint64)
-    columns = resources + late + 1
-    added_us = np.empty((count, columns), dtype=np.float64)
-    added_us[:, :resources], added_us[:, resources:-1], added_us[:, -1] = work_us, late_us, single_us
     sums = np.zeros((count + 1, columns), dtype=np.float64)
     # The groups at each depth, the last that is issued first, each named after the depth at which it was formed.
     group_count = np.zeros(count + 1, dtype=np.int64)
@@ -118,6 +119,7 @@ def find_endings(
         mark = filled
         single_limit_us = limit_us(labels, target, 0, tolerance) if bounded else np.inf
         several_limit_us = limit_us(labels, target, 1, tolerance) if bounded else np.inf
+        most_us = max(single_limit_us, several_limit_us)
         depth = 0
         at[0] = target
         choices[0] = masks[target] if single_root else removable[target]
@@ -128,20 +130,44 @@ def find_endings(
                 continue
             choices[depth] = rest & (rest - one)
             steps += 1
+            here = depth + 1
             unit = lowest_bit(rest)
             bit = one << np.uint64(unit)
             added = bit
+            state = at[depth]
+            for column in range(columns):
+                sums[here, column] = sums[depth, column] + of_unit[unit, column]
+            for resource in range(late):
+                group_share[here, resource] = share[unit, resource]
             if single_root:
+                # All that follows the unit in the state goes first.
                 added |= descendants[unit] & masks[target]
                 if count_bits(added) > max_group_size or group_count[depth] >= max_groups:
                     continue
-            # What the new unit feeds joins its group; the others stay, behind it. All groups but the new one: when the
-            # last of them may end, and when the first of them may ask for late work, from when they are issued.
-            here = depth + 1
+                barred[here] = barred[depth] | added | ancestors[unit]
+                followers = added ^ bit
+                while followers:
+                    other = lowest_bit(followers & removable[state])
+                    followers ^= one << np.uint64(other)
+                    state = _without(state, one << np.uint64(other), removable, parent_begin, parents)
+                    barred[here] |= ancestors[other]
+                    for column in range(columns):
+                        sums[here, column] += of_unit[other, column]
+                    for resource in range(late):
+                        group_share[here, resource] = max(group_share[here, resource], share[other, resource])
+            state = _without(state, bit, removable, parent_begin, parents)
+            choices[here] = (masks[target] & ~barred[here] if single_root else removable[state]) & (bit - one)
+            work_least_us = 0.0
+            for resource in range(resources):
+                work_least_us = max(work_least_us, sums[here, resource])
+            if choices[here] == 0 and min(leaving[state, 0], leaving[state, 1]) + work_least_us >= most_us:
+                continue  # as often as not: nothing grows from here, and its groups do not matter
+            # What the new unit feeds joins its group; the others stay, behind it. Of those, and from when they are issued: when
+            # the last of them may end, and when the first of them may ask for late work.
             near = successors[unit] & stage[depth]
-            joined, joined_us, joined_issue_us = added, 0.0, 0.0
-            for resource in range(late):
-                group_share[here, resource] = 0.0
+            joined = added
+            joined_us = sums[here, serial] - sums[depth, serial]
+            joined_issue_us = sums[here, issue] - sums[depth, issue]
             kept = 0
             ends_us, asks_us = 0.0, np.inf
             for place in range(group_count[depth]):
@@ -159,29 +185,6 @@ def find_endings(
                     asks_us = min(group_lead_us[group], group_issue_us[group] + asks_us)
             if joined != added and count_bits(joined) > max_group_size:
                 continue
-            state = at[depth]
-            for column in range(columns):
-                sums[here, column] = sums[depth, column] + added_us[unit, column]
-            for resource in range(late):
-                group_share[here, resource] = max(group_share[here, resource], share[unit, resource])
-            joined_us += serial_us[unit]
-            joined_issue_us += issue_us[unit]
-            if single_root:
-                barred[here] = barred[depth] | added | ancestors[unit]
-                added ^= bit
-                while added:
-                    other = lowest_bit(added & removable[state])
-                    other_bit = one << np.uint64(other)
-                    added ^= other_bit
-                    barred[here] |= ancestors[other]
-                    state = np.int64(parents[parent_begin[state] + count_bits(removable[state] & (other_bit - one))])
-                    for column in range(columns):
-                        sums[here, column] += added_us[other, column]
-                    for resource in range(late):
-                        group_share[here, resource] = max(group_share[here, resource], share[other, resource])
-                    joined_us += serial_us[other]
-                    joined_issue_us += issue_us[other]
-            state = np.int64(parents[parent_begin[state] + count_bits(removable[state] & (bit - one))])
             groups[here, kept] = here
             group_count[here] = kept + 1
             members[here] = joined
@@ -190,15 +193,12 @@ def find_endings(
             group_lead_us[here] = lead_us[unit]
             at[here] = state
             stage[here] = masks[target] ^ masks[state]
-            choices[here] = (masks[target] & ~barred[here] if single_root else removable[state]) & (bit - one)
             depth = here
             if kept >= max_groups:
                 continue
-            least_us = max(joined_us, joined_issue_us + ends_us)
-            for resource in range(resources):
-                least_us = max(least_us, sums[here, resource])
+            least_us = max(max(joined_us, joined_issue_us + ends_us), work_least_us)
             if kept == 0:
-                reached_us = leaving[state, 0] + max(least_us, sums[here, -1])
+                reached_us = leaving[state, 0] + max(least_us, sums[here, single])
                 if reached_us >= single_limit_us:
                     continue
             else:
@@ -222,3 +222,11 @@ def find_endings(
             reached[filled] = 2 * target + (1 if kept else 0)
             filled += 1
     return end, filled, False
+
+
+@jit(inline="always")
+def _without(
+    state: int, unit_bit: np.uint64, removable: Masks, parent_begin: NDArray[np.int64], parents: NDArray[np.int32]
+) -> int:
+    """The state that is left of another without one of its removable units."""
+    return np.int64(parents[parent_begin[state] + count_bits(removable[state] & (unit_bit - np.uint64(1)))])
