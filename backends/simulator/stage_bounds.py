@@ -17,7 +17,7 @@ resources have late work, if only *heavy* kernels count:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from itertools import pairwise
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
         loads.append(np.where(is_heavy, shared, 0.0))
         most_groups.append(most)
     parts = [_part(load, interference) for load in loads]
-    share = [[part[a:b].max(initial=0.0) for a, b in zip(begin, begin[1:], strict=False)] for part in parts]
+    share = [[part[a:b].max(initial=0.0) for a, b in pairwise(begin)] for part in parts]
     return LateWork(
         _leads_us(prepared, is_heavy) * _KEPT,
         np.array(share).T,

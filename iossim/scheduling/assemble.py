@@ -147,7 +147,7 @@ def _block_lower_bound_us(
     for unit in range(len(problem) - 1, -1, -1):
         after_us = max((tail_us[after] for after in bits(int(problem.successors[unit]))), default=0.0)
         tail_us[unit] = after_us + float(held.serial_us[unit])
-    any_us = max(max(tail_us), *(sum(work.tolist()) for work in held.work_us.T))
+    any_us = max([*tail_us, *(sum(work.tolist()) for work in held.work_us.T)])
     one_us = max(sum(held.single_us.tolist()), any_us)
     if not concurrent:
         return one_us

@@ -164,9 +164,7 @@ class _Search:
         picked = Endings.room(filled)
         part, *parts = PARTS
         while filled:
-            filled, found = pick(
-                self.endings, filled, self.labels, self.tolerance, begin, end, part, FEW, picked
-            )
+            filled, found = pick(self.endings, filled, self.labels, self.tolerance, begin, end, part, FEW, picked)
             self._price(picked.stage[:found])
             relax(picked, found, self.known.table, self.labels)
             if parts:

@@ -169,7 +169,7 @@ def find_endings(
             joined_us = sums[here, serial] - sums[depth, serial]
             joined_issue_us = sums[here, issue] - sums[depth, issue]
             kept = 0
-            ends_us, asks_us = 0.0, np.inf
+            ends_us, asks_us = -np.inf, np.inf
             for place in range(group_count[depth]):
                 group = groups[depth, place]
                 if near & members[group]:
@@ -196,7 +196,7 @@ def find_endings(
             depth = here
             if kept >= max_groups:
                 continue
-            least_us = max(max(joined_us, joined_issue_us + ends_us), work_least_us)
+            least_us = max(joined_us, joined_issue_us + ends_us, work_least_us)
             if kept == 0:
                 reached_us = leaving[state, 0] + max(least_us, sums[here, single])
                 if reached_us >= single_limit_us:

@@ -185,7 +185,9 @@ def relax_known(
 
 
 @jit(inline="always")
-def _relax(source: int, stage: np.uint64, strategy: int, state: int, bit: int, reached_us: float, labels: Labels) -> None:
+def _relax(
+    source: int, stage: np.uint64, strategy: int, state: int, bit: int, reached_us: float, labels: Labels
+) -> None:
     cost_us = labels.cost[state, bit]
     if reached_us < cost_us or (reached_us == cost_us and source < labels.parent[state, bit]):
         labels.cost[state, bit] = reached_us
