@@ -147,8 +147,8 @@ def _block_lower_bound_us(
     for unit in range(len(problem) - 1, -1, -1):
         after_us = max((tail_us[after] for after in bits(int(problem.successors[unit]))), default=0.0)
         tail_us[unit] = after_us + float(held.serial_us[unit])
-    any_us = max([*tail_us, *(sum(work.tolist()) for work in held.work_us.T)])
-    one_us = max(sum(held.single_us.tolist()), any_us)
+    any_us: float = max([*tail_us, *(sum(work.tolist()) for work in held.work_us.T)])
+    one_us: float = max(sum(held.single_us.tolist()), any_us)
     if not concurrent:
         return one_us
     # A stage of several groups has a boundary before it, unless it is the network's first, and one behind it, unless it

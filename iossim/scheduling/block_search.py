@@ -31,10 +31,10 @@ from iossim.scheduling.merges import MergedStages
 from iossim.scheduling.options import StageSpace
 from iossim.scheduling.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
-#: Which endings are priced next: at first the one of the least bound, then those within this part of what bounds may be.
-PARTS = (0.2, 0.3)
-#: So few endings are priced at once: asking takes as long.
-FEW = 256
+#: Priced next are the endings of a label whose bounds are the least, within this part of the way up to the best known.
+PART = 0.25
+#: So few endings are priced at once: asking several times takes longer.
+FEW = 1024
 #: What compiled code does at one go takes a tenth of a second or so: only in between an interrupt is heard.
 _PRICED_AT_A_TIME = 1 << 16
 _RELAXED_AT_A_TIME = 20_000_000
@@ -75,9 +75,9 @@ def solve_block(
 ) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
-    ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to search without.
-    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the search with the
-    best path found so far, marked as not complete; it goes on where there is none yet.
+    ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to price every stage.
+    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the search: paths
+    are whole only when all states are settled.
     """
     search = _Search(problem, lattice, cost_model, space, merges, concurrent, entry, bounds)
     search.run(progress)
@@ -134,8 +134,7 @@ class _Search:
 
     def _settle(self, begin: int, end: int) -> None:
         """Find the best endings of the states of a level."""
-        position = filled = 0
-        position = begin
+        position, filled = begin, 0
         while position < end:
             position, filled, full = find_endings(
                 position,
@@ -162,13 +161,10 @@ class _Search:
             relax(self.endings, filled, self.known.table, self.labels)
             return
         picked = Endings.room(filled)
-        part, *parts = PARTS
         while filled:
-            filled, found = pick(self.endings, filled, self.labels, self.tolerance, begin, end, part, FEW, picked)
+            filled, found = pick(self.endings, filled, self.labels, self.tolerance, begin, end, PART, FEW, picked)
             self._price(picked.stage[:found])
             relax(picked, found, self.known.table, self.labels)
-            if parts:
-                part, *parts = parts
 
     def _price(self, stages: Masks) -> None:
         unpriced = stages[self.known.unknown(stages)]

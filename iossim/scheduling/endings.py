@@ -229,4 +229,4 @@ def _without(
     state: int, unit_bit: np.uint64, removable: Masks, parent_begin: NDArray[np.int64], parents: NDArray[np.int32]
 ) -> int:
     """The state that is left of another without one of its removable units."""
-    return np.int64(parents[parent_begin[state] + count_bits(removable[state] & (unit_bit - np.uint64(1)))])
+    return int(parents[parent_begin[state] + count_bits(removable[state] & (unit_bit - np.uint64(1)))])

@@ -76,7 +76,7 @@ def limit_us(labels: Labels, state: int, bit: int, tolerance: Floats) -> float:
 
     That is the most by which the other bit may be dearer behind the state, whatever follows.
     """
-    return min(labels.cost[state, bit], labels.cost[state, 1 - bit] + tolerance[bit])
+    return float(min(labels.cost[state, bit], labels.cost[state, 1 - bit] + tolerance[bit]))
 
 
 @jit
@@ -124,7 +124,7 @@ def pick(
     for index in range(filled):
         label = endings.label[index]
         least = least_us[label - 2 * begin]
-        highest = least + part * (limit_us(labels, label >> 1, label & 1, tolerance) - least) if part > 0.0 else least
+        highest = least + part * (limit_us(labels, label >> 1, label & 1, tolerance) - least)
         if endings.least_us[index] <= highest:
             _move(endings, index, picked, found)
             found += 1
@@ -173,13 +173,13 @@ def relax_known(
         for index in range(len(stages)):
             if stages[index] & ~removable[state]:
                 continue
-            source = np.int64(state)
+            source = int(state)
             rest = stages[index]
             while rest:
                 unit_bit = rest & (~rest + np.uint64(1))
                 rest ^= unit_bit
                 before = count_bits(removable[source] & (unit_bit - np.uint64(1)))
-                source = np.int64(parents[parent_begin[source] + before])
+                source = int(parents[parent_begin[source] + before])
             reached_us = labels.leaving[source, 0] + prices_us[index]
             _relax(source, stages[index], strategy, state, 0, reached_us, labels)
 
