@@ -11,18 +11,16 @@ from collections.abc import Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.parallel_pricing import price_concurrent
 from iossim.backends.simulator.preparation import PreparedProblem, StageRun, UnitPrice, price_unit
 from iossim.backends.simulator.price_memo import PriceMemo
+from iossim.backends.simulator.stage_bounds import stage_bounds, stage_bounds_of_any
 from iossim.backends.simulator.stage_facts import stage_facts
 from iossim.backends.simulator.stage_model import (
     ALONE,
-    DEVICE_DEMAND,
     HOST,
-    ISSUE_DEMAND,
     MAX_GROUPS,
     StageKernels,
     stage_spans,
@@ -52,9 +50,6 @@ STRUCTURED_ERROR = "structured-error="
 
 #: What the price of a unit depends on: its signature, its placement, and its variant.
 UnitKey = tuple[str, str, str]
-
-#: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
-_ROUNDING = 1e-9
 
 
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> SimulatorCostModel:
@@ -188,39 +183,14 @@ class SimulatorCostModel:
         return tuple(self.kernel_model.variants(self._steps(network, unit)) for unit in problem.units)
 
     def bounds(self, problem: ScheduleProblem, *, of_any_variant: bool = False) -> StageBounds:
-        """Bounds by the fluid's own rules; resources are host issue, issue capacity, and what all SMs share.
+        """Bounds by the fluid's own rules (:mod:`iossim.backends.simulator.stage_bounds`).
 
-        On no SM do the resident blocks together get more than it has, so neither do they on all SMs. While two or more
-        kernels are active, what they ask for counts ``1 + interference`` times, so a kernel of demand ``d`` that runs beside
-        others takes ``(1 + interference) * d`` of the device's time for each of its own, and one that runs by itself takes all of
-        it: at least the smaller of the two, whatever part of it runs which way.
-
-        These hold of stages whose units run as what is fastest alone. Other variants may ask less of a resource, or even take
-        less time (a library's benchmark counts dispatches too): ``of_any_variant`` takes the least over each unit's variants, of
-        each number by itself, so that they hold whatever is chosen.
+        These hold of stages whose units run as what is fastest alone, or, ``of_any_variant``, whatever they run as.
         """
-        prepared = self.prepare(problem)
-        work, single_us = self._work_us(prepared), prepared.kernels.single_us
+        interference = self.profile.parameters.interference
         if of_any_variant:
-            every = [PreparedProblem.of(ways) for ways in self._every_way(problem)]
-            work = np.stack([self._work_us(ways).min(axis=0) for ways in every])
-            single_us = np.array([ways.kernels.single_us.min() for ways in every])
-        keep = 1.0 - _ROUNDING
-        return StageBounds(work[:, 0] * keep, single_us * keep, work[:, 1:] * keep)
-
-    def _work_us(self, prepared: PreparedProblem) -> NDArray[np.float64]:
-        """What units take alone and of each resource (host issue, issue capacity, what all SMs share), shape ``[units, 4]``."""
-        alone_us, issue, device, host_us = prepared.kernels.columns[:, (ALONE, ISSUE_DEMAND, DEVICE_DEMAND, HOST)].T
-        demand_factor = 1.0 + self.profile.parameters.interference
-        return np.stack(
-            [
-                prepared.per_unit(alone_us),
-                prepared.per_unit(host_us),
-                prepared.per_unit(alone_us * np.minimum(1.0, demand_factor * issue)),
-                prepared.per_unit(alone_us * np.minimum(1.0, demand_factor * device)),
-            ],
-            axis=1,
-        )
+            return stage_bounds_of_any([PreparedProblem.of(ways) for ways in self._every_way(problem)], interference)
+        return stage_bounds(self.prepare(problem), interference)
 
     def _every_way(self, problem: ScheduleProblem) -> Iterator[list[UnitPrice]]:
         """For each unit its price as each of its variants, the fastest alone first."""

@@ -57,8 +57,8 @@ ALONE, ISSUE_DEMAND, DEVICE_DEMAND, SPREAD, WARPS, HOST, BLOCK_LOAD = range(7)
 # Rows of the numbers, an entry a group, a segment or a kernel in order of issue ...
 _REMAINING, _STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, _ISSUED, _READY = range(7)
 # ... of the integers (kernels in order of issue; of each group, where its own begin and which is next; the groups whose
-# kernels run, in the order in which they started; of those, the sparse ones) ...
-_ORDER, _BEGIN, _POSITION, _STARTED, _SPARSE = range(5)
+# kernels run, in the order in which they started, and those kernels; of them, the sparse ones) ...
+_ORDER, _BEGIN, _POSITION, _STARTED, _RUNNING, _SPARSE = range(6)
 # ... and of the masks: units of a group, and sparse kernels with blocks on a segment.
 _GROUPS, _MEMBERS = range(2)
 
@@ -81,7 +81,7 @@ def price_masks(
     """
     size = max(MAX_GROUPS + 1, len(columns))
     numbers = np.empty((7, size), dtype=np.float64)
-    integers = np.empty((5, size), dtype=np.int64)
+    integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     spans = np.empty((0, 3), dtype=np.float64)
     for index in range(len(masks)):
@@ -117,7 +117,7 @@ def stage_spans(
     """
     size = max(MAX_GROUPS + 1, len(columns))
     numbers = np.empty((7, size), dtype=np.float64)
-    integers = np.empty((5, size), dtype=np.int64)
+    integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     return _price(
         mask,
@@ -202,6 +202,7 @@ def _share(
             kernel = integers[_ORDER, place]
             numbers[_REMAINING, group] = columns[kernel, ALONE]
             integers[_STARTED, active] = group
+            integers[_RUNNING, active] = kernel
             active += 1
             if len(spans):
                 spans[kernel, 0] = group
@@ -228,12 +229,13 @@ def _share(
             if left <= 1e-12 * now:
                 numbers[_REMAINING, group] = -1.0
                 if len(spans):
-                    spans[integers[_ORDER, integers[_POSITION, group]], 2] = now
+                    spans[integers[_RUNNING, slot], 2] = now
                 integers[_POSITION, group] += 1
                 numbers[_READY, group] = now
             else:
                 numbers[_REMAINING, group] = left
                 integers[_STARTED, kept] = group
+                integers[_RUNNING, kept] = integers[_RUNNING, slot]
                 kept += 1
         active = kept
 
@@ -267,7 +269,7 @@ def _slowdowns(
     total = 0.0  # their resident blocks over the number of SMs
     sparse = 0
     for slot in range(active):
-        kernel = integers[_ORDER, integers[_POSITION, integers[_STARTED, slot]]]
+        kernel = integers[_RUNNING, slot]
         demand = columns[kernel, ISSUE_DEMAND]
         spread = columns[kernel, SPREAD]
         device += columns[kernel, DEVICE_DEMAND]
@@ -290,7 +292,7 @@ def _slowdowns(
         # Each has SMs of its own.
         for index in range(sparse):
             slot = integers[_SPARSE, index]
-            kernel = integers[_ORDER, integers[_POSITION, integers[_STARTED, slot]]]
+            kernel = integers[_RUNNING, slot]
             load = (everywhere + columns[kernel, BLOCK_LOAD]) * demand_factor
             numbers[_STRETCH, slot] = max(evenly, load)
             heaviest = max(heaviest, load)
@@ -301,7 +303,7 @@ def _slowdowns(
     if everywhere > 0.0 and heaviest > evenly:
         # What lies on all SMs is as slow as the SM that is asked for most.
         for slot in range(active):
-            if columns[integers[_ORDER, integers[_POSITION, integers[_STARTED, slot]]], SPREAD] >= EVEN_SPREAD:
+            if columns[integers[_RUNNING, slot], SPREAD] >= EVEN_SPREAD:
                 numbers[_STRETCH, slot] = heaviest
 
 
@@ -321,7 +323,7 @@ def _segments(
     sets[_MEMBERS, 0] = np.uint64(0)
     count = 1
     for index in range(sparse):
-        kernel = integers[_ORDER, integers[_POSITION, integers[_STARTED, integers[_SPARSE, index]]]]
+        kernel = integers[_RUNNING, integers[_SPARSE, index]]
         bit = np.uint64(1) << np.uint64(index)
         # A block on a part of the SMs: those with the fewest warps, the first of equals.
         rest = columns[kernel, SPREAD]

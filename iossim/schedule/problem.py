@@ -132,6 +132,15 @@ class ScheduleProblem:
         return result
 
     @cached_property
+    def descendants(self) -> Masks:
+        """``descendants[i]``: mask of all units that unit ``i`` must be done before."""
+        result = self.successors.copy()
+        for index in range(len(self) - 1, -1, -1):
+            for after in bits(int(self.successors[index])):
+                result[index] |= result[after]
+        return result
+
+    @cached_property
     def depths(self) -> tuple[int, ...]:
         """For each unit the number of units on the longest way to it."""
         depths: list[int] = []

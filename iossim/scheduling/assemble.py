@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from time import perf_counter
 
-import numpy as np
-
 from iossim.cost.model import CostModel
 from iossim.cost.path import START, price_path, total_us
 from iossim.errors import ScheduleError
@@ -17,7 +15,6 @@ from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
 from iossim.schedule.strategy import Strategy
 from iossim.scheduling.merges import MergedStages, bounds_with_merges, no_merges
-from iossim.scheduling.relaxation import bound_cost_to_go
 
 
 def price_blocks(
@@ -144,18 +141,18 @@ def _block_lower_bound_us(
     if bounds is None:
         return None
     held = bounds_with_merges(bounds, problem, merges)
-    any_us, one_us = bound_cost_to_go(
-        np.zeros(1, dtype=np.uint64),
-        np.uint64(problem.full),
-        held.serial_us,
-        held.single_us,
-        held.work_us,
-        problem.successors,
-    )
+    # The two bounds of R. L. Graham (Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17, 1969): the critical
+    # path, and the least total work of each resource.
+    tail_us: list[float] = [0.0] * len(problem)
+    for unit in range(len(problem) - 1, -1, -1):
+        after_us = max((tail_us[after] for after in bits(int(problem.successors[unit]))), default=0.0)
+        tail_us[unit] = after_us + float(held.serial_us[unit])
+    any_us: float = max([*tail_us, *(sum(work.tolist()) for work in held.work_us.T)])
+    one_us: float = max(sum(held.single_us.tolist()), any_us)
     if not concurrent:
-        return float(one_us[0])
+        return one_us
     # A stage of several groups has a boundary before it, unless it is the network's first, and one behind it, unless it
     # may be the block's last.
     before_us = 0.0 if first else min(cost_model.price_boundary(left, True) for left in (False, True))
     behind_us = min(cost_model.price_boundary(True, right) for right in (False, True)) if problem.one_sink else 0.0
-    return float(min(one_us[0], any_us[0] + before_us + behind_us))
+    return min(one_us, any_us + before_us + behind_us)

@@ -1,18 +1,19 @@
-"""The best schedule of one block: dynamic programming over its states, with branch and bound where bounds are known.
+"""The best schedule of one block: dynamic programming over its states, in which few stages need be priced.
 
-Forward over the lattice of states: from each state every stage leads to a later state; the cheapest path from nothing
-done to all done is the optimal schedule (IOS thesis, figure 3.3, read from the other end). Stages are priced in batches,
-each distinct one once. With lower bounds from the cost model the search stays exact and leaves most of it out:
+The recurrence of Algorithm 1: a state's best schedule is one of its *endings* as last stage, behind the best schedule of the
+units before,
 
-1. a narrow beam search gives a schedule, hence an upper bound;
-2. a state is dropped when its cost and the least cost of what is left reach that bound;
-3. a stage is priced only if its own lower bound leaves the path a chance, both to improve the state that it leads to and
-   to end below the upper bound.
+    cost(S) = min over endings T of S: cost(S - T) + boundary + price(T).
+
+States are settled level by level (units done), so that everything before is known. Endings are priced in batches, each
+distinct stage once. With lower bounds from the cost model most need no price: an ending matters only if its source's cost
+and its lower bound stay below the best that is known of the state. That begins as the best with a single unit as last stage,
+and falls as the endings of the least bounds are priced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,29 +23,21 @@ from iossim.cost.path import START
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.hash_table import GrowingTable
 from iossim.schedule.planned_stage import PlannedStage
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.strategy import Strategy
+from iossim.scheduling.endings import BoundArrays, StateGraph, find_endings
 from iossim.scheduling.lattice import Lattice
-from iossim.scheduling.merges import MergedStages, bounds_with_merges
+from iossim.scheduling.merges import MergedStages
 from iossim.scheduling.options import StageSpace
-from iossim.scheduling.relaxation import (
-    PROPOSAL,
-    Floats,
-    Integers,
-    Labels,
-    bound_cost_to_go,
-    propose,
-    relax,
-    relax_merges,
-)
+from iossim.scheduling.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
-#: Paths that differ by less than this fraction count as equal: rounding, not scheduling.
-RELATIVE_TOLERANCE = 1e-9
-#: How many states of a level the beam keeps, pass by pass; each pass starts from the bound of the one before.
-BEAM_WIDTHS = (1, 4)
+#: Priced next are the endings of a label whose bounds are the least, within this part of the way up to the best known.
+PART = 0.25
+#: So few endings are priced at once: asking several times takes longer.
+FEW = 1024
 #: What compiled code does at one go takes a tenth of a second or so: only in between an interrupt is heard.
 _PRICED_AT_A_TIME = 1 << 16
-_MERGES_AT_A_TIME = 20_000_000
+_RELAXED_AT_A_TIME = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +75,17 @@ def solve_block(
 ) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
-    ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to search without.
-    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the search with the
-    best path found so far, marked as not complete; it goes on where there is none yet.
+    ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to price every stage.
+    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the search: paths
+    are whole only when all states are settled.
     """
     search = _Search(problem, lattice, cost_model, space, merges, concurrent, entry, bounds)
-    try:
-        for beam in BEAM_WIDTHS if bounds is not None else ():
-            search.run(beam)
-        search.run(None, progress)
-    except KeyboardInterrupt:
-        if not np.isfinite(search.labels.cost[-1]).any():
-            raise
-        return search.solution(complete=False)
-    return search.solution(complete=True)
+    search.run(progress)
+    return search.solution()
 
 
 class _Search:
-    """The arrays of one block's search; ``run`` sweeps the levels, narrow or whole."""
+    """The arrays of one block's search; ``run`` settles all states, level by level."""
 
     def __init__(
         self,
@@ -112,147 +98,110 @@ class _Search:
         entry: int,
         bounds: StageBounds | None,
     ) -> None:
-        states, count = len(lattice), len(problem)
-        self.problem, self.lattice, self.cost_model, self.space = problem, lattice, cost_model, space
-        self.merges, self.concurrent = merges, concurrent
-        self.boundary = np.array([[cost_model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
-        self.bounds = bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 1)))
-        # By how much the other bit may be dearer behind a state, whatever follows: a label that costs that much more
-        # than the other bit's is of no use.
-        dearer = self.boundary[::-1] - self.boundary
-        self.tolerance = np.maximum(0.0, dearer.max(axis=1))
-        self.entry = entry
-        self.labels = Labels(
-            cost=np.full((states, 2), np.inf),
-            cost_to_go=self._cost_to_go(),
-            parent=np.full((states, 2), -1, dtype=np.int32),
-            parent_bit=np.zeros((states, 2), dtype=np.int8),
-            stage=np.zeros((states, 2), dtype=np.uint64),
-            strategy=np.zeros((states, 2), dtype=np.uint8),
+        count = len(problem)
+        self.problem, self.lattice, self.cost_model = problem, lattice, cost_model
+        self.merges, self.entry = merges, entry
+        self.walk_limits = space.walk_limits(count, concurrent)
+        self.bounded = bounds is not None
+        self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
+        self.graph = StateGraph(
+            lattice.masks, *lattice.down, problem.successors, problem.descendants, problem.ancestors
         )
-        self.labels.cost[0, 1 if entry == 1 else 0] = 0.0
+        self.boundary = np.array([[cost_model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
+        self.tolerance = np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1))
+        self.labels = Labels.of(len(lattice))
         self.known = GrowingTable()
-        self.proposals = np.empty(1 << 15, dtype=PROPOSAL)
+        self.endings = Endings.room(1 << 15)
 
-    def run(self, beam: int | None, progress: Callable[[int], None] = lambda units: None) -> None:
-        """Sweep the levels once, keeping the ``beam`` most promising states of each (None: all that may matter)."""
-        for level, states in self._levels(beam):
-            progress(level)
-            if len(self.merges.masks):
-                self._relax_merges(states)
-            self._relax_concurrent(states)
+    def run(self, progress: Callable[[int], None]) -> None:
+        bit = 1 if self.entry == 1 else 0
+        self.labels.cost[0, bit] = 0.0
+        # Nothing stands before the first stage of a network.
+        leave(0, 1, np.zeros((2, 2)) if self.entry == START else self.boundary, self.labels)
+        units = np.uint64(1) << np.arange(len(self.problem), dtype=np.uint64)
+        alone = MergedStages(units, self._priced(units))
+        for level in range(1, len(self.problem) + 1):
+            progress(level - 1)
+            begin, end = self.lattice.level_begin[level : level + 2].tolist()
+            self._relax_known(begin, end, self.merges, Strategy.MERGE)
+            self._relax_known(begin, end, alone, Strategy.CONCURRENT)
+            self._settle(begin, end)
+            leave(begin, end, self.boundary, self.labels)
 
-    def solution(self, complete: bool) -> BlockSolution:
+    def solution(self) -> BlockSolution:
         paths = [self._path(bit) if np.isfinite(self.labels.cost[-1, bit]) else None for bit in range(2)]
-        return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks), complete)
+        return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks))
 
-    @property
-    def upper_us(self) -> float:
-        """What a path must cost less than to matter: the best so far, or more by what the bit that it ends in is worth."""
-        best = float(self.labels.cost[-1].min())
-        spread = 0.0 if self.problem.one_sink or not self.concurrent else float(self.tolerance.max())
-        return best * (1 - RELATIVE_TOLERANCE) + spread
-
-    def _levels(self, beam: int | None) -> Iterator[tuple[int, Integers]]:
-        begins = self.lattice.level_begin
-        for level in range(len(self.problem)):
-            states = np.arange(begins[level], begins[level + 1])
-            promise = (self.labels.cost[states] + self.labels.cost_to_go[states]).min(axis=1)
-            states = states[promise < self.upper_us]
-            if beam is not None and len(states) > beam:
-                promise = promise[promise < self.upper_us]
-                states = np.sort(states[np.argsort(promise, kind="stable")[:beam]])
-            if len(states):
-                yield level, states
-
-    def _relax_concurrent(self, states: Integers) -> None:
-        position = filled = 0
-        boundary = self._boundary_behind(states)
-        while position < len(states):
-            position, filled, full = propose(
-                states,
+    def _settle(self, begin: int, end: int) -> None:
+        """Find the best endings of the states of a level."""
+        position, filled = begin, 0
+        while position < end:
+            position, filled, full = find_endings(
                 position,
-                self.lattice.addable,
-                self.lattice.child,
-                self.problem.predecessors,
-                self.bounds.serial_us,
-                self.bounds.single_us,
-                self.bounds.work_us,
+                end,
+                self.graph,
+                self.bounds,
                 self.labels,
-                boundary,
                 self.tolerance,
-                self.upper_us,
-                *self.space.walk_limits(len(self.problem), self.concurrent),
-                self.proposals,
+                self.bounded,
+                *self.walk_limits,
+                self.endings,
                 filled,
             )
             if full and not filled:
-                self.proposals = np.empty(2 * len(self.proposals), dtype=PROPOSAL)
-            elif full or position == len(states):
-                self._price(filled)
-                relax(self.proposals, filled, self.known.table, self.labels)
+                self.endings = Endings.room(2 * len(self.endings.stage))
+            elif full or position == end:
+                self._relax(filled, begin, end)
                 filled = 0
 
-    def _boundary_behind(self, states: Integers) -> Floats:
-        """Boundaries behind the states of a level; nothing stands before the first stage of a network."""
-        return np.zeros((2, 2)) if states[0] == 0 and self.entry == START else self.boundary
+    def _relax(self, filled: int, begin: int, end: int) -> None:
+        """Price endings of the states of a level as far as they may matter."""
+        if not self.bounded:
+            self._price(self.endings.stage[:filled])
+            relax(self.endings, filled, self.known.table, self.labels)
+            return
+        picked = Endings.room(filled)
+        while filled:
+            filled, found = pick(self.endings, filled, self.labels, self.tolerance, begin, end, PART, FEW, picked)
+            self._price(picked.stage[:found])
+            relax(picked, found, self.known.table, self.labels)
 
-    def _price(self, filled: int) -> None:
-        stages = self.proposals["stage"][:filled]
+    def _price(self, stages: Masks) -> None:
         unpriced = stages[self.known.unknown(stages)]
         for begin in range(0, len(unpriced), _PRICED_AT_A_TIME):
             masks = unpriced[begin : begin + _PRICED_AT_A_TIME]
             prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
             self.known.enter(masks, prices)
 
-    def _relax_merges(self, states: Integers) -> None:
-        boundary = self._boundary_behind(states)
-        at_a_time = max(1, _MERGES_AT_A_TIME // len(self.merges.masks))
-        for begin in range(0, len(states), at_a_time):
-            relax_merges(
-                states[begin : begin + at_a_time],
-                self.lattice.addable,
-                self.lattice.child,
-                self.merges.masks,
-                self.merges.prices_us,
-                boundary,
+    def _priced(self, stages: Masks) -> Prices:
+        """The prices of distinct stages that are not known yet."""
+        prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, stages))
+        self.known.reserve(len(stages))
+        self.known.enter(stages, prices)
+        return prices
+
+    def _relax_known(self, begin: int, end: int, stages: MergedStages, strategy: Strategy) -> None:
+        if not len(stages.masks):
+            return
+        at_a_time = max(1, _RELAXED_AT_A_TIME // len(stages.masks))
+        for first in range(begin, end, at_a_time):
+            relax_known(
+                first,
+                min(end, first + at_a_time),
+                *self.lattice.down,
+                stages.masks,
+                stages.prices_us,
+                strategy.code,
                 self.labels,
             )
 
-    def _cost_to_go(self) -> Floats:
-        """Lower bounds of what follows each label, ``[states, 2]``.
-
-        Either all that follows runs in stages of one group, or some stage runs several: then at least one boundary of
-        that kind comes on top.
-        """
-        bounds = bounds_with_merges(self.bounds, self.problem, self.merges)
-        any_us, one_us = bound_cost_to_go(
-            self.lattice.masks,
-            np.uint64(self.problem.full),
-            bounds.serial_us,
-            bounds.single_us,
-            bounds.work_us,
-            self.problem.successors,
-        )
-        leaving_us = float(self.boundary[1].min())
-        entering_us = float(self.boundary[0, 1]) + (leaving_us if self.problem.one_sink else 0.0)
-        if not self.concurrent:
-            cost_to_go = np.stack([one_us, one_us], axis=1)
-        else:
-            cost_to_go = np.stack([np.minimum(one_us, any_us + entering_us), any_us + leaving_us], axis=1)
-        cost_to_go[0] = 0.0  # what stands before the first stage depends on the entry; this label is never dropped
-        cost_to_go[-1] = 0.0
-        return cost_to_go
-
     def _path(self, bit: int) -> BlockPath:
         stages: list[PlannedStage] = []
-        cost_us = float(self.labels.cost[-1, bit])
-        state = len(self.lattice) - 1
+        labels, state = self.labels, len(self.lattice) - 1
+        cost_us = float(labels.cost[state, bit])
         while state > 0:
-            stages.append(
-                PlannedStage(
-                    int(self.labels.stage[state, bit]), Strategy.of_code(int(self.labels.strategy[state, bit]))
-                )
-            )
-            state, bit = int(self.labels.parent[state, bit]), int(self.labels.parent_bit[state, bit])
+            strategy = Strategy.of_code(int(labels.strategy[state, bit]))
+            stages.append(PlannedStage(int(labels.stage[state, bit]), strategy))
+            before = int(labels.parent[state, bit])
+            state, bit = before, int(labels.leaving_bit[before, bit])
         return BlockPath(cost_us, tuple(reversed(stages)))

@@ -11,6 +11,8 @@ the whole block. ``child[i, u]`` is the state after unit ``u`` is done too: walk
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,22 @@ class Lattice:
 
     def __len__(self) -> int:
         return len(self.masks)
+
+    @cached_property
+    def down(self) -> Downwards:
+        return _downwards(self.child)
+
+
+class Downwards(NamedTuple):
+    """The transitions of a lattice from where they lead to.
+
+    ``removable[i]`` (uint64) are the units of state ``i`` that nothing else in it reads. The states without one of them stand, by
+    ascending unit, in ``parents[parent_begin[i] : parent_begin[i + 1]]`` (int32).
+    """
+
+    removable: Masks
+    parent_begin: NDArray[np.int64]
+    parents: NDArray[np.int32]
 
 
 def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
@@ -110,3 +128,25 @@ def _enter_children(masks: Masks, addable: Masks, begin: int, end: int, after: i
                     else:
                         high = middle
                 child[i, unit] = low
+
+
+@jit
+def _downwards(child: NDArray[np.int32]) -> Downwards:
+    states, count = child.shape
+    removable = np.zeros(states, dtype=np.uint64)
+    begin = np.zeros(states + 1, dtype=np.int64)
+    for i in range(states):
+        for unit in range(count):
+            if child[i, unit] >= 0:
+                begin[child[i, unit] + 1] += 1
+                removable[child[i, unit]] |= np.uint64(1) << np.uint64(unit)
+    begin = np.cumsum(begin)
+    parents = np.empty(begin[-1], dtype=np.int32)
+    entered = np.zeros(states, dtype=np.int64)
+    for unit in range(count):
+        for i in range(states):
+            target = child[i, unit]
+            if target >= 0:
+                parents[begin[target] + entered[target]] = i
+                entered[target] += 1
+    return Downwards(removable, begin, parents)

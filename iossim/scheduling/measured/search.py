@@ -21,7 +21,6 @@ from iossim.cost.model import CostModel, MeasuringCostModel
 from iossim.errors import OptionError, ScheduleError
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.scheduling.block_search import RELATIVE_TOLERANCE
 from iossim.scheduling.measured.budget import Budget
 from iossim.scheduling.measured.correction import Correction
 from iossim.scheduling.measured.measured_costs import MeasuredCosts, StageKey
@@ -42,6 +41,8 @@ RECOMBINE_EVERY = 20
 A_ROUND = 8
 #: Of the budget, for measuring each unit alone.
 UNITS_PART = 0.1
+#: Paths that differ by less than this fraction count as equal: rounding, not scheduling.
+RELATIVE_TOLERANCE = 1e-9
 #: When everything is measured, so many stages are at once.
 ALL_AT_ONCE = 64
 

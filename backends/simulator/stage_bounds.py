@@ -1,0 +1,125 @@
+"""What the stages of a problem cost at least, by the fluid's own rules (:mod:`iossim.backends.simulator.stage_model`).
+
+Resources are host issue, issue capacity, and what all SMs share. On no SM do the resident blocks together get more than it has,
+so neither do they on all SMs. While two or more kernels are active, what they ask for counts ``1 + interference`` times, so a
+kernel of demand ``d`` that runs beside others takes ``(1 + interference) * d`` of the device's time for each of its own, and one
+that runs by itself takes all of it: at least the smaller of the two, whatever part of it runs which way.
+
+Work is late where a unit begins with kernels that hardly ask for anything, and that the host issues before those that do. Two
+resources have late work, if only *heavy* kernels count:
+
+- issue capacity, once more;
+- an SM that all wide kernels share. A kernel of spread ``x`` leaves ``1 - x`` of the SMs out; so ``m`` kernels, each of which
+  leaves out less than an ``m``-th, all have a block on some SM. There each asks for the load of its block, which is more
+  than its demand of all SMs, and kernels that lie on all SMs ask for their demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from iossim.backends.simulator.preparation import PreparedProblem
+from iossim.backends.simulator.stage_model import (
+    ALONE,
+    BLOCK_LOAD,
+    DEVICE_DEMAND,
+    EVEN_SPREAD,
+    HOST,
+    ISSUE_DEMAND,
+    MAX_GROUPS,
+    SPREAD,
+    Floats,
+)
+from iossim.cost.model import LateWork, StageBounds
+
+#: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.
+_KEPT = 1.0 - 1e-9
+#: A heavy kernel asks for at least this part of the issue capacity that any kernel of the problem asks for.
+_HEAVY = 0.5
+#: A wide kernel shares an SM with so many others like it at least.
+_FEWEST_WIDE = 3
+#: SMs that segments may be off by.
+_ROUNDING = 1e-6
+
+
+def stage_bounds(prepared: PreparedProblem, interference: float) -> StageBounds:
+    """Bounds of stages whose units run as those of ``prepared``."""
+    work, single_us = _work_us(prepared, interference), prepared.kernels.single_us
+    late = _late_work(prepared, interference)
+    return _lowered(work, single_us, late)
+
+
+def stage_bounds_of_any(ways: Sequence[PreparedProblem], interference: float) -> StageBounds:
+    """Bounds whatever each unit runs as; ``ways`` has a problem a unit, whose units are that one as each of its variants.
+
+    A variant may ask less of a resource than what is fastest alone, or even take less time (a library's benchmark counts
+    dispatches too): this is the least over each unit's variants, of each number by itself. No work counts as late.
+    """
+    work = np.stack([_work_us(each, interference).min(axis=0) for each in ways])
+    return _lowered(work, np.array([each.kernels.single_us.min() for each in ways]), None)
+
+
+def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBounds:
+    work = work * _KEPT
+    return StageBounds(work[:, 0], single_us * _KEPT, work[:, 1:], work[:, 1], late)
+
+
+def _work_us(prepared: PreparedProblem, interference: float) -> Floats:
+    """What units take alone and of each resource (host issue, issue capacity, what all SMs share), shape ``[units, 4]``."""
+    alone_us, issue, device, host_us = prepared.kernels.columns[:, (ALONE, ISSUE_DEMAND, DEVICE_DEMAND, HOST)].T
+    return np.stack(
+        [
+            prepared.per_unit(alone_us),
+            prepared.per_unit(host_us),
+            prepared.per_unit(alone_us * _part(issue, interference)),
+            prepared.per_unit(alone_us * _part(device, interference)),
+        ],
+        axis=1,
+    )
+
+
+def _part(demand: Floats, interference: float) -> Floats:
+    """The part of a resource that a kernel takes of it at least while it runs as fast as alone."""
+    return np.minimum(1.0, (1.0 + interference) * demand)
+
+
+def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | None:
+    begin, columns, _ = prepared.kernels
+    alone_us, issue, spread = columns[:, ALONE], columns[:, ISSUE_DEMAND], columns[:, SPREAD]
+    is_heavy = issue >= _HEAVY * issue.max(initial=0.0)
+    if not is_heavy.any():
+        return None
+    loads, most_groups = [np.where(is_heavy, issue, 0.0)], [MAX_GROUPS]
+    sparse = is_heavy & (spread < EVEN_SPREAD)
+    sharing = np.where(sparse, np.ceil(1.0 / np.maximum(1.0 - spread + _ROUNDING, _ROUNDING)) - 1, 0)
+    if (sharing >= _FEWEST_WIDE).any():
+        most = min(MAX_GROUPS, int(sharing[sharing >= _FEWEST_WIDE].min()))
+        shared = np.where(sparse, np.where(sharing >= most, columns[:, BLOCK_LOAD], 0.0), issue)
+        loads.append(np.where(is_heavy, shared, 0.0))
+        most_groups.append(most)
+    parts = [_part(load, interference) for load in loads]
+    share = [[part[a:b].max(initial=0.0) for a, b in pairwise(begin)] for part in parts]
+    return LateWork(
+        _leads_us(prepared, is_heavy) * _KEPT,
+        np.array(share).T,
+        np.stack([prepared.per_unit(alone_us * part) for part in parts], axis=1) * _KEPT,
+        np.array(most_groups, dtype=np.int64),
+    )
+
+
+def _leads_us(prepared: PreparedProblem, is_heavy: np.ndarray) -> Floats:
+    """When the first heavy kernel of a unit begins at the earliest, from when its issue begins; or when all have ended."""
+    begin, columns, _ = prepared.kernels
+    leads = np.zeros(len(prepared.units))
+    for unit in range(len(leads)):
+        issued_us = 0.0
+        for kernel in range(begin[unit], begin[unit + 1]):
+            issued_us += columns[kernel, HOST]
+            leads[unit] = max(leads[unit], issued_us)
+            if is_heavy[kernel]:
+                break
+            leads[unit] += columns[kernel, ALONE]
+    return leads
