@@ -169,7 +169,7 @@ def network_sentences(found: dict[str, Any]) -> list[str]:
 
 def test_operators_and_what_is_said_of_trust(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = [f"--data={shared / 'data' / name}" for name in ("kernels", "kernels_direct")]
-    found = validated(capsys, *places, "--part", "operators", "--part", "networks")
+    found = validated(capsys, *places, "--part", "operators", "--split", "hash", "--part", "networks")
     printed = table(README, "conv", "under 0.2 ms", "linear", "add", "relu", "conv, roofline")
     assert differences(printed, trust_rows(found["operators"])) == []
     (networks,) = found["networks"]
@@ -209,7 +209,7 @@ def engine_sentence(found: dict[str, Any]) -> str:
 
 def test_unseen_devices_and_the_other_engine(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = [f"--data={shared / 'data' / name}" for name in ("kernels", "kernels_direct")]
-    found = validated(capsys, *places, "--part", "engines", "--part", "transfer")
+    found = validated(capsys, *places, "--part", "engines", "--part", "operators", "--split", "device")
     told = [engine_sentence(found), transfer_sentence(found)]
     assert [sentence for sentence in told if sentence not in prose()] == []
 

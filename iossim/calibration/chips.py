@@ -1,7 +1,7 @@
 """Chips with data: every recording of the boards with one chip, its operators lowered once for all that judges them.
 
-Recordings of ten thousand rows and more are thinned, evenly over sizes: lowering a row takes longer than pricing it with a
-thousand parameter sets. A fit that only judges (how a chip is predicted from others, or beyond its sizes) sees fewer yet.
+Long recordings are thinned, evenly over sizes: lowering a row takes longer than pricing it with a thousand parameter sets. A
+fit that only judges (how a chip is predicted from others, or beyond its sizes) sees fewer rows yet.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ DeviceSet = tuple[MeasurementSet, DeviceProfile]
 #: Which rows of a recording a fit may see, ``[rows]``.
 Choose = Callable[[Recording], Mask]
 
-#: Rows of a recording that are judged. Sets of products of stacks have three times as many.
-MOST_ROWS = 4500
+#: Rows of a recording that are kept of those held out, and of the others. Sets of products of stacks have some ten thousand
+#: rows; most others keep all that are held out.
+MOST_HELD_OUT_ROWS, MOST_SEEN_ROWS = 1500, 2500
 #: Rows of a kind of a recording that a fit which only judges sees.
 MOST_FITTED_ROWS = 800
 _ROUNDS = 25
@@ -82,16 +83,17 @@ class PricedRows:
 
 
 def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = HELD_OUT_FRACTION) -> Recording:
-    """A recording of at most :data:`MOST_ROWS` of the set's rows, those with operands in DRAM left out."""
+    """A recording of as many of the set's rows as are kept, those with operands in DRAM left out."""
     warm = [row for row in measured.measurements if not row.is_cold]
-    kept = spread([work(row) for row in warm], MOST_ROWS)
+    outside = np.array([row.operator.is_held_out(held_out) for row in warm], dtype=np.bool_)
+    kept = _spread(warm, outside, MOST_HELD_OUT_ROWS) | _spread(warm, ~outside, MOST_SEEN_ROWS)
     rows = tuple(row for row, is_kept in zip(warm, kept.tolist(), strict=True) if is_kept)
     return Recording(
         replace(measured, measurements=rows),
         profile,
         # Of a board that slows the rows before each tell how much, those that are not kept too.
         OperatorSamples.of(measured, rows, profile, 1.0),
-        np.array([row.operator.is_held_out(held_out) for row in rows], dtype=np.bool_),
+        outside[kept],
         np.zeros(len(rows), dtype=np.int64),
         tuple(band_key(row.operator) for row in rows),
     )
@@ -102,13 +104,15 @@ def work(row: Measurement) -> tuple[int, int, str]:
     return row.operator.flops, row.operator.bytes, row.operator.key
 
 
-def spread(sizes: Sequence[tuple[int, int, str]], count: int) -> Mask:
-    """Which ``count`` of the rows lie evenly over sizes (see :func:`work`), ``[rows]``; all where there are no more."""
-    chosen = np.zeros(len(sizes), dtype=np.bool_)
-    order = np.array(sorted(range(len(sizes)), key=lambda index: sizes[index]), dtype=np.int64)
-    places = np.linspace(0, max(len(order) - 1, 0), min(count, len(order))).round().astype(np.int64)
-    chosen[order[places]] = True
-    return chosen
+def _spread(rows: Sequence[Measurement], chosen: Mask, count: int) -> Mask:
+    """Which ``count`` of the chosen rows lie evenly over sizes, ``[rows]``; all of them where there are no more."""
+    places = np.flatnonzero(chosen).tolist()
+    if len(places) <= count:
+        return chosen
+    order = np.array(sorted(places, key=lambda place: work(rows[place])), dtype=np.int64)
+    kept = np.zeros_like(chosen)
+    kept[order[np.linspace(0, len(order) - 1, count).round().astype(np.int64)]] = True
+    return kept
 
 
 def chips(recordings: Sequence[Recording]) -> list[Chip]:
@@ -167,7 +171,7 @@ def _fit_rows(
     """Of the chosen rows that are not held out; None if there are none."""
     samples, fitted = [], []
     for one in recordings:
-        thin = thinned(one, choose(one) & one.seen)
+        thin = _thinned(one, choose(one) & one.seen)
         if not thin.any():
             continue
         rows = zip(one.measured.measurements, thin.tolist(), strict=True)
@@ -211,12 +215,10 @@ def priced(
     ]
 
 
-def thinned(recording: Recording, chosen: Mask) -> Mask:
+def _thinned(recording: Recording, chosen: Mask) -> Mask:
     """Of the chosen rows at most :data:`MOST_FITTED_ROWS` of each kind, ``[rows]``."""
     kept = np.zeros_like(chosen)
     keys = np.array(recording.keys)
-    rows = recording.measured.measurements
     for key in sorted(set(recording.keys)):
-        places = np.flatnonzero(chosen & (keys == key))
-        kept[places[spread([work(rows[place]) for place in places.tolist()], MOST_FITTED_ROWS)]] = True
+        kept |= _spread(recording.measured.measurements, chosen & (keys == key), MOST_FITTED_ROWS)
     return kept
