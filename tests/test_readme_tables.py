@@ -170,7 +170,7 @@ def network_sentences(found: dict[str, Any]) -> list[str]:
 
 def test_operators_and_what_is_said_of_trust(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = [f"--data={shared / 'data' / name}" for name in ("kernels", "kernels_direct")]
-    found = validated(capsys, *places, "--part", "operators", "--part", "networks")
+    found = validated(capsys, *places, "--part", "operators", "--split", "hash", "--part", "networks")
     printed = table(README, "conv", "under 0.2 ms", "linear", "add", "relu", "conv, roofline")
     assert differences(printed, trust_rows(found["operators"])) == []
     (networks,) = found["networks"]
@@ -221,7 +221,7 @@ def transfer_errors(found: dict[str, Any], key: str) -> list[float]:
 
 def test_unseen_devices(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = [f"--data={shared / 'data' / name}" for name in ("kernels", "kernels_direct")]
-    found = validated(capsys, *places, "--part", "transfer")
+    found = validated(capsys, *places, "--part", "operators", "--split", "device")
     zero_shot, refined = (transfer_errors(found, key) for key in ("zero_shot", "refined"))
     assert len(zero_shot) == len(refined) == 4
     assert fmean(zero_shot) <= 0.14

@@ -176,8 +176,19 @@ class DeviceRates(NamedTuple):
     translation_reach_bytes: float
 
 
+#: The rates that were asked for last: a fit prices set after set of one device with the same profile object.
+_LAST_RATES: dict[float, tuple[DeviceProfile, DeviceRates]] = {}
+
+
 def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates:
     """The rates of a profile; ``gap_factor`` shortens the gap between kernels."""
+    last = _LAST_RATES.get(gap_factor)
+    if last is None or last[0] is not profile:
+        last = _LAST_RATES[gap_factor] = (profile, _device_rates(profile, gap_factor))
+    return last[1]
+
+
+def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
     p = profile.parameters
     datasheet = profile.datasheet
     sms = profile.sm_count

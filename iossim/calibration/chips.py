@@ -1,7 +1,7 @@
 """Chips with data: every recording of the boards with one chip, its operators lowered once for all that judges them.
 
-Recordings of ten thousand rows and more are thinned, evenly over sizes: lowering a row takes longer than pricing it with a
-thousand parameter sets. A fit that only judges (how a chip is predicted from others, or beyond its sizes) sees fewer yet.
+Long recordings are thinned, evenly over sizes: lowering a row takes longer than pricing it with a thousand parameter sets. A
+fit that only judges (how a chip is predicted from others, or beyond its sizes) sees fewer rows yet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.neutral import neutral
-from iossim.calibration.recording import Recording, default_weight, spread, thinned, work
+from iossim.calibration.recording import Recording, default_weight, spread, thinned
 from iossim.calibration.residuals import Residuals, device_times
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden, nuisances_us
 from iossim.devices.kind import GPU
@@ -32,8 +32,9 @@ DeviceSet = tuple[MeasurementSet, DeviceProfile]
 #: Which rows of a recording a fit may see, ``[rows]``.
 Choose = Callable[[Recording], Mask]
 
-#: Rows of a recording that are judged. Sets of products of stacks have three times as many.
-MOST_ROWS = 4500
+#: Rows of a recording that are kept of those held out, and of the others. Sets of products of stacks have some ten thousand
+#: rows; most others keep all that are held out.
+MOST_HELD_OUT_ROWS, MOST_SEEN_ROWS = 1500, 2500
 _ROUNDS = 25
 
 
@@ -83,16 +84,17 @@ class PricedRows:
 
 
 def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = HELD_OUT_FRACTION) -> Recording:
-    """A recording of at most :data:`MOST_ROWS` of the set's rows, those with operands in DRAM left out."""
+    """A recording of as many of the set's rows as are kept, those with operands in DRAM left out."""
     warm = [row for row in measured.measurements if not row.is_cold]
-    kept = spread([work(row) for row in warm], MOST_ROWS)
+    outside = np.array([row.operator.is_held_out(held_out) for row in warm], dtype=np.bool_)
+    kept = spread(warm, outside, MOST_HELD_OUT_ROWS) | spread(warm, ~outside, MOST_SEEN_ROWS)
     rows = tuple(row for row, is_kept in zip(warm, kept.tolist(), strict=True) if is_kept)
     return Recording(
         replace(measured, measurements=rows),
         profile,
         # Of a board that slows the rows before each tell how much, those that are not kept too.
         OperatorSamples.of(measured, rows, profile, 1.0),
-        np.array([row.operator.is_held_out(held_out) for row in rows], dtype=np.bool_),
+        outside[kept],
         np.zeros(len(rows), dtype=np.int64),
         tuple(band_key(row.operator) for row in rows),
     )

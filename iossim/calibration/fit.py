@@ -107,7 +107,9 @@ def fit(
         if key not in known:
             if len(known) > count:
                 known.clear()
-            known[key] = [one.predict(profile_at(one, vector[:count], space)) for one in samples]
+            # One profile for all sets of a device, whose rates are then made once.
+            profiles = {id(one.profile): profile_at(one, vector[:count], space) for one in samples}
+            known[key] = [one.predict(profiles[id(one.profile)]) for one in samples]
         for index, one in enumerate(samples):
             parts += errors_of(one, *known[key][index], vector[offsets[index] : offsets[index + 1]])
         parts.append(prior * (vector[:count] - origin))

@@ -14,6 +14,8 @@ from iossim.devices.profile import DeviceProfile
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.prediction.bands import band_key
 
+Mask = NDArray[np.bool_]
+
 #: What a row of a kind counts. Element-wise rows tell two parameters, and are all alike.
 ROW_WEIGHTS = {"conv": 1.0, "linear": 0.25, "gemm": 1.0}
 OTHER_ROW_WEIGHT = 0.06
@@ -62,12 +64,12 @@ class Recording:
         return self.measured.header.data_set
 
     @property
-    def seen(self) -> NDArray[np.bool_]:
+    def seen(self) -> Mask:
         """The rows that a fit may see."""
         return ~self.is_held_out
 
     @cached_property
-    def fitted(self) -> NDArray[np.bool_]:
+    def fitted(self) -> Mask:
         """Those of them that a fit sees."""
         return thinned(self, self.seen)
 
@@ -96,14 +98,12 @@ def weighted(recordings: Sequence[Recording]) -> list[Recording]:
     return [one.scaled(min(1.0, rows / total)) if total > 0 else one for one in recordings]
 
 
-def thinned(recording: Recording, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def thinned(recording: Recording, chosen: Mask) -> Mask:
     """Of the chosen rows at most :data:`MOST_FITTED_ROWS` of each kind, ``[rows]``."""
     kept = np.zeros_like(chosen)
     keys = np.array(recording.keys)
-    rows = recording.measured.measurements
     for key in sorted(set(recording.keys)):
-        places = np.flatnonzero(chosen & (keys == key))
-        kept[places[spread([work(rows[place]) for place in places.tolist()], MOST_FITTED_ROWS)]] = True
+        kept |= spread(recording.measured.measurements, chosen & (keys == key), MOST_FITTED_ROWS)
     return kept
 
 
@@ -112,10 +112,12 @@ def work(row: Measurement) -> tuple[int, int, str]:
     return row.operator.flops, row.operator.bytes, row.operator.key
 
 
-def spread(sizes: Sequence[tuple[int, int, str]], count: int) -> NDArray[np.bool_]:
-    """Which ``count`` of the rows lie evenly over sizes (see :func:`work`), ``[rows]``; all where there are no more."""
-    chosen = np.zeros(len(sizes), dtype=np.bool_)
-    order = np.array(sorted(range(len(sizes)), key=lambda index: sizes[index]), dtype=np.int64)
-    places = np.linspace(0, max(len(order) - 1, 0), min(count, len(order))).round().astype(np.int64)
-    chosen[order[places]] = True
-    return chosen
+def spread(rows: Sequence[Measurement], chosen: Mask, count: int) -> Mask:
+    """Which ``count`` of the chosen rows lie evenly over sizes, ``[rows]``; all of them where there are no more."""
+    places = np.flatnonzero(chosen).tolist()
+    if len(places) <= count:
+        return chosen
+    order = np.array(sorted(places, key=lambda place: work(rows[place])), dtype=np.int64)
+    kept = np.zeros_like(chosen)
+    kept[order[np.linspace(0, len(order) - 1, count).round().astype(np.int64)]] = True
+    return kept

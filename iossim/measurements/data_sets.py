@@ -42,7 +42,7 @@ def default_places() -> list[Path]:
     shared = shared_data()
     own = Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
     others = [folder for name in _OPERATOR_FOLDERS if (folder := shared / name).is_dir()]
-    return [own, *others, *(sorted(shared.glob("kernels*")) or [shared / "kernels"])]
+    return [own, *(sorted(shared.glob("kernels*")) or [shared / "kernels"]), *others]
 
 
 def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[DeviceProfile] | None = None) -> DataSets:

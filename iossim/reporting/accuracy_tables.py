@@ -14,7 +14,7 @@ from iossim.reporting.measured_networks_table import measured_networks_summary, 
 from iossim.reporting.split_tables import (
     FEWEST_SHOWN,
     coverage_table,
-    device_summary,
+    device_summary_table,
     device_table,
     family_table,
     few_rows,
@@ -81,7 +81,11 @@ def _splits(report: ValidationReport) -> Iterator[RenderableType]:
         yield from _titled(
             "unseen devices, each predicted from the others: errors of device time, %",
             device_table(rows["device"]),
-            *device_summary(rows["device"], report.transfer.samples),
+            "roof: efficiencies of the other devices' rooflines, averaged; within: in intervals as wide as leaving out the others says; samples are of the same kind",
+        )
+        yield from _titled(
+            "unseen devices by kind: errors of device time over data sets, %",
+            device_summary_table(rows["device"], report.transfer.samples),
         )
     if rows["family"]:
         yield from _titled(

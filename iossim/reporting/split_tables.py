@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from statistics import fmean
 
@@ -19,7 +19,6 @@ from iossim.validation.splits import SplitRows
 
 #: Kinds of a data set with fewer rows are not shown one by one.
 FEWEST_SHOWN = 20
-#: Of a split by size the error of the largest over that inside.
 _TITLES = {"in_distribution": "in", "out_of_distribution": "out"}
 
 
@@ -110,17 +109,28 @@ def device_table(rows: Sequence[SplitRows]) -> Table:
     return unwrapped(records_table("", lines, columns))
 
 
-def device_summary(rows: Sequence[SplitRows], samples: int) -> Iterator[str]:
-    """Of each kind of fp32 with rows enough, the mean over devices and the worst one."""
-    for key in sorted({row.key for row in rows if row.part == "sampled"}):
-        said = []
-        for part, words in (("zero-shot", "from datasheet facts"), ("sampled", f"with {samples} samples")):
-            errors = [
-                error for row in rows if (row.key, row.part) == (key, part) and (error := _error(row)) is not None
-            ]
-            if errors:
-                said.append(f"{words}: mean {fmean(errors):.1f}, worst {max(errors):.1f}")
-        yield f"{key}, {'; '.join(said)}"
+def device_summary_table(rows: Sequence[SplitRows], samples: int) -> Table:
+    """Of each kind that samples were drawn of, mean and worst error over data sets of devices left out; in percent."""
+    columns = [
+        Column("op"),
+        Column("sets"),
+        Column("zero-shot", "mean", digits=1),
+        Column("zero-shot worst", "worst", digits=1),
+    ]
+    columns += [
+        Column("sampled", f"mean with\n{samples} samples", digits=1),
+        Column("sampled worst", "worst", digits=1),
+    ]
+    judged = {(row.device, row.data_set, row.key) for row in rows if row.part == "sampled"}
+    lines: list[dict[str, Cell]] = []
+    for key in sorted({key for _, _, key in judged}):
+        line: dict[str, Cell] = {"op": key}
+        for part in ("zero-shot", "sampled"):
+            own = [row for row in rows if row.part == part and row.key == key]
+            errors = [_error(row) or 0.0 for row in own if (row.device, row.data_set, key) in judged]
+            line |= {"sets": len(errors), part: fmean(errors), f"{part} worst": max(errors)}
+        lines.append(line)
+    return unwrapped(records_table("", lines, columns))
 
 
 def family_table(rows: Sequence[SplitRows]) -> Table:

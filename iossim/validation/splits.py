@@ -179,7 +179,7 @@ def _tensor_fit(chip: Chip, choose: Callable[[Recording], Mask]) -> RowsFit | No
 
 def _is_told(made: RowsFit) -> bool:
     """Whether enough is left of a chip's rows to fit its parameters."""
-    return made.found.data_residuals > 2 * len(made.found.space.names)
+    return made.found.data_residuals > len(made.found.space.names)
 
 
 def _largest(recording: Recording) -> Mask:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from iossim.calibration.leave_one_out import _chips, _fitted_source, draw, leave_one_out, transfer_table
+from iossim.calibration.chips import chips, lowered
+from iossim.calibration.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table
 from iossim.calibration.neutral import neutral
 from iossim.calibration.transfer import refine, source_device, source_spread, transferred
 from iossim.devices.kinds.gpu import GPU_SPACE
@@ -152,6 +153,29 @@ def test_a_device_left_out_is_predicted_without_its_measurements() -> None:
     assert table.refined_bands["conv"]
 
 
+def test_samples_are_of_the_kind_that_they_refine() -> None:
+    """A device whose element-wise kernels are half as fast as thought: samples of them say so, those of products nothing."""
+    names = ("v100-pcie-32gb", "t4")
+    kinds = {"relu": [{"op": "relu", "rows": 64 * n, "cols": 8192} for n in range(20, 140)]}
+    kinds["gemm"] = [
+        {"op": "gemm", "m": 64 * n, "n": 512, "k": 512, "trans_a": "N", "trans_b": "N"} for n in range(2, 122)
+    ]
+    sets = []
+    for name in names:
+        profile = device(name)
+        for kind, records in kinds.items():
+            operators = [read_record(record, Precision.FP32) for record in records]
+            factor = 2.0 if (name, kind) == ("t4", "relu") else 1.0
+            times = [factor * each.gpu_time_us for each in predict(operators, profile)]
+            rows = tuple(Measurement(*each) for each in zip(operators, times, strict=True))
+            sets.append((MeasurementSet(Header(device=name, data_set=f"{kind}.{name}"), rows), profile))
+    result = leave_one_out(sets, samples=20)
+    zero_shot, refined = result.errors("relu")["t4"], result.errors("relu", refined=True)["t4"]
+    assert zero_shot > 0.3
+    assert refined < 0.5 * zero_shot
+    assert set(result.errors("gemm", refined=True)) == {"t4", "v100-pcie-32gb"}
+
+
 def test_sources_see_no_held_out_shape() -> None:
     """Their values ship: whatever the held-out shapes take, they are the same."""
     measured, profile = measured_on(device("t4"), 120), device("t4")
@@ -163,7 +187,7 @@ def test_sources_see_no_held_out_shape() -> None:
     sources = [
         _fitted_source(chip)
         for rows in (measured.measurements, changed)
-        for chip in _chips([(replace(measured, measurements=rows), profile)])
+        for chip in chips([lowered(replace(measured, measurements=rows), profile)])
     ]
     assert sources[0] == sources[1]
 

@@ -22,6 +22,7 @@ from iossim.validation.measured_networks import MeasuredEvaluation, MeasuredLate
 from iossim.validation.networks import Foretold, NetworkEvaluation, NetworkLatency, SchedulerOrder
 from iossim.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.validation.report import ValidationReport
+from iossim.validation.splits import SplitRows
 from iossim.validation.stages import StageEvaluation
 
 DEVICE = "v100-sxm2"
@@ -47,6 +48,13 @@ def measured_latency(name: str, predicted_us: float | None = None) -> MeasuredLa
     return MeasuredLatency(run, predicted_us, *bounds, None if predicted_us is None else 1.0, 1.0)
 
 
+def split_rows(split: str, part: str, error: float, rows: int = 120, key: str = "softmax") -> SplitRows:
+    times = np.linspace(10.0, 400.0, rows)
+    predicted = (1 + error) * times
+    bounds = (predicted * 0.7, predicted * 1.4, 2.5 * times)
+    return SplitRows(split, part, "t4", f"{key}.t4", key, predicted, times, *bounds)
+
+
 @pytest.fixture(scope="module")
 def report() -> ValidationReport:
     """Few and many rows, a figure outside its interval, an order that is wrong, stages that were sampled."""
@@ -62,7 +70,15 @@ def report() -> ValidationReport:
         DEVICE, "made", (measured_latency("sequential", 800.0), measured_latency("torch-eager"))
     )
     notes = ("something was left out",)
-    return ValidationReport(operators, (stages,), (networks,), (measured,), (agreement,), transfer, notes)
+    splits = (
+        split_rows("size", "inside", 0.1),
+        split_rows("size", "largest", 1.5),
+        split_rows("device", "zero-shot", 0.25),
+        split_rows("device", "sampled", 0.05),
+        split_rows("device", "zero-shot", 0.5, rows=3, key="elu"),
+        split_rows("family", "normalisations", -0.2),
+    )
+    return ValidationReport(operators, (stages,), (networks,), (measured,), (agreement,), transfer, splits, notes)
 
 
 def test_tables(report: ValidationReport) -> None:
@@ -82,7 +98,13 @@ def test_tables(report: ValidationReport) -> None:
     assert "sequential 0.800 0.700 0.900 1.000 -20.0 1.00 1.00" in text
     assert "torch-eager - - - 1.000 - - 1.00" in text
     assert "error: mean 20.0%, bias -20.0%; 0 of 1 latencies in their intervals" in text
-    assert "conv, from datasheet facts: mean 25.0, worst 25.0; with 20 samples: mean 25.0, worst 25.0" in text
+    # Beyond twice what was measured, outside the interval of two, and 15 times as wrong as inside.
+    assert "softmax 120 10.0 150.0 150.0 15.00 120 150.0 150.0 0 2.00" in text
+    assert "softmax 120 25.0 25.0 25.0 150.0 100 2.00 5.0 100 2.00" in text
+    assert "one of few rows 3 50.0" in text
+    assert "softmax 1 25.0 25.0 5.0 5.0" in text
+    assert "softmax normalisations 120 20.0 -20.0 0" in text
+    assert "softmax out 1 25.0 150.0 13.9 no" in text
     assert "note: something was left out" in text
 
 
@@ -97,7 +119,7 @@ def test_pictures(report: ValidationReport, tmp_path: Path) -> None:
     from iossim.reporting.figures.accuracy import accuracy_figures
     from iossim.reporting.figures.pictures import picture_files
 
-    names = [f"operators.{DEVICE}", f"networks.{DEVICE}", "engines", "transfer"]
+    names = [f"operators.{DEVICE}", f"networks.{DEVICE}", "engines", "transfer.p4", "transfer.t4"]
     for attempt in ("first", "second"):
         (tmp_path / attempt).mkdir()
         figures = accuracy_figures(report)

@@ -67,6 +67,9 @@ def test_default_places_may_be_absent(tmp_path: Path, monkeypatch: pytest.Monkey
     assert any(str(tmp_path) in note for note in found.notes)
     (tmp_path / "data" / "kernels_mine").mkdir(parents=True)
     assert default_places()[-1] == tmp_path / "data" / "kernels_mine"
+    for name in ("operators", "framework_operators"):
+        (tmp_path / "data" / name).mkdir()
+    assert [place.name for place in default_places()[1:]] == ["kernels_mine", "framework_operators", "operators"]
 
 
 def test_measurements_that_cannot_be_right_are_refused(folder: Path) -> None:

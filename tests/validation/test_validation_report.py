@@ -26,7 +26,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_operators_by_kind(data: Path) -> None:
-    report = validate(None, [data], ["operators"])
+    report = validate(None, [data], ["operators"], splits=["hash"])
     assert [each.kinds[0][0] for each in report.operators] == ["conv", "gemm", "relu"]
     assert report.networks == report.engines == ()
     document = json.loads(json.dumps(report.to_json(), allow_nan=False))
@@ -41,13 +41,15 @@ def test_a_quoted_error_that_is_no_longer_right(data: Path, quoted: float, said:
     profile = device(DEVICE)
     error = KindError(data_set="made", kind="gemm", rows=9, mape_percent=quoted, median_error_percent=quoted)
     provenance = profile.provenance.model_copy(update={"held_out": [error]})
-    report = validate([profile.model_copy(update={"provenance": provenance})], [data], ["operators"])
+    report = validate([profile.model_copy(update={"provenance": provenance})], [data], ["operators"], splits=["hash"])
     assert any("quotes an error of 7.0% for gemm of made; it is 20.0%" in note for note in report.notes) == said
 
 
 def test_parts(data: Path) -> None:
     with pytest.raises(OptionError, match="did you mean 'engines'"):
         validate(None, [data], ["engine"])
+    with pytest.raises(OptionError, match="`split` 'hsh' is not known"):
+        validate(None, [data], splits=["hsh"])
     report = validate([device("k80")], [data], PARTS)
     assert report.operators == report.networks == report.engines == ()
     assert report.transfer is None
@@ -55,8 +57,8 @@ def test_parts(data: Path) -> None:
     assert validate([device("k80")], [data], quick=True).notes == ()
 
 
-def test_transfer(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chips are left out of the sets that were found; one kind with rows enough is summed up."""
+def test_devices_left_out(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chips are left out of the sets that were found."""
     from iossim.validation import report as module
 
     times = np.linspace(10.0, 500.0, 150)
@@ -65,15 +67,16 @@ def test_transfer(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = LeaveOneOut(tuple(LeftOut(DEVICE, DEVICE, *each) for each in ((conv, conv), (gemm,), (few,))), (), 20, 0)
     asked: list[int] = []
 
-    def fake(sets: object, samples: int, seed: int, progress: object) -> LeaveOneOut:
-        asked.append(len(sets))  # type: ignore[arg-type]
+    def fake(chips: object, samples: int, seed: int, progress: object) -> LeaveOneOut:
+        asked.append(len(chips))  # type: ignore[arg-type]
         return made
 
-    monkeypatch.setattr(module, "leave_one_out", fake)
-    report = validate(None, [data], ["transfer"])
+    monkeypatch.setattr(module, "leave_out_each", fake)
+    report = validate(None, [data], ["operators"], splits=["device"])
     assert asked == [1]
     assert report.transfer is made
-    assert [row.zero_shot for row in module.sampled_rows(made)] == [conv]
+    assert report.operators == ()
+    assert [row.zero_shot for row in module.sampled_rows(made)] == [conv, gemm]
     rows = json.loads(json.dumps(report.to_json(), allow_nan=False))["transfer"]["left_out"]
     assert [row["zero_shot"]["mape"] for row in rows] == pytest.approx([0.1, 0.1, 0.0])
     assert rows[0]["refined"]["rows"] == 150
