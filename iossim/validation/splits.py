@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_tensor_cores, on_lanes, priced, work
+from iossim.calibration.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_tensor_cores, on_lanes, priced
 from iossim.calibration.host_overhead import fit_overhead
 from iossim.calibration.leave_one_out import LeaveOneOut, LeftOut
-from iossim.calibration.recording import Recording
+from iossim.calibration.recording import Recording, work
 from iossim.calibration.residuals import bands_by_kind
 from iossim.devices.profile import with_values
 from iossim.devices.provenance import Provenance

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from made_sets import DEVICE, made_set
 
-from iossim.calibration.chips import MOST_FITTED_ROWS, all_rows, chips, fit_lanes, lowered, work
+from iossim.calibration.chips import all_rows, chips, fit_lanes, lowered
+from iossim.calibration.recording import MOST_FITTED_ROWS, work
 from iossim.devices.load import device
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
