@@ -58,10 +58,10 @@ class FamilyErrors:
 def family_errors(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> tuple[FamilyErrors, ...]:
     """Both settings of each family; those that nothing was judged of are left out."""
     inside = [
-        (key_of(*each.kinds[0]), each.device, *_errors(each.unseen)) for each in operators if len(each) >= FEWEST_ROWS
+        (key_of(*each.kinds[0]), each.device, _errors(each.unseen)) for each in operators if len(each) >= FEWEST_ROWS
     ]
     outside = [
-        (row.key, row.device, *_errors(row))
+        (row.key, row.device, _errors(row))
         for row in rows
         if (row.split, row.part) == ("device", "zero-shot") and len(row) >= FEWEST_ROWS
     ]
@@ -73,7 +73,7 @@ def family_errors(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitR
             if own:
                 devices = sorted({each[1] for each in own})
                 errors, roofs = (
-                    [_mean(each[place] for each in own if each[1] == name) for name in devices] for place in (2, 3)
+                    [_mean(each[2][place] for each in own if each[1] == name) for name in devices] for place in (0, 1)
                 )
                 found.append(
                     FamilyErrors(
