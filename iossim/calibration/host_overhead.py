@@ -4,8 +4,8 @@ A recording of single calls that wait for the host adds the host's time to each,
 recording that time may drift. It is a constant, or a cubic spline of the position in the recording that is nowhere
 negative, fitted together with, or beside, a prediction of the device's time.
 
-Where it does not drift, a part of the host's work runs beside the kernel: a call takes ``host + max(device, floor)``, and
-a device time below the floor cannot be seen. On a V100 an addition takes 32.4 us up to 3 MB and 34 us at 13 MB, where DRAM
+A part of the host's work runs beside the kernel: a call takes ``host + max(device, floor)``, and a device time below the
+floor cannot be seen. On a V100 an addition takes 32.4 us up to 3 MB and 34 us at 13 MB, where DRAM
 alone needs 15, and from there on what DRAM needs and 18 us. A fit without the floor takes such rows for data that stays in
 L2: the floor times the bandwidth of DRAM is the part of L2 that it finds on each of five GPUs.
 """
@@ -62,7 +62,7 @@ def least_device_us(header: Header) -> float:
 
 def has_floor(header: Header) -> bool:
     """Whether a part of the host's work runs beside the kernels of a recording, so that short ones do not show."""
-    return header.includes_host_overhead and not header.host_overhead_drifts
+    return header.includes_host_overhead
 
 
 def fit_overhead(

@@ -56,7 +56,7 @@ STACKED_MEMORY = frozenset({"6.0", "7.0", "8.0", "9.0", "10.0"})
 OTHER_MEMORY_WEIGHT = 0.1
 OTHER_BOARD_WEIGHT = 0.25
 #: Of a source with the same kind of SM, over one of the same generation only.
-SAME_CHIP_WEIGHT = 3.0
+SAME_CHIP_WEIGHT = 10.0
 #: Where the clock begins to fall, GFLOP/s of peak a watt, before any source has said so, and how sure that is (of its
 #: logarithm): boards of 250 to 300 W reach their peak at about this.
 ONSET_GFLOPS_PER_WATT = 50.0
