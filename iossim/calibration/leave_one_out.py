@@ -238,7 +238,8 @@ def _left_out(
                 drawn = _drawn(one, own & one.seen, count, seed)
                 few = replace(one.where(drawn), weight=float(drawn.sum()))
                 better = with_values(guess, refined_values(guess, few, sources))
-                refined |= {key: rows_of for rows_of in priced(one, own & ~drawn, better)}
+                # None where the host hides every row.
+                refined.update((rows_of.residuals.key, rows_of) for rows_of in priced(one, own & ~drawn, better))
         for each in priced(one, all_rows(one), guess):
             better_rows = refined.get(each.residuals.key)
             residuals = None if better_rows is None else better_rows.residuals
