@@ -93,7 +93,9 @@ class SimulatorCostModel:
         self._error = error
         costs = profile.engine
         self.kernel_model = KernelModel(
-            profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0, Engine(engine).libraries
+            profile,
+            costs.graph_gap_factor if engine == Engine.GRAPH else 1.0,
+            Engine(engine).libraries_on(profile.architecture),
         )
         # A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = costs if engine == Engine.PAPER else None

@@ -132,7 +132,7 @@ def _of_table(
     table = read_operators(path, kind, Precision.named(reading.dtype or "fp32"))
     for precision in dict.fromkeys(operator.precision for operator in table.operators):
         profile.require(precision)
-    predictions = predict_operators(table.operators, profile, engine.libraries)
+    predictions = predict_operators(table.operators, profile, engine.libraries_on(profile.architecture))
     return predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from iossim.devices.compute_capability import SINCE_AMPERE
 from iossim.errors import OptionError, did_you_mean
 from iossim.lowering.kernel import Libraries
 
@@ -17,10 +18,11 @@ class Engine(StrEnum):
     PAPER = "paper"
     GRAPH = "graph"
 
-    @property
-    def libraries(self) -> Libraries:
-        """The age of the libraries that it calls: the published engine links cuDNN 7.6."""
-        return Libraries.CUDNN_7 if self is Engine.PAPER else Libraries.CURRENT
+    def libraries_on(self, architecture: str) -> Libraries:
+        """The age of the libraries that it calls: the published engine links cuDNN 7.6, and 8 where that does not run."""
+        if self is Engine.GRAPH:
+            return Libraries.CURRENT
+        return Libraries.CUDNN_8 if architecture in SINCE_AMPERE else Libraries.CUDNN_7
 
     @staticmethod
     def named(name: str) -> Engine:

@@ -126,7 +126,7 @@ class NetworkTable:
 
 def predict_network(network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> NetworkTable:
     """Every unit of a network alone, by the libraries that ``engine`` calls; equal ones are lowered once."""
-    model = KernelModel(profile, libraries=engine.libraries)
+    model = KernelModel(profile, libraries=engine.libraries_on(profile.architecture))
     known: dict[str, Prediction] = {}
     for unit, signature in zip(network.units, network.signatures, strict=True):
         if signature not in known:

@@ -106,7 +106,7 @@ class ScheduleErrors:
             with_values(profile, {name: values[index] for name, values in resamples.items()})
             for index in range(count)
         ]
-        self._libraries = (Engine.PAPER if model is None else model.engine).libraries
+        self._libraries = (Engine.PAPER if model is None else model.engine).libraries_on(profile.architecture)
         self._units: dict[Part, _UnitError] = {}
         own = profile.parameter_values
         names = [name for name in profile.device_kind.concurrency.names if name in resamples]

@@ -164,7 +164,7 @@ def test_a_fit_near_another_ends_where_one_from_the_start_does() -> None:
     # Or better: where the host hides the shortest rows there may be two optima.
     assert 0.95 * from_start.cost <= near.cost <= 1.01 * from_start.cost
     for name in TRUTH:
-        assert near.values[name] == pytest.approx(from_start.values[name], rel=0.01), name
+        assert near.values[name] == pytest.approx(from_start.values[name], rel=0.03), name
 
 
 def test_all_folds_and_nothing_held_out() -> None:

@@ -104,7 +104,9 @@ class KernelLibrary:
         self.engine = engine
         costs = profile.engine
         self._model = KernelModel(
-            profile, costs.graph_gap_factor if engine == Engine.GRAPH else 1.0, Engine(engine).libraries
+            profile,
+            costs.graph_gap_factor if engine == Engine.GRAPH else 1.0,
+            Engine(engine).libraries_on(profile.architecture),
         )
         self._units: dict[tuple[str, str], tuple[IssuedKernel, ...]] = {}
 
