@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from iossim.calibration.residuals import device_times
-from iossim.calibration.samples import OperatorSamples, fit_nuisances
+from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden
 from iossim.devices.compute_capability import Architecture
 from iossim.devices.kind import GPU
 from iossim.devices.load import device, shipped_names
@@ -116,9 +116,15 @@ def _named(kernels: tuple[str, ...]) -> list[Architecture]:
 
 
 def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
-    """The median of the absolute logarithm of predicted over measured device time, beside the overhead that fits best."""
+    """The median of the absolute logarithm of predicted over measured device time, beside the overhead that fits best.
+
+    Of rows that the host does not hide; 0 where it hides all.
+    """
     samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
     predicted_us, _ = samples.predict(profile)
     overhead = fit_nuisances(samples, predicted_us)
+    is_shown = ~hidden(samples, predicted_us, overhead)
+    if not is_shown.any():
+        return 0.0
     predicted_us, measured_us = device_times(samples, profile, overhead)
-    return float(np.median(np.abs(np.log(predicted_us / measured_us))))
+    return float(np.median(np.abs(np.log(predicted_us / measured_us)[is_shown])))

@@ -57,7 +57,7 @@ def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
     boards = [uninformed(device(name)) for name in recipe.boards]
     sets = read_data_sets(places, boards).sets
     data = [DeviceData(board, tuple(one for one, of in sets if of is board)) for board in boards]
-    found = fit_profiles(data, published=recipe.published, date=date, folds=folds)
+    found = fit_profiles(data, published=recipe.published, date=date, folds=folds, trusts_labels=True)
     paths = []
     for profile in (found.profile, *found.sisters):
         paths.append(folder / f"{profile.name}.yaml")
