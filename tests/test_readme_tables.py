@@ -226,7 +226,11 @@ def transfer_sentence(found: dict[str, Any]) -> str:
         kind: 100 * fmean(by_set[name]["zero_shot"]["mape"] for title in DEVICES for name in data_sets(title, kind))
         for kind in KINDS
     }
-    return "On average " + ", ".join(f"{kind} {mean:.1f}" for kind, mean in means.items()) + " from datasheet facts alone."
+    return (
+        "On average "
+        + ", ".join(f"{kind} {mean:.1f}" for kind, mean in means.items())
+        + " from datasheet facts alone."
+    )
 
 
 def engine_sentence(found: dict[str, Any]) -> str:

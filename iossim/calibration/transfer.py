@@ -32,6 +32,7 @@ from iossim.devices.transfer import (
 )
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.plausibility import check_plausible
+from iossim.prediction.bands import band_key
 
 Floats = NDArray[np.float64]
 
@@ -97,8 +98,9 @@ def refine(
             "a profile; measure about 20 of different sizes"
         )
     found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.sources)
+    known = table if sources is None else transfer_table()
     return with_values(profile, {name: float(f"{value:.4g}") for name, value in found.items()}).model_copy(
-        update={"provenance": transferred_provenance(table if sources is None else transfer_table(), len(rows))}
+        update={"provenance": transferred_provenance(known, len(rows), {band_key(row.operator) for row in rows})}
     )
 
 

@@ -16,7 +16,7 @@ ratios. Only fitted parameters are transferred; all others stay those of the arc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from importlib import resources
 from math import exp, log, sqrt
@@ -261,11 +261,14 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
     }
 
 
-def transferred_provenance(table: TransferTable, samples: int = 0) -> Provenance:
-    """The provenance of transferred parameters; ``samples`` measurements of the device itself refined them."""
+def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collection[str] = ()) -> Provenance:
+    """The provenance of transferred parameters; ``samples`` measurements of the device itself, of these ``kinds``, refined
+    them: of other kinds no more is known than before."""
     sources = ", ".join(source.boards[0] for source in table.sources)
-    errors = table.refined if samples and table.refined else table.zero_shot
-    bands = table.bands | (table.refined_bands if samples else {})
+    refined = [error for error in table.refined if error.kind in kinds]
+    shown = {error.kind for error in refined}
+    errors = [*refined, *(error for error in table.zero_shot if error.kind not in shown)]
+    bands = table.bands | {kind: bands for kind, bands in table.refined_bands.items() if kind in kinds}
     convolutions = [error for error in errors if error.kind == "conv"]
     note = f"transferred from {sources}"
     if samples:

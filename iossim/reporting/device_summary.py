@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from iossim.devices.profile import Datasheet, DeviceProfile
-from iossim.devices.provenance import Provenance
+from iossim.devices.provenance import KindError, Provenance
 from iossim.reporting.calibration import error_table
 from iossim.tables import Cell, Column, records_table
 
@@ -32,12 +34,30 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
         parts.append(Text("spread: standard deviation over fits to resampled data"))
     if provenance.unidentified:
         parts.append(Text("not identified: the data leaves it open"))
+    errors = provenance.held_out
     if provenance.kind == "transferred":
-        title = "Errors on devices left out, each predicted from the others"
+        title, errors = "Errors on devices left out, each predicted from the others", _by_kind(errors)
     else:
         title = f"Errors on the {provenance.held_out_fraction or 0:.0%} of the shapes that no fit saw"
-    parts += [Text(""), error_table(title, provenance.held_out) if provenance.held_out else Text(_UNMEASURED)]
+    parts += [Text(""), error_table(title, errors) if errors else Text(_UNMEASURED)]
     return Group(*parts)
+
+
+def _by_kind(errors: Sequence[KindError]) -> list[KindError]:
+    """A row a kind: the means over its data sets, each as often as it has rows."""
+    kinds: dict[str, list[KindError]] = {}
+    for error in errors:
+        kinds.setdefault(error.kind, []).append(error)
+    return [
+        KindError(
+            data_set=f"{len(several)} data sets" if len(several) > 1 else several[0].data_set,
+            kind=kind,
+            rows=(rows := sum(each.rows for each in several)),
+            mape_percent=sum(each.rows * each.mape_percent for each in several) / rows,
+            median_error_percent=sum(each.rows * each.median_error_percent for each in several) / rows,
+        )
+        for kind, several in kinds.items()
+    ]
 
 
 def _facts(profile: DeviceProfile) -> list[dict[str, Cell]]:

@@ -62,7 +62,7 @@ _WINDOW = {"kernel": 3, "stride": 1, "padding": 1}
 #: Instructions of a tap, at the least: its address, whether it is inside, the load, the sum.
 _OF_A_TAP = 6
 #: Operators of growing size, and how far over the roofline the largest may be. Streams reach a half of the datasheet's
-#: bandwidth at least, rows are read twice, by halves a load at a time. Windows spend most of their instructions on finding
+#: bandwidth at least, rows are read twice, by halves a load at a time, and long ones wait for exponentials. Windows spend most of their instructions on finding
 #: themselves, and cuDNN 7 computes 32 filters a group where there is one.
 KINDS: dict[str, tuple[list[dict[str, Any]], float]] = {
     "add": (_on_planes("add"), 2.0),
@@ -70,13 +70,13 @@ KINDS: dict[str, tuple[list[dict[str, Any]], float]] = {
     "relu": (_on_planes("relu"), 2.0),
     "gelu": (_on_planes("gelu"), 2.0),
     "concat": (_on_planes("concat"), 2.0),
-    "softmax": (_on_planes("softmax"), 2.5),
+    "softmax": (_on_planes("softmax"), 8.0),
     "layer_norm": (_on_planes("layer_norm"), 5.0),
     "max_pool": (_on_images("max_pool", **_WINDOW), 20.0),
     "average_pool": (_on_images("average_pool", **_WINDOW), 35.0),
     "strided max_pool": (_on_images("max_pool", kernel=2, stride=2, padding=0), 12.0),
     "global_average_pool": (_on_images("global_average_pool"), 5.0),
-    "depthwise": (_on_images("conv", **_WINDOW), 40.0),
+    "depthwise": (_on_images("conv", **_WINDOW), 45.0),
     "transposed": (_on_images("conv_transpose", kernel=2, stride=2, padding=0), 6.0),
 }
 

@@ -267,4 +267,4 @@ def test_tf32_is_fp32_where_there_are_no_units_for_it() -> None:
         return schedule(network, create(profile, network.precision, "paper"), "sequential").latency_us
 
     assert latency_us(v100, tf32) == latency_us(v100, fp32)
-    assert latency_us(a100, tf32) < 0.6 * latency_us(a100, fp32)
+    assert latency_us(a100, tf32) < 0.75 * latency_us(a100, fp32)

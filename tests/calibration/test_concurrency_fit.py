@@ -125,12 +125,12 @@ def test_a_fit_to_published_figures_starts_from_none() -> None:
     assert uninformed(own).engine == uninformed(other).engine
 
 
-def test_published_figures_weigh_little() -> None:
+def test_published_figures_weigh_less_than_a_fifth() -> None:
     told = {one.name: one for one in device(DEVICE).provenance.data_sets}
     shares = [one.weight_percent for one in told.values() if one.weight_percent is not None]
     assert sum(shares) == pytest.approx(100, abs=1)
     both = [told["published networks"].weight_percent, told["published stages"].weight_percent]
-    assert sum(share or 100 for share in both) < 10
+    assert sum(share or 100 for share in both) < 20
 
 
 @pytest.mark.parametrize("name", shipped_names())

@@ -60,7 +60,7 @@ def test_a_profile_that_the_other_commands_take(capsys: pytest.CaptureFixture[st
         assert words in text
     assert sorted(path.name for path in folder.iterdir()) == ["lab.jsonl", "v100-sxm2.calibrated.yaml"]
     found = device("./v100-sxm2.calibrated.yaml")
-    assert found.parameters.gemm_efficiency == pytest.approx(EFFICIENCY, abs=0.03)
+    assert found.parameters.gemm_efficiency == pytest.approx(EFFICIENCY, abs=0.04)
     assert found.provenance.kind == "fitted"
     assert found.datasheet == device("v100-sxm2").datasheet
     assert "fitted" in printed(capsys, "devices show v100-sxm2.calibrated.yaml")
@@ -79,7 +79,7 @@ def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], fold
     found = printed_json(capsys, f"calibrate --data a.csv b.jsonl {options}")
     assert found["device"] == "v100-sxm2"
     assert found["profile"] == "mine.yaml"
-    assert found["parameters"]["gemm_efficiency"]["value"] == pytest.approx(EFFICIENCY, abs=0.03)
+    assert found["parameters"]["gemm_efficiency"]["value"] == pytest.approx(EFFICIENCY, abs=0.04)
     assert found["parameters"]["gemm_efficiency"]["fitted"]
     interference = found["parameters"]["interference"]
     # Nothing measured here tells it: it is taken over, with what is known of it.

@@ -110,4 +110,5 @@ def test_bf16_came_with_ampere(name: str) -> None:
 
 
 def test_predict_refuses_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ops.csv").write_text("op,rows,cols\nadd,64,64\n", encoding="utf-8")
     assert "has no bf16" in refused(capsys, f"predict {tmp_path / 'ops.csv'} -d t4 --dtype bf16")

@@ -49,7 +49,7 @@ def test_nothing_merges(network: str) -> None:
 
 #: The largest errors that were measured, per cent, with a point of room: in-sample, and by a fit that saw no figure of the network.
 IN_SAMPLE = {"inception_v3": 4.6, "squeezenet": 3.2}
-LEFT_OUT = {"inception_v3": 11.5, "squeezenet": 8.2, "nasnet_a": 31.0}
+LEFT_OUT = {"inception_v3": 11.5, "squeezenet": 12.0, "nasnet_a": 31.0}
 
 
 def test_published_figures() -> None:
