@@ -276,7 +276,7 @@ def test_unseen_devices(shared: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 #: Of the stages of Inception on streams: at most this median difference of the engines, this 95th percentile, and this
 #: difference of one's best schedule from the other's.
-AGREEMENT = {"v100-sxm2": (0.025, 0.10, 0.02), "a100-sxm-40gb": (0.01, 0.10, 0.02), "t4": (0.03, 0.14, 0.05)}
+AGREEMENT = {"v100-sxm2": (0.025, 0.10, 0.02), "a100-sxm-40gb": (0.01, 0.10, 0.03), "t4": (0.03, 0.16, 0.05)}
 
 
 def test_the_other_engine(capsys: pytest.CaptureFixture[str]) -> None:
