@@ -64,7 +64,7 @@ class Samples(Protocol):
 
 def coefficient_count(samples: Samples) -> int:
     """How many coefficients the nuisances of a recording have."""
-    return samples.basis.shape[1] + samples.has_floor
+    return int(samples.basis.shape[1]) + samples.has_floor
 
 
 def nuisances_us(samples: Samples, coefficients: Floats) -> tuple[Floats, Floats]:
