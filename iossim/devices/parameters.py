@@ -112,7 +112,7 @@ class ModelParameters(Value):
     #: Bytes that one SM moves from or to L2 in a clock.
     l2_bytes_per_clock_per_sm: Annotated[Positive, Fit(8.0, 128.0, is_logarithmic=True)] = 64.0
     #: The part of L2 that keeps activations until the next kernel reads them: what a kernel touches is found there if it
-    #: fits, and lost if it does not. 0.6 on an A100, whose L2 has two halves; 0.3 to 0.5 before.
+    #: fits, and lost if it does not. About half of an A100's, whose L2 has two halves.
     l2_resident_fraction: Annotated[Fraction, Fit(0.0, 1.0)] = 0.9
     #: Operands of a matrix product as large as this many L2 caches are half lost between two waves of blocks.
     reuse_l2_fraction: Annotated[Positive, Fit(0.01, 30.0, is_logarithmic=True)] = 1.0

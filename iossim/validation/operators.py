@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from iossim.calibration.chips import lowered
 from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import without_nuisances
-from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden, nuisances_us
+from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementSet
@@ -58,6 +58,8 @@ class OperatorEvaluation:
     cold_rows: int = 0
     #: Rows left out because the host hides them: measured and predicted below the recording's floor.
     hidden_rows: int = 0
+    #: The device time below which the host hides it.
+    floor_us: float = 0.0
 
     def __len__(self) -> int:
         return len(self.latency_us)
@@ -149,6 +151,7 @@ class OperatorEvaluation:
             "clamped_rows": int(self.clamped.sum()),
             "cold_rows_left_out": self.cold_rows,
             "hidden_rows_left_out": self.hidden_rows,
+            "host_floor_us": self.floor_us,
             "host_overhead_us": [float(self.overhead_us.min()), float(self.overhead_us.max())]
             if self.has_overhead
             else None,
@@ -209,6 +212,7 @@ def evaluate_recording(recording: Recording, cold_rows: int = 0) -> OperatorEval
         samples.basis.shape[1] > 0,
         cold_rows,
         int(is_hidden.sum()),
+        floor_us(samples, overhead),
     )
     return evaluation[~is_hidden]
 
