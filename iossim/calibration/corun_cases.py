@@ -1,0 +1,110 @@
+"""What was measured of kernels side by side, beside what ``corun`` says of the same kernels.
+
+A case is some raw kernels on streams and the ratios that were measured of them: until a stream ends, or until all do, over what
+the kernels take alone. :mod:`~iossim.calibration.corun_microbenchmarks` and :mod:`~iossim.calibration.corun_pairs` make
+cases of the measured tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.raw_kernels import RawKernel
+from iossim.devices.override import overridden
+from iossim.devices.profile import DeviceProfile
+from iossim.execution.engine import Engine
+from iossim.prediction.corun import corun
+
+#: The part of a measured time that a kernel has at least, where the gap before it is as long as all of it.
+_LEAST_PART = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured time over ``alone_us``, which it takes alone: until ``stream`` ends, or all streams (None).
+
+    ``family`` is the kernel's kind, or the mechanism that it is to show. ``none`` is the ratio if kernels did not disturb each
+    other; ``total`` if the device were shared in equal parts, which makes the whole as long as the sum.
+    """
+
+    what: str
+    family: str
+    stream: int | None
+    measured: float
+    alone_us: float
+    none: float = 1.0
+    total: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CorunCase:
+    """Kernels side by side on a device, and what was measured of them.
+
+    ``line`` is that of the table; ``clock_ghz`` that at which the device ran, None for its profile's.
+    """
+
+    data_set: str
+    device: str
+    line: int
+    mechanism: str
+    title: str
+    kernels: tuple[RawKernel, ...]
+    engine: Engine
+    figures: tuple[Figure, ...]
+    sm_share: tuple[float, ...] | None = None
+    clock_ghz: float | None = None
+
+    @property
+    def families(self) -> frozenset[str]:
+        return frozenset(figure.family for figure in self.figures)
+
+
+def simulated(case: CorunCase, profile: DeviceProfile) -> tuple[float, ...]:
+    """The ratio of each figure by ``corun``, counted from when the first kernel starts."""
+    if case.clock_ghz is not None:
+        profile = overridden(profile, {"boost_clock_ghz": case.clock_ghz})
+    found = corun(case.kernels, profile, case.engine, case.sm_share)
+    begin_us = 0.0 if case.engine is Engine.GRAPH else min(row.start_us for row in found.kernels)
+    ends_us: dict[int, float] = {}
+    for row in found.kernels:
+        stream = row.kernel.stream
+        ends_us[stream] = max(ends_us.get(stream, 0.0), row.end_us - begin_us)
+    last_us = max(ends_us.values())
+    return tuple(
+        (last_us if figure.stream is None else ends_us[figure.stream]) / figure.alone_us for figure in case.figures
+    )
+
+
+def pair_figures(
+    names: Sequence[str],
+    families: Sequence[str],
+    alone_us: Sequence[float],
+    together_us: Sequence[float],
+    makespan_us: float,
+) -> tuple[Figure, ...]:
+    """The slowdown of each of two streams, and the makespan over the longer of them."""
+    shorter, longer = sorted(alone_us)
+    figures = [
+        Figure(
+            names[stream], families[stream], stream, together_us[stream] / alone, alone,
+            total=2.0 if alone == shorter else 1.0 + shorter / longer,
+        )
+        for stream, alone in enumerate(alone_us)
+    ]  # fmt: skip
+    whole = Figure(MAKESPAN, MAKESPAN, None, makespan_us / longer, longer, total=1.0 + shorter / longer)
+    return (*figures, whole)
+
+
+MAKESPAN = "makespan"
+
+
+def graph_gap_us(profile: DeviceProfile) -> float:
+    """From one node of a graph to the next."""
+    return KernelModel(profile, profile.engine.graph_gap_factor).rates.gap_us
+
+
+def without_gap(alone_us: float, gap_us: float) -> float:
+    """A kernel's own part of the time between the starts of two in a chain."""
+    return max(alone_us - gap_us, _LEAST_PART * alone_us)
