@@ -19,6 +19,7 @@ from iossim.prediction.corun import corun
 
 #: The part of a measured time that a kernel has at least, where the gap before it is as long as all of it.
 _LEAST_PART = 0.05
+MAKESPAN = "makespan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ class CorunCase:
 
     @property
     def families(self) -> frozenset[str]:
-        return frozenset(figure.family for figure in self.figures)
+        """Those of its kernels."""
+        return frozenset(figure.family for figure in self.figures if figure.what != MAKESPAN)
 
 
 def simulated(case: CorunCase, profile: DeviceProfile) -> tuple[float, ...]:
@@ -95,9 +97,6 @@ def pair_figures(
     ]  # fmt: skip
     whole = Figure(MAKESPAN, MAKESPAN, None, makespan_us / longer, longer, total=1.0 + shorter / longer)
     return (*figures, whole)
-
-
-MAKESPAN = "makespan"
 
 
 def graph_gap_us(profile: DeviceProfile) -> float:

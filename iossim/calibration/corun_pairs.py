@@ -99,7 +99,7 @@ def _convolution(kernel: PairKernel, stream: int, model: KernelModel) -> list[Ra
     record = {"op": "conv", "batch": 1, "in_channels": channels, "out_channels": outputs}
     record |= {f"{name}_{axis}": value for axis in "hw" for name, value in
                (("in", size), ("kernel", window), ("stride", stride), ("pad", window // 2))}  # fmt: skip
-    operator = read_record(record, Precision.FP32)
+    operator = read_record(record, Precision.TF32)
     candidate, prices = model.fastest(step_candidates(operator.step(), model.profile))
     gap_us = model.rates.gap_us
     own_us = [price.alone_us - gap_us for price in prices]
@@ -134,18 +134,18 @@ def stream_pair_cases(pairs: Sequence[KernelPair]) -> list[CorunCase]:
     return cases
 
 
-def prefill_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile, gbps: Callable[[int], float | None]) -> list[CorunCase]:
+def prefill_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> list[CorunCase]:
     """A step of decode, issued first, beside a layer's prefill, on the same SMs or on some of their own.
 
-    Prefill is a chain of kernels that fill the device. Of a step what grows with the batch fills it too, and draws ``gbps``
-    of DRAM's bandwidth at that batch; what does not is latency that leaves it empty.
+    Prefill is a chain of kernels that fill the device. Of a step what grows with the batch fills it too, and draws on
+    DRAM as decode attention does on all SMs at that batch; what does not is latency that leaves it empty.
     """
     cases = []
     for pair in pairs:
         step, prefill = pair.kernels
         floor_us = _floor_us(step.name, pairs)
         attends = "attn" in step.name
-        kernels = _step(step, 0, floor_us, gbps(pair.batch or 1) if attends else None, profile)
+        kernels = _step(step, 0, floor_us, _decode_gbps(pair.batch or 1) if attends else None, profile)
         chunk = _filling(prefill.name, 1, prefill.alone_us / _CHUNKS, profile, _PREFILL_WAVES)
         kernels += [chunk] * _CHUNKS
         share = None if pair.sms is None else tuple(100.0 * sms / profile.sm_count for sms in pair.sms)
