@@ -20,6 +20,8 @@ from iossim.ir.types import Precision
 from iossim.schedule.batch import FASTEST
 from iossim.schedule.strategy import Strategy
 
+ENGINES = tuple(Engine)
+
 
 def missing() -> str:
     """Nothing: a simulation needs no device."""

@@ -101,11 +101,11 @@ class KernelLibrary:
 
     def __init__(self, profile: DeviceProfile, engine: Engine = Engine.PAPER) -> None:
         self.profile = profile
-        self.engine = engine
+        self.engine = Engine(engine)
         costs = profile.engine
         self._model = KernelModel(
             profile,
-            costs.graph_gap_factor if engine == Engine.GRAPH else 1.0,
+            costs.graph_gap_factor if Engine(engine).is_recorded else 1.0,
             Engine(engine).libraries_on(profile.architecture),
         )
         self._units: dict[tuple[str, str], tuple[IssuedKernel, ...]] = {}
@@ -138,8 +138,8 @@ class KernelLibrary:
         for candidate, _ in self._model.chosen(steps, variant):
             for position, kernel in enumerate(candidate.kernels):
                 # A graph was issued before it runs: its kernels cost the host nothing.
-                paper = self.engine == Engine.PAPER
-                host_us = host_issue_us(candidate, position, self.profile.engine) if paper else 0.0
+                recorded = self.engine.is_recorded
+                host_us = 0.0 if recorded else host_issue_us(candidate, position, self.profile.engine)
                 demand = BlockDemand.of(kernel_work(self._model, kernel), self.profile)
                 kernels.append(IssuedKernel(demand, host_us))
         return tuple(kernels)
@@ -163,7 +163,7 @@ def instructions(
         raise OptionError(
             f"the plan uses {max(devices) + 1} devices, and {len(libraries)} are given; give a profile for each"
         )
-    graph = libraries[0].engine == Engine.GRAPH
+    graph = libraries[0].engine.is_recorded
     forks, joins = _forks_and_joins(plan.commands) if graph else (set(), set())
     found: list[Instruction] = []
     for place, command in enumerate(plan.commands):
