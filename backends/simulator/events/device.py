@@ -62,7 +62,7 @@ class SimulatedDevice:
 
         ``number`` counts launches as the host issued them: of kernels that become ready together the lower comes first.
         """
-        run = KernelRun(demand, number)
+        run = KernelRun(demand, number, self._environment.now)
         self._arrivals.append(run)
         ended = self._ended[run] = self._environment.event()
         if not self._settling:
