@@ -1,0 +1,1 @@
+"""Tables of kernels that were measured side by side, in the shared folder ``concurrency``."""
