@@ -197,9 +197,7 @@ def evaluate_curve(curve: SmCurve, profile: DeviceProfile) -> CurveErrors:
         held = np.arange(len(sms)) % 2 == parity
         left_out[held] = errors[int(errors[:, ~held].mean(axis=1).argmin())][held]
     name = curve.kernel if curve.batch is None else f"{curve.kernel}, batch {curve.batch}"
-    return CurveErrors(
-        name, len(sms), float(_PARTS[best]), float(errors[best].mean()), float(left_out.mean())
-    )
+    return CurveErrors(name, len(sms), float(_PARTS[best]), float(errors[best].mean()), float(left_out.mean()))
 
 
 def _curve_us(part: float, whole_us: float, dram_us: float, sms: Floats, profile: DeviceProfile) -> Floats:

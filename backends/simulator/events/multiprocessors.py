@@ -1,8 +1,8 @@
 """The SMs of a device in classes of equal content, and the placement of blocks on them.
 
 A block goes to the SM with the most room, counted in blocks of its kernel; of those to the one with the fewest
-resident warps, then to the lowest number (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread
-block scheduler", 2020, for the policy; the order of equals is ours). Placing a block leaves its SM room for exactly one
+resident warps (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread block scheduler", 2020), then
+to the first in :func:`scheduling_order`. Placing a block leaves its SM room for exactly one
 less, so that ``n`` blocks over classes of SMs are dealt level by level, as one by one, without a step for each.
 
 Real SMs do not end the blocks of a wave in lockstep, these do. Small kernels that wait behind one which fills the device
@@ -19,7 +19,10 @@ from itertools import pairwise
 
 from iossim.backends.simulator.events.demand import BlockDemand, DeviceTime
 from iossim.backends.simulator.events.footprint import Footprint
+from iossim.devices.profile import DeviceProfile
 
+#: SMs of a texture processing cluster.
+_TPC_SMS = 2
 #: Parts of an SM that exceed it by less than this are rounding.
 _ROUNDING = 1e-9
 
@@ -205,8 +208,38 @@ class MultiprocessorClass:
         )
 
 
-def place(classes: list[MultiprocessorClass], run: KernelRun, count: int, block_us: DeviceTime, now: float) -> int:
-    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many. May add classes."""
+def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
+    """The place of each SM in the order in which SMs of equal room and warps get blocks, shape ``[SMs]``.
+
+    Clusters (GPCs) take turns, a TPC of two SMs at a time, and the one with most SMs left comes first, as recorded on an RTX
+    5090. Where the profile does not say which SMs are a cluster, they come by number.
+    """
+    clusters = profile.datasheet.sms_per_gpc
+    if clusters is None:
+        return tuple(range(profile.sm_count))
+    before = 0
+    turns = []
+    for cluster, size in enumerate(clusters.value):
+        turns += [(index // _TPC_SMS * _TPC_SMS - size, cluster, before + index) for index in range(size)]
+        before += size
+    order = [0] * before
+    for position, (_, _, sm) in enumerate(sorted(turns)):
+        order[sm] = position
+    return tuple(order)
+
+
+def place(
+    classes: list[MultiprocessorClass],
+    run: KernelRun,
+    count: int,
+    block_us: DeviceTime,
+    now: float,
+    order: Sequence[int],
+) -> int:
+    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many.
+
+    ``order`` has the place of each SM among equals. May add classes.
+    """
     block, most = run.demand.footprint, run.demand.most_while_waiting
     rooms = [(found.free.room(block), found) for found in classes]
     if any(not room and found.held(run) < most for room, found in rooms):
@@ -215,7 +248,7 @@ def place(classes: list[MultiprocessorClass], run: KernelRun, count: int, block_
     total = sum(room * len(found.sms) for room, found in roomy)
     level, extra = _level(roomy, count) if count < total else (0, 0)
     reached = [(room, found) for room, found in roomy if room >= level]
-    for (room, found), chosen in zip(reached, _first(reached, level, block.warps, extra), strict=True):
+    for (room, found), chosen in zip(reached, _first(reached, level, block.warps, extra, order), strict=True):
         others = len(found.sms) - len(chosen)
         found.advance(now)
         if chosen:
@@ -243,9 +276,9 @@ def _level(roomy: Iterable[tuple[int, MultiprocessorClass]], count: int) -> tupl
 
 
 def _first(
-    reached: Sequence[tuple[int, MultiprocessorClass]], level: int, block_warps: int, extra: int
+    reached: Sequence[tuple[int, MultiprocessorClass]], level: int, block_warps: int, extra: int, order: Sequence[int]
 ) -> list[list[int]]:
-    """For each class the SMs among the first ``extra`` of all, ordered by resident warps, then by number."""
+    """For each class the SMs among the first ``extra`` of all, by resident warps, then in order."""
     first: list[list[int]] = [[] for _ in reached]
     of_warps: dict[int, list[int]] = {}
     for index, (room, found) in enumerate(reached):
@@ -256,7 +289,8 @@ def _first(
             for index in indices:
                 first[index] = reached[index][1].sms
         elif extra:
-            among = set(sorted(sm for index in indices for sm in reached[index][1].sms)[:extra])
+            equals = [sm for index in indices for sm in reached[index][1].sms]
+            among = set(sorted(equals, key=order.__getitem__)[:extra])
             for index in indices:
                 first[index] = [sm for sm in reached[index][1].sms if sm in among]
         extra = max(0, extra - count)

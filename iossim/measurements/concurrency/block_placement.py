@@ -42,9 +42,7 @@ def read_placements(path: Path) -> list[PlacedKernel]:
     for (launch, kernel), own in sorted(blocks.items()):
         own.sort(key=lambda block: block.order)
         sms = tuple(block.sm for block in own)
-        found.append(
-            PlacedKernel(kernel, launch, sms, min(b.start_us for b in own), max(b.end_us for b in own))
-        )
+        found.append(PlacedKernel(kernel, launch, sms, min(b.start_us for b in own), max(b.end_us for b in own)))
     return found
 
 

@@ -87,7 +87,9 @@ def read_v100(path: Path) -> list[Microbenchmark]:
             if us is None and same and one_after_another is not None:
                 us = one_after_another / 2.0
             if us is None:
-                raise MeasurementError(f"measurements {path}: line {row.line}: no row has {cells[f'kernel_{side}']} alone")
+                raise MeasurementError(
+                    f"measurements {path}: line {row.line}: no row has {cells[f'kernel_{side}']} alone"
+                )
             kernels.append(_kernel(cells, side, us))
         iterations = str(cells["iterations_in_kernel"])
         found.append(

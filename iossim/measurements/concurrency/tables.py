@@ -36,5 +36,7 @@ def read_rows(path: Path, read: Callable[[NumberedRow], T]) -> list[T]:
         except RowError as error:
             raise MeasurementError(f"measurements {path}: line {row.line}: {error}; correct the line") from None
         except KeyError as error:
-            raise MeasurementError(f"measurements {path}: there is no column {error}; give the table as it was") from None
+            raise MeasurementError(
+                f"measurements {path}: there is no column {error}; give the table as it was"
+            ) from None
     return found

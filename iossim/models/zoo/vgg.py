@@ -30,6 +30,8 @@ def build(options: BuildOptions, name: str, depths: tuple[int, ...]) -> Network:
 
 
 MODELS = tuple(
-    ZooModel(name, f"VGG of {layers} layers, with its classifier", (3, 224, 224), partial(build, name=name, depths=depths))
+    ZooModel(
+        name, f"VGG of {layers} layers, with its classifier", (3, 224, 224), partial(build, name=name, depths=depths)
+    )
     for name, layers, depths in (("vgg16", 16, (2, 2, 3, 3, 3)), ("vgg19", 19, (2, 2, 4, 4, 4)))
 )
