@@ -30,8 +30,8 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_times import bandwidth_part
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile, with_values
-from iossim.ir.network import Network
-from iossim.lowering.unit import lower_unit
+from iossim.ir.network import Network, Unit
+from iossim.lowering.unit import StepCandidates, lower_unit
 from iossim.measurements.concurrency.microbenchmarks import RTX_5090_FILE, read_rtx_5090
 from iossim.measurements.concurrency.sm_shares import (
     CURVES_DEVICE,
@@ -62,8 +62,6 @@ WORKSPACE_BYTES = 1 << 28
 _PARTS = np.linspace(0.0, 1.0, 101)
 _REACHES = np.arange(1.0, 6.001, 0.02)
 _COARSE = 5
-#: Batches of networks that are judged, of 1 to 32.
-BATCHES = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +144,11 @@ class ShareEvaluation:
 
 
 def evaluate_shares(
-    folder: Path, profiles: Sequence[DeviceProfile] | None = None, batches: Sequence[int] = BATCHES
+    folder: Path, profiles: Sequence[DeviceProfile] | None = None, batches: Sequence[int] | None = None
 ) -> ShareEvaluation:
     """Everything that the tables in a folder tell, of ``profiles`` where they are given.
 
-    Networks are judged at ``batches``. Raises MeasurementError for a table that cannot be read.
+    Networks are judged at ``batches``, by default all. Raises MeasurementError for a table that cannot be read.
     """
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
 
@@ -175,7 +173,7 @@ def evaluate_shares(
     if profile is not None and (path := folder / NETWORKS_FILE).is_file():
         prices = NetworkPrices(profile)
         shares = read_network_shares(path)
-        own = [row for row in shares if row.batch in batches]
+        own = [row for row in shares if batches is None or row.batch in batches]
         networks = evaluate_networks(own, prices)
         if (path := folder / PAIRS_FILE).is_file():
             pairs = evaluate_pairs(read_network_pairs(path), shares, prices.kernels)
@@ -250,6 +248,7 @@ class NetworkPrices:
     def __init__(self, profile: DeviceProfile) -> None:
         self._profile = profile
         self._unit_us: dict[tuple[str, int], float] = {}
+        self._candidates: dict[str, StepCandidates] = {}
         self._models: dict[int, KernelModel] = {}
         self.network: Callable[[str, int], Network] = cache(lambda name, batch: load(NETWORKS[name], batch=batch))
 
@@ -262,15 +261,20 @@ class NetworkPrices:
         network = self.network(name, batch)
         for unit, signature in zip(network.units, network.signatures, strict=True):
             if (signature, sms) not in self._unit_us:
-                steps = lower_unit(network, unit, self._profile)
+                steps = self._steps(signature, network, unit)
                 self._unit_us[signature, sms] = fsum(
-                    price.alone_us
-                    for step in steps
-                    for price in self._models[sms].fastest(
-                        [one for one in step if one.workspace_bytes <= WORKSPACE_BYTES] or step
-                    )[1]
+                    price.alone_us for step in steps for price in self._models[sms].fastest(step)[1]
                 )
         return fsum(self._unit_us[signature, sms] for signature in network.signatures)
+
+    def _steps(self, signature: str, network: Network, unit: Unit) -> StepCandidates:
+        """What each step of a unit may run as, with what the workspace allows."""
+        if signature not in self._candidates:
+            self._candidates[signature] = tuple(
+                [one for one in step if one.workspace_bytes <= WORKSPACE_BYTES] or step
+                for step in lower_unit(network, unit, self._profile)
+            )
+        return self._candidates[signature]
 
     def kernels(self, name: str) -> int:
         """How many kernels a network runs on the whole device, at batch 1."""
@@ -334,7 +338,8 @@ def evaluate_pairs(
     if not known:
         return None
     measured = np.array([run.together_us / run.alone_us for run, _ in known])
-    features = np.array([(kernels(run.network) / run.alone_us, used) for run, used in known])
+    counts = {name: kernels(name) for name in {run.network for run, _ in known}}
+    features = np.array([(counts[run.network] / run.alone_us, used) for run, used in known])
 
     def fitted(rows: NDArray[np.bool_]) -> Floats:
         weighted = features[rows] / measured[rows, None]
