@@ -139,6 +139,9 @@ class ShareEvaluation:
     networks: tuple[NetworkShareErrors, ...] = ()
     pairs: PairErrors | None = None
 
+    def __bool__(self) -> bool:
+        return bool(self.curves or self.reaches or self.networks)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
