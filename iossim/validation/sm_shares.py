@@ -29,7 +29,7 @@ from scipy.optimize import nnls
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_times import bandwidth_part
 from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile, with_values
+from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 from iossim.lowering.unit import StepCandidates, lower_unit
 from iossim.measurements.concurrency.microbenchmarks import RTX_5090_FILE, read_rtx_5090
@@ -45,6 +45,7 @@ from iossim.measurements.concurrency.sm_shares import (
     SharedRun,
     SmCurve,
     block_bandwidth,
+    fastest_draw,
     read_bandwidths,
     read_curves,
     read_network_pairs,
@@ -61,7 +62,6 @@ WORKSPACE_BYTES = 1 << 28
 #: Parts of the time that a curve's fit tries, and reaches that a device's does.
 _PARTS = np.linspace(0.0, 1.0, 101)
 _REACHES = np.arange(1.0, 6.001, 0.02)
-_COARSE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +159,17 @@ def evaluate_shares(
         return device(name) if chosen is None else chosen.get(name)
 
     curves: tuple[CurveErrors, ...] = ()
-    reaches: list[ReachErrors] = []
+    rates: list[BandwidthCurve] = []
     networks: tuple[NetworkShareErrors, ...] = ()
     pairs: PairErrors | None = None
     profile = profile_of(CURVES_DEVICE)
     if profile is not None and (path := folder / CURVES_FILE).is_file():
         read = read_curves(path)
         curves = tuple(evaluate_curve(curve, profile) for curve in read)
-        reaches.append(evaluate_reach_of_curves(read, profile))
-    rates = read_bandwidths(path) if (path := folder / RATES_FILE).is_file() else []
+        rates += fastest_draw(read, CURVES_DEVICE)
+    rates += read_bandwidths(path) if (path := folder / RATES_FILE).is_file() else []
     rates += block_bandwidth(read_rtx_5090(path)) if (path := folder / RTX_5090_FILE).is_file() else []
-    for rate in rates:
-        if (profile := profile_of(rate.device)) is not None:
-            reaches.append(evaluate_reach(rate, profile))
+    reaches = [evaluate_reach(rate, profile) for rate in rates if (profile := profile_of(rate.device)) is not None]
     profile = profile_of(NETWORKS_DEVICE)
     if profile is not None and (path := folder / NETWORKS_FILE).is_file():
         prices = NetworkPrices(profile)
@@ -231,18 +229,6 @@ def evaluate_reach(curve: BandwidthCurve, profile: DeviceProfile) -> ReachErrors
     reach = min(_REACHES.tolist(), key=error)
     own = profile.parameters.sm_bandwidth_reach
     return ReachErrors(profile.name, len(measured), reach, error(reach), own, error(own))
-
-
-def evaluate_reach_of_curves(curves: Sequence[SmCurve], profile: DeviceProfile) -> ReachErrors:
-    """The reach that fits all of a device's curves beside their own number each."""
-
-    def error(reach: float) -> float:
-        changed = with_values(profile, {"sm_bandwidth_reach": reach})
-        return float(np.mean([evaluate_curve(curve, changed).in_sample for curve in curves]))
-
-    reach = min(_REACHES[::_COARSE].tolist(), key=error)
-    own = profile.parameters.sm_bandwidth_reach
-    return ReachErrors(profile.name, sum(len(curve.sms) for curve in curves), reach, error(reach), own, error(own))
 
 
 class NetworkPrices:

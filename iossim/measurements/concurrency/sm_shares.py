@@ -106,6 +106,15 @@ def block_bandwidth(rows: Iterable[Microbenchmark]) -> list[BandwidthCurve]:
     return [_bandwidth(device, own) for device, own in points.items()]
 
 
+def fastest_draw(curves: Iterable[SmCurve], device: str) -> list[BandwidthCurve]:
+    """The same of the kernel that draws most from the fewest SMs, of those that tell what they draw: none if none does."""
+    known = [(curve.dram_gbps[0], curve.sms, curve.dram_gbps) for curve in curves if curve.dram_gbps]
+    if not known:
+        return []
+    _, sms, dram_gbps = max(known)
+    return [BandwidthCurve(device, sms, dram_gbps)]
+
+
 def _bandwidth(device: str, points: Iterable[tuple[int, float]]) -> BandwidthCurve:
     rising = sorted(points)
     return BandwidthCurve(device, tuple(sms for sms, _ in rising), tuple(rate for _, rate in rising))
