@@ -24,6 +24,10 @@ from iossim.ir.op import Array
 from iossim.ir.types import Precision
 
 
+#: One of all: which SMs its units have changes no value.
+ENGINES = tuple(Engine)
+
+
 def missing() -> str:
     """Nothing: NumPy is always there."""
     return ""

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from iossim._version import __version__
+from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, did_you_mean
-from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing
+from iossim.execution.backend import BackendError, Choice, Choices, Context, Divided, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
@@ -19,6 +20,8 @@ from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.schedule.batch import FASTEST
 from iossim.schedule.strategy import Strategy
+
+ENGINES = tuple(Engine)
 
 
 def missing() -> str:
@@ -53,6 +56,10 @@ class SimulatorBackend:
             return library.choice(network, [network.unit_index[name] for name in units], strategy, variant)
 
         return choose
+
+    def divided(self, network: Network) -> Divided:
+        """The SMs that the price of a stage gives its groups."""
+        return SimulatorCostModel(self.profile, network.precision, Engine.PARTITION, in_place=True).divided(network)
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise BackendError(

@@ -2,18 +2,20 @@
 
 Two engines. The *paper* engine gives each group a stream, issues kernels one by one, and synchronises the device
 between two stages unless both have a single group. The *graph* engine replays one CUDA graph: nothing is issued while
-it runs, each node costs a little, and a stage of several groups is forked into and joined from.
+it runs, each node costs a little, and a stage of several groups is forked into and joined from. The *partition* engine is
+the graph engine with SMs of its own for each group of a stage (:mod:`iossim.backends.simulator.partition`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.parallel_pricing import price_concurrent
+from iossim.backends.simulator.partition import PreparedPartition, divided_spans
 from iossim.backends.simulator.preparation import PreparedProblem, StageRun, UnitPrice, price_unit
 from iossim.backends.simulator.price_memo import PriceMemo
 from iossim.backends.simulator.stage_bounds import stage_bounds, stage_bounds_of_any
@@ -28,9 +30,11 @@ from iossim.backends.simulator.stage_model import (
 from iossim.backends.simulator.structured_error import StructuredError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.stage_facts import StageFacts
+from iossim.devices.green_contexts import part_sizes
 from iossim.devices.load import device_names
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, ScheduleError
+from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.execution.timeline import Span
@@ -39,7 +43,7 @@ from iossim.ir.types import Precision
 from iossim.lowering.target import copy_candidates, target_of
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.batch import FASTEST, StageBatch
-from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 
@@ -53,7 +57,7 @@ UnitKey = tuple[str, str, str]
 
 
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> SimulatorCostModel:
-    """The simulator of a device under ``paper`` or ``graph``; ``argument`` may be ``in-place``.
+    """The simulator of a device under ``paper``, ``graph`` or ``partition``; ``argument`` may be ``in-place``.
 
     ``structured-error=SEED`` makes it one that is off (:mod:`iossim.backends.simulator.structured_error`).
     """
@@ -92,18 +96,22 @@ class SimulatorCostModel:
         self.in_place = in_place
         self._error = error
         costs = profile.engine
-        self.kernel_model = KernelModel(
-            profile,
-            costs.graph_gap_factor if engine == Engine.GRAPH else 1.0,
-            Engine(engine).libraries_on(profile.architecture),
-        )
+        recorded = Engine(engine).is_recorded
+        runs_as = costs.graph_gap_factor if recorded else 1.0, Engine(engine).libraries_on(profile.architecture)
+        self.kernel_model = KernelModel(profile, *runs_as)
+        #: Of each size that a part of a divided device may have; empty where it is not divided.
+        self._parts = {
+            sms: KernelModel(profile, *runs_as, sms=sms)
+            for sms in (part_sizes(profile) if engine == Engine.PARTITION else ())
+        }
         # A graph was issued before it runs: its kernels cost the host nothing.
-        self._issue_costs = costs if engine == Engine.PAPER else None
+        self._issue_costs = None if recorded else costs
         self._max_kernels = profile.sm_count if target_of(profile).runs_one_kernel_per_sm else MAX_GROUPS
-        self._units: dict[UnitKey, UnitPrice] = {}
+        self._units: dict[tuple[UnitKey, int | None], UnitPrice] = {}
         self._placements: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
         self._problems: dict[str, PreparedProblem] = {}
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
+        self._partitions: dict[str, PreparedPartition] = {}
         self._memo = PriceMemo()
 
     @property
@@ -118,32 +126,37 @@ class SimulatorCostModel:
         Stages whose units run as the same variants are priced together. Raises PlanError for a variant that is not known.
         """
         if batch.variants is None:
-            return self._price_alike(batch, self.prepare(batch.problem))
+            return self._price_alike(batch)
         prices = np.empty(len(batch), dtype=np.float64)
         for variants, stages in batch.by_variants():
             part = batch.take(stages)
-            prices[stages] = self._price_alike(part, self.prepare(batch.problem, variants))
+            prices[stages] = self._price_alike(part, variants)
             if any(variants):
                 prices[stages[part.merged]] = np.inf
         return prices
 
-    def _price_alike(self, batch: StageBatch, prepared: PreparedProblem) -> Prices:
-        """The prices of stages whose units run as those of ``prepared``, shape ``[len(batch)]``."""
+    def _price_alike(self, batch: StageBatch, variants: Sequence[str] = ()) -> Prices:
+        """The prices of stages whose units run as ``variants``, shape ``[len(batch)]``."""
         problem = batch.problem
         prices = np.empty(len(batch), dtype=np.float64)
         concurrent = ~batch.merged
-        interference = self.profile.parameters.interference
-        prices[concurrent] = self._memo.prices(
-            StageBatch.concurrent(problem, batch.masks[concurrent]),
-            prepared.unit_keys,
-            lambda masks: price_concurrent(
-                masks, problem.predecessors, prepared.kernels, interference, self._max_kernels
-            ),
-        )
+        stages = StageBatch.concurrent(problem, batch.masks[concurrent])
+        prices[concurrent] = self._memo.prices(stages, *self._pricing(problem, variants))
         for index in np.flatnonzero(~concurrent).tolist():
             merged = self._merged_unit(problem, int(batch.masks[index]))
             prices[index] = np.inf if merged is None else merged.single_us
         return prices
+
+    def _pricing(self, problem: ScheduleProblem, variants: Sequence[str]) -> tuple[Masks, Callable[[Masks], Prices]]:
+        """What tells the units of a problem apart, and what prices its concurrent stages."""
+        if self._parts:
+            divided = self._partition(problem, variants)
+            return divided.unit_keys, lambda masks: divided.price(masks, problem.predecessors)
+        prepared = self.prepare(problem, variants)
+        interference = self.profile.parameters.interference
+        return prepared.unit_keys, lambda masks: price_concurrent(
+            masks, problem.predecessors, prepared.kernels, interference, self._max_kernels
+        )
 
     def at(self, profile: DeviceProfile | None = None, engine: Engine | None = None) -> SimulatorCostModel:
         """The simulator of another profile, or under another engine; all else is the same."""
@@ -154,6 +167,9 @@ class SimulatorCostModel:
         """The stages' prices, did kernels interfere so much and each launch take ``launches`` times as long; us,
         shape ``[len(batch)]``, all units as what is fastest alone.
         """
+        if self._parts:
+            # Groups on SMs of their own, issued before they run: neither changes anything.
+            return self.price_stages(batch)
         batch.refuse_variants()
         problem = batch.problem
         prepared = self.prepare(problem)
@@ -189,10 +205,23 @@ class SimulatorCostModel:
 
         These hold of stages whose units run as what is fastest alone, or, ``of_any_variant``, whatever they run as.
         """
+        if self._parts:
+            return self._partition_of_any(problem).bounds() if of_any_variant else self._partition(problem).bounds()
         interference = self.profile.parameters.interference
         if of_any_variant:
             return stage_bounds_of_any([PreparedProblem.of(ways) for ways in self._every_way(problem)], interference)
         return stage_bounds(self.prepare(problem), interference)
+
+    def _partition_of_any(self, problem: ScheduleProblem) -> PreparedPartition:
+        """The least of each of the problem's units over its variants, on parts of each size."""
+        network = self._network(problem)
+        ways = []
+        for names, unit, key in zip(self.variants(problem), problem.units, self._keys(problem), strict=True):
+            keys = [(*key, name) for name in (FASTEST, *names)]
+            whole = [self._unit(network, unit, one) for one in keys]
+            by_size = [(sms, [self._unit(network, unit, one, sms) for one in keys]) for sms in self._parts]
+            ways.append(PreparedPartition.of(self.profile, self.kernel_model.rates, whole, by_size))
+        return PreparedPartition.least(ways)
 
     def _every_way(self, problem: ScheduleProblem) -> Iterator[list[UnitPrice]]:
         """For each unit its price as each of its variants, the fastest alone first."""
@@ -240,6 +269,22 @@ class SimulatorCostModel:
             self._problems[key] = prepared
         return prepared
 
+    def _partition(self, problem: ScheduleProblem, variants: Sequence[str] = ()) -> PreparedPartition:
+        """The problem's units on parts of each size, run as ``variants`` (none: as what is fastest alone there)."""
+        keys = self._keys(problem)
+        key = "\n".join((problem.key, *(text for _, text in keys), *variants))
+        if key not in self._partitions:
+            network = self._network(problem)
+            names = variants or (FASTEST,) * len(problem)
+            own = [(unit, (*key, name)) for unit, key, name in zip(problem.units, keys, names, strict=True)]
+            self._partitions[key] = PreparedPartition.of(
+                self.profile,
+                self.kernel_model.rates,
+                [self._unit(network, *unit) for unit in own],
+                [(sms, [self._unit(network, *unit, sms) for unit in own]) for sms in self._parts],
+            )
+        return self._partitions[key]
+
     def _keys(self, problem: ScheduleProblem) -> list[tuple[str, str]]:
         """The signature of each unit, and what its placement changes of its work."""
         texts = [""] * len(problem)
@@ -263,10 +308,13 @@ class SimulatorCostModel:
             )
         return problem.network
 
-    def _unit(self, network: Network, unit: int, key: UnitKey) -> UnitPrice:
-        price = self._units.get(key)
+    def _unit(self, network: Network, unit: int, key: UnitKey, sms: int | None = None) -> UnitPrice:
+        """A unit's price on all SMs, or on a part of ``sms`` of them."""
+        price = self._units.get((key, sms))
         if price is None:
-            price = self._units[key] = self._priced(self._steps(network, unit), key[0], key[2])
+            model = self.kernel_model if sms is None else self._parts[sms]
+            price = price_unit(model, self._steps(network, unit), self._issue_costs, key[2])
+            price = self._units[key, sms] = price if self._error is None else self._error.of(price, key[0])
         return price
 
     def _steps(self, network: Network, unit: int) -> StepCandidates:
@@ -275,10 +323,6 @@ class SimulatorCostModel:
         if unit in moves:
             return tuple(copy_candidates(network.graph.types[term], self.profile) for term, _ in moves[unit])
         return lower_unit(network, network.units[unit], self.profile)
-
-    def _priced(self, steps: StepCandidates, signature: str, variant: str = FASTEST) -> UnitPrice:
-        price = price_unit(self.kernel_model, steps, self._issue_costs, variant)
-        return price if self._error is None else self._error.of(price, signature)
 
     def _merged_unit(self, problem: ScheduleProblem, mask: int) -> UnitPrice | None:
         """The stacked convolution of the units in ``mask``, None where they do not merge."""
@@ -293,7 +337,9 @@ class SimulatorCostModel:
             steps = lower_merged(network, units, self.profile)
         except ScheduleError:
             return None
-        return self._priced(steps, "merged " + " ".join(network.signatures[unit] for unit in units))
+        price = price_unit(self.kernel_model, steps, self._issue_costs)
+        signature = "merged " + " ".join(network.signatures[unit] for unit in units)
+        return price if self._error is None else self._error.of(price, signature)
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
         """What holds up a stage of a network's schedule; raises ScheduleError if its units are to merge and do not."""
@@ -316,6 +362,8 @@ class SimulatorCostModel:
             prepared = self.prepare(problem, [stage.variants.get(name, FASTEST) for name in problem.unit_names])
             labels, mask, predecessors = problem.unit_names, problem.full, problem.predecessors
             groups = problem.groups(mask)
+            if self._parts and len(groups) > 1:
+                return self._run_divided(problem, stage, [bits(group) for group in groups])
         table = np.zeros((len(prepared.kernels.columns), 3), dtype=np.float64)
         duration_us = stage_spans(
             np.uint64(mask),
@@ -326,6 +374,41 @@ class SimulatorCostModel:
             self._max_kernels,
         )
         return StageRun(duration_us, labels, prepared, tuple(tuple(bits(group)) for group in groups), table)
+
+    def _run_divided(self, problem: ScheduleProblem, stage: Stage, groups: Sequence[Sequence[int]]) -> StageRun:
+        """A stage of several groups, each on SMs of its own: all as much slower as DRAM and power make the whole."""
+        network = self._network(problem)
+        names = [stage.variants.get(name, FASTEST) for name in problem.unit_names]
+        divided = self._partition(problem, names)
+        sms = divided.divide(groups)
+        part_of = {unit: len(part) for group, part in zip(groups, sms, strict=True) for unit in group}
+        prepared = PreparedProblem.of(
+            [
+                self._unit(network, problem.units[unit], (*key, names[unit]), part_of[unit])
+                for unit, key in enumerate(self._keys(problem))
+            ]
+        )
+        (price_us,) = divided.price(np.array([problem.full], dtype=np.uint64), problem.predecessors).tolist()
+        return StageRun(
+            price_us,
+            problem.unit_names,
+            prepared,
+            tuple(map(tuple, groups)),
+            divided_spans(prepared, groups, sms, price_us),
+            tuple(map(len, sms)),
+        )
+
+    def divided(self, network: Network) -> Divided:
+        """The SMs of the groups of a stage of a network, as its price has them."""
+
+        def divide(groups: Sequence[Sequence[int]], variants: Mapping[str, str]) -> tuple[range, ...]:
+            units = tuple(sorted(unit for group in groups for unit in group))
+            problem = ScheduleProblem.of_block(network, Block("stage", units))
+            names = [variants.get(name, FASTEST) for name in problem.unit_names]
+            place = {unit: index for index, unit in enumerate(problem.units)}
+            return self._partition(problem, names).divide([[place[unit] for unit in group] for group in groups])
+
+        return divide
 
     def _stage_spans(self, network: Network, stage: Stage, number: int) -> tuple[float, list[Span]]:
         """Price and spans of one stage, from its own start."""

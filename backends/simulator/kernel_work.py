@@ -62,7 +62,8 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     """The work of a kernel, such that it takes alone what the kernel model says.
 
     Issue and L2 work are those of the model, spread over the blocks. What is left of the model's duration is latency:
-    the least time of a block, chosen so that the waves of an idle device end when the model says.
+    the least time of a block, chosen so that the waves of an idle device end when the model says. On a part of the SMs that
+    latency holds what they cannot draw of DRAM; what they do draw counts at the whole device's bandwidth.
     """
     table = kernel_table(model.profile.limits, (kernel,))
     (times,) = time_kernels(table, model.rates)
@@ -75,6 +76,9 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     power_us = float(times[POWER])
     if times[ARITHMETIC] > unlimited[ARITHMETIC]:
         power_us = float(times[ALONE]) - model.rates.gap_us
+    (work_class,) = table["work_class"]
+    dram_us *= float(model.rates.dram_bytes_per_us[work_class] / model.whole_rates.dram_bytes_per_us[work_class])
+    sms = int(model.rates.sms)
     resident = resident_blocks(
         model.profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
     )
@@ -83,12 +87,12 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         issue_us = least_us = float("inf")
     else:
         # ``full_us`` is the longer of both on all SMs evenly; the shorter one keeps its proportion.
-        spread = kernel.blocks / model.profile.sm_count
+        spread = kernel.blocks / sms
         longer_us = max(arithmetic_us, l2_us)
         share = full_us / spread
         issue_us = share if arithmetic_us >= l2_us else share * arithmetic_us / longer_us
         l2_us = share if l2_us > arithmetic_us else (share * l2_us / longer_us if longer_us else 0.0)
-        busiest = ceil_div(kernel.blocks, model.profile.sm_count)
+        busiest = ceil_div(kernel.blocks, sms)
         least_us = _least_us(alone_us - gap_us, busiest, resident, max(issue_us, l2_us))
         # Waves that the model does not see in full would take longer here than there.
         waves, rest = divmod(busiest, resident)

@@ -54,7 +54,7 @@ def under_other_engine(
     """
     if not isinstance(prices, ChangesSetting):
         return None
-    (engine,) = (engine for engine in Engine if engine != prices.engine)
+    engine = Engine.GRAPH if prices.engine is Engine.PAPER else Engine.PAPER
     there = prices.at(engine=engine)
     given = (options or SearchOptions()).space
     space = replace(

@@ -41,7 +41,9 @@ Data = Annotated[
 ]
 Parts = Annotated[
     list[str] | None,
-    typer.Option("--part", metavar="NAME", help="Only operators, networks, measured or engines; may be repeated."),
+    typer.Option(
+        "--part", metavar="NAME", help="Only operators, networks, measured, shares or engines; may be repeated."
+    ),
 ]
 Splits = Annotated[
     list[str] | None,
@@ -75,7 +77,7 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with published and measured networks, of one engine with the other's.
+    """Compare predictions with measured operators, with published and measured networks, with kernels on parts of a device, of one engine with the other's.
 
     Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices.
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -102,6 +102,15 @@ class Choices(Protocol):
     def __call__(self, units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice: ...
 
 
+class Divided(Protocol):
+    """Divides a device among the groups of a stage, of several: the SMs of each. Those of two are disjoint or the same.
+
+    ``groups`` are indices of the network's units, each group in execution order; ``variants`` as a schedule has them.
+    """
+
+    def __call__(self, groups: Sequence[Sequence[int]], variants: Mapping[str, str]) -> tuple[range, ...]: ...
+
+
 def without_variants(backend: str, choose: Callable[[tuple[str, ...], Strategy], Choice]) -> Choices:
     """The choices of a backend that knows no variants: a schedule that names one is refused."""
 
@@ -159,12 +168,30 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
+class DividesDevice(Backend, Protocol):
+    """Knows the SMs of its device."""
+
+    def divided(self, network: Network) -> Divided:
+        """Which of them the groups of a stage of the network have under the partition engine."""
+        ...
+
+
+def divided_by(backend: Backend, network: Network) -> Divided | None:
+    """How the backend divides its device; None of one that leaves it open, or does not know its SMs."""
+    return backend.divided(network) if isinstance(backend, DividesDevice) else None
+
+
 @dataclass(frozen=True, slots=True)
 class BackendModule:
-    """What a backend's module has: it makes one (:func:`create_backend`), and says what is missing here for it."""
+    """What a backend's module has: it makes one (:func:`create_backend`), and says what is missing here for it.
+
+    ``engines`` are those that it runs plans of (``ENGINES`` in the module, without it paper and graph).
+    """
 
     create: Callable[[Precision, Engine, dict[str, str]], Backend]
     missing: Callable[[], str]
+    engines: tuple[Engine, ...]
 
 
 def _own_names() -> list[str]:
@@ -176,7 +203,11 @@ def _own(name: str) -> BackendModule | None:
     if name not in _own_names():
         return None
     module = import_module(f"iossim.backends.{name}.backend")
-    return BackendModule(module.create, module.missing)
+    return BackendModule(module.create, module.missing, _engines(module))
+
+
+def _engines(module: Any) -> tuple[Engine, ...]:
+    return tuple(getattr(module, "ENGINES", (Engine.PAPER, Engine.GRAPH)))
 
 
 def _is_backend(found: Any) -> bool:
@@ -190,7 +221,9 @@ BACKENDS: Group[BackendModule] = Group(
     Extension(
         "iossim.backends",
         "a module with create and missing",
-        lambda added, found: BackendModule(added.guarded(found.create), added.guarded(found.missing)),
+        lambda added, found: BackendModule(
+            added.guarded(found.create), added.guarded(found.missing), _engines(found)
+        ),
         _is_backend,
     ),
 )
@@ -211,7 +244,12 @@ def create_backend(
 
     Raises OptionError for an unknown name or setting, BackendError where it cannot run on this machine.
     """
-    return BACKENDS.find(name).create(precision, engine, dict(options or {}))
+    module = BACKENDS.find(name)
+    if engine not in module.engines:
+        raise OptionError(
+            f"backend {name} cannot run `engine` {engine}; give {' or '.join(str(each) for each in module.engines)}"
+        )
+    return module.create(precision, engine, dict(options or {}))
 
 
 def backend_from(

@@ -11,16 +11,23 @@ from iossim.lowering.kernel import Libraries
 
 class Engine(StrEnum):
     """``paper``: a stream a group, issued kernel by kernel; the host waits for the device between two stages, unless both
-    have a single group (as the published engine does). ``graph``: one CUDA graph, forked and joined by events. Each calls
-    the libraries of its time.
+    have a single group (as the published engine does). ``graph``: one CUDA graph, forked and joined by events.
+    ``partition``: such a graph whose stages of several groups run each group on SMs of its own (green contexts, made
+    beforehand). Each calls the libraries of its time.
     """
 
     PAPER = "paper"
     GRAPH = "graph"
+    PARTITION = "partition"
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether all was issued before it runs: then the host costs nothing meanwhile."""
+        return self is not Engine.PAPER
 
     def libraries_on(self, architecture: str) -> Libraries:
         """The age of the libraries that it calls: the published engine links cuDNN 7.6, and 8 where that does not run."""
-        if self is Engine.GRAPH:
+        if self.is_recorded:
             return Libraries.CURRENT
         return Libraries.CUDNN_8 if architecture in SINCE_AMPERE else Libraries.CUDNN_7
 

@@ -33,6 +33,7 @@ class Access:
     queue: Queue | None
     count: int
     clock: Clock
+    sms: range | None = None
 
     def happens_before(self, other: Access) -> bool:
         """Whether it is sure to have run when ``other`` runs."""
@@ -59,7 +60,15 @@ def timed_accesses(plan: Plan) -> Iterator[Access]:
                     for name in names:
                         scratch = name == workspace
                         yield Access(
-                            str(command), name, plan.region(name), writes, scratch, command.queue, count, seen
+                            str(command),
+                            name,
+                            plan.region(name),
+                            writes,
+                            scratch,
+                            command.queue,
+                            count,
+                            seen,
+                            command.sms,
                         )
                 clocks[command.queue] = {**seen, command.queue: count}
             case Record():
@@ -88,9 +97,12 @@ def check_happens_before(plan: Plan) -> None:
     Proved are: each read sees what was last written to all that it reads, the host's reads of the outputs included, and
     nothing that was written to the same memory for another buffer; of two accesses that conflict one is sure to come
     first; each wait is for an event recorded before, and once. Workspaces are memory like any other, of which nothing
-    is read by another command. A launch touches memory of its own device alone; a copy may join two, one of them its own.
+    is read by another command. A launch touches memory of its own device alone; a copy may join two, one of them its own. Where
+    a device is divided, what may run at once has SMs of its own.
     """
     _check_devices(plan)
+    if any(isinstance(command, Launch | Copy) and command.sms is not None for command in plan.commands):
+        _check_division(plan)
     earlier: defaultdict[str, list[Access]] = defaultdict(list)
     shared = _sharing(plan)
     for access in timed_accesses(plan):
@@ -109,6 +121,38 @@ def _check_devices(plan: Plan) -> None:
             raise ScheduleError(
                 f"{command} touches {foreign[0]!r}, which lies on device {plan.device(foreign[0])}; copy it to its own device first"
             )
+
+
+def _check_division(plan: Plan) -> None:
+    issued: defaultdict[Queue, list[Access]] = defaultdict(list)
+    for access in timed_accesses(plan):
+        queue = access.queue
+        if queue is None or (issued[queue] and issued[queue][-1].count == access.count):
+            continue
+        for other in (one for own in issued.values() for one in _not_before(own, access)):
+            if other.queue is None or other.queue.device != queue.device or other.queue == queue:
+                continue
+            if _share_sms(access.sms, other.sms):
+                raise ScheduleError(
+                    f"{access.who} and {other.who} may run at once and share SMs; divide the device between them, "
+                    "or put an event between them"
+                )
+        issued[queue].append(access)
+
+
+def _not_before(issued: Sequence[Access], access: Access) -> Iterator[Access]:
+    """Those of one queue, in order, that need not have run when ``access`` runs."""
+    for other in reversed(issued):
+        if other.happens_before(access):
+            return
+        yield other
+
+
+def _share_sms(one: range | None, other: range | None) -> bool:
+    """Whether what has SMs of its own has some that the other uses: who has none of his own uses all."""
+    if one is None or other is None:
+        return one is not other
+    return one.start < other.stop and other.start < one.stop
 
 
 def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) -> None:

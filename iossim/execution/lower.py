@@ -3,7 +3,8 @@
 Two engines keep them apart. The *paper* engine lets the host wait for the device between two stages, unless both have
 a single group and so share stream 0 (as the published engine does). The *graph* engine never returns to the host:
 a stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds. A schedule of streams
-says itself what waits for what.
+says itself what waits for what. The *partition* engine is the graph engine, with each group of a stage of several on SMs of
+its own: ``divided`` says which, where the device is known; without, the plan leaves it open.
 
 By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
 ``in_place`` values lie where :mod:`iossim.execution.in_place` says, and what then is no work is not launched.
@@ -16,7 +17,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from iossim.errors import PlanError, ScheduleError
+from iossim.errors import OptionError, PlanError, ScheduleError
 from iossim.execution.box import starting
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, Slot, in_place_buffers
@@ -42,7 +43,7 @@ from iossim.schedule.strategy import Strategy
 from iossim.schedule.streams import issue_order
 
 if TYPE_CHECKING:
-    from iossim.execution.backend import Choices
+    from iossim.execution.backend import Choices, Divided
 
 MAIN = Queue(0, 0)
 _NO_VARIANTS: Mapping[str, str] = {}
@@ -57,20 +58,29 @@ def lower_schedule(
     *,
     in_place: bool = False,
     choices: Choices | None = None,
+    divided: Divided | None = None,
 ) -> Plan:
-    """The plan of a schedule on one device; ``engine`` is ``paper`` or ``graph``.
+    """The plan of a schedule on one device; ``engine`` is ``paper``, ``graph`` or ``partition``.
 
-    ``choices`` give each launch its algorithm and workspace; without, the algorithm is the variant that the schedule names.
-    Raises ScheduleError if the schedule does not fit the network, OptionError for an unknown engine.
+    ``divided`` are the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its algorithm and workspace; without, the algorithm is the variant that the schedule names.
+    Raises ScheduleError if the schedule does not fit the network, OptionError for an unknown engine, or for streams that are
+    to be divided: a schedule of streams has no groups.
     """
     chosen = Engine.named(engine)
     fit(schedule, network)
-    lowering = _Lowering(network, in_place_buffers(network) if in_place else None, choices)
+    lowering = _Lowering(
+        network,
+        in_place_buffers(network) if in_place else None,
+        choices,
+        divided if chosen is Engine.PARTITION else None,
+    )
     graph = network.graph
     for name in graph.inputs:
         lowering.buffer(name)
     outputs = tuple(name for name in graph.outputs if name not in graph.constants)
     if isinstance(schedule, StreamSchedule):
+        if chosen is Engine.PARTITION:
+            raise OptionError("`engine` partition divides stages, and this schedule has streams; give paper or graph")
         return lowering.plan(tuple(lowering.streams(schedule, chosen)), graph.inputs, outputs)
     stages = [
         lowering.stage(
@@ -89,6 +99,7 @@ def lower_stage(
     *,
     in_place: bool = False,
     choices: Choices | None = None,
+    divided: Divided | None = None,
 ) -> Plan:
     """The plan of one stage by itself: what a backend measures.
 
@@ -96,7 +107,7 @@ def lower_stage(
     of the plan are the values that they read and none of them makes, its outputs those that are read elsewhere. Raises
     ScheduleError for units that do not merge, OptionError for an unknown engine.
     """
-    separated = _SEPARATORS[Engine.named(engine)]
+    chosen = Engine.named(engine)
     graph = network.graph
     units = [network.units[unit] for group in groups for unit in group]
     made = {value for unit in units for value in unit.outputs}
@@ -108,17 +119,24 @@ def lower_stage(
         for value in unit.outputs
         if value in graph.returned or any(reader.name not in inside for reader in graph.consumers[value])
     )
-    lowering = _Lowering(network, in_place_buffers(network) if in_place else None, choices)
+    lowering = _Lowering(
+        network,
+        in_place_buffers(network) if in_place else None,
+        choices,
+        divided if chosen is Engine.PARTITION else None,
+    )
     for value in inputs:
         lowering.buffer(value)
-    return lowering.plan(tuple(separated([lowering.stage(groups, strategy)])), inputs, outputs)
+    return lowering.plan(tuple(_SEPARATORS[chosen]([lowering.stage(groups, strategy)])), inputs, outputs)
 
 
 class _Lowering:
     """Lowers stage by stage; ``buffers`` grows."""
 
-    def __init__(self, network: Network, placement: InPlaceBuffers | None, choices: Choices | None) -> None:
-        self.network, self.placement, self.choices = network, placement, choices
+    def __init__(
+        self, network: Network, placement: InPlaceBuffers | None, choices: Choices | None, divided: Divided | None
+    ) -> None:
+        self.network, self.placement, self.choices, self.divided = network, placement, choices, divided
         self.buffers: dict[str, Buffer] = {}
         self.workspaces: dict[Queue, int] = {}
 
@@ -136,11 +154,15 @@ class _Lowering:
             if len(groups) != 1:
                 raise ScheduleError(f"a merged stage has one group, not {len(groups)}; give its units as one")
             return self._merged(groups[0], MAIN)
+        parts = self.divided(groups, variants) if self.divided is not None and len(groups) > 1 else ()
+        contexts = list(dict.fromkeys(parts))
         work: list[Work] = []
         for stream, group in enumerate(groups):
-            queue = Queue(MAIN.device, stream)
+            # Groups on the same SMs share a stream: one after the other.
+            queue = Queue(MAIN.device, contexts.index(parts[stream]) if parts else stream)
             for unit in group:
-                work += self._unit(unit, queue, variants.get(self.network.units[unit].name, FASTEST))
+                issued = self._unit(unit, queue, variants.get(self.network.units[unit].name, FASTEST))
+                work += [replace(one, sms=parts[stream]) for one in issued] if parts else issued
         return work
 
     def streams(self, schedule: StreamSchedule, engine: Engine) -> Iterator[Command]:
@@ -149,7 +171,7 @@ class _Lowering:
         Under the graph engine all streams fork off the first and join it, as a captured graph does.
         """
         event = count()
-        side = [Queue(MAIN.device, stream) for stream in range(1, len(schedule.streams))] * (engine is Engine.GRAPH)
+        side = [Queue(MAIN.device, stream) for stream in range(1, len(schedule.streams))] * engine.is_recorded
         if side:
             yield Record(fork := next(event), MAIN)
             yield from (Wait(fork, queue) for queue in side)
@@ -298,4 +320,5 @@ def _fork_and_join(stages: list[list[Work]]) -> Iterator[Command]:
 _SEPARATORS: dict[Engine, Callable[[list[list[Work]]], Iterator[Command]]] = {
     Engine.PAPER: _synchronise_between,
     Engine.GRAPH: _fork_and_join,
+    Engine.PARTITION: _fork_and_join,
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from iossim.execution.backend import Backend, Samples, Timing
+from iossim.execution.backend import Backend, Samples, Timing, divided_by
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
@@ -66,7 +66,12 @@ class MeasuredRow:
 def plan_for(schedule: AnySchedule, network: Network, backend: Backend) -> Plan:
     """The plan of a schedule as a backend runs it: values in place, its own choices, memory planned, proven free of races."""
     lowered = lower_schedule(
-        schedule, network, backend.context.engine, in_place=True, choices=backend.choices(network)
+        schedule,
+        network,
+        backend.context.engine,
+        in_place=True,
+        choices=backend.choices(network),
+        divided=divided_by(backend, network),
     )
     plan = plan_memory(lowered)
     check_happens_before(plan)

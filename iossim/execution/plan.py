@@ -76,7 +76,8 @@ class Launch:
 
     ``reads`` and ``writes`` are buffers (names) for the unit's inputs and outputs, in order. Weights are no buffers: nothing writes them while the plan runs.
     ``algorithm`` is the executor's own name of how the unit runs, empty where there is no choice; ``workspace`` names the
-    buffer that it works in, which holds nothing before and nothing after.
+    buffer that it works in, which holds nothing before and nothing after. ``sms`` are the numbers of the SMs that it may use:
+    all, unless the device is divided.
     """
 
     units: tuple[str, ...]
@@ -86,16 +87,17 @@ class Launch:
     queue: Queue
     algorithm: str = ""
     workspace: str | None = None
+    sms: range | None = None
 
     def __str__(self) -> str:
-        return f"{'+'.join(self.units)} on {self.queue}"
+        return f"{'+'.join(self.units)} on {self.queue}{sms_text(self.sms)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Copy a buffer to another of the same shape on a queue: what a unit that only moves data could not do by views.
 
-    ``unit`` is the unit on whose behalf it is. Where the two lie on different devices it crosses the link between them
+    ``unit`` is the unit on whose behalf it is; ``sms`` as of a launch. Where the two lie on different devices it crosses the link between them
     (:meth:`Plan.transfer`), on a queue of either.
     """
 
@@ -103,9 +105,10 @@ class Copy:
     target: str
     unit: str
     queue: Queue
+    sms: range | None = None
 
     def __str__(self) -> str:
-        return f"the copy of {self.source!r} to {self.target!r} on {self.queue}"
+        return f"the copy of {self.source!r} to {self.target!r} on {self.queue}{sms_text(self.sms)}"
 
 
 class Transfer(NamedTuple):
@@ -199,6 +202,11 @@ class Plan:
         """What a copy moves between devices; None within one."""
         source, target = self.device(copy.source), self.device(copy.target)
         return None if source == target else Transfer(source, target, self.buffers[copy.target].type.bytes)
+
+
+def sms_text(sms: range | None) -> str:
+    """The SMs of a launch as text behind what it is: " (SMs 0-39)"; nothing where they are all."""
+    return "" if sms is None else f" (SMs {sms.start}-{sms.stop - 1})"
 
 
 def segments(plan: Plan) -> Iterator[list[Queued]]:

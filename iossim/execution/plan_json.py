@@ -38,6 +38,8 @@ class _Command(Value):
     algorithm: str = ""
     workspace: str | None = None
     event: int | None = None
+    #: The first of the SMs that it may use, and the first after them.
+    sms: tuple[Annotated[int, Field(ge=0)], int] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> _Command:
@@ -45,6 +47,8 @@ class _Command(Value):
             raise ValueError(f"a {self.kind} names no queue")
         if self.kind in ("record", "wait") and self.event is None:
             raise ValueError(f"a {self.kind} names no event")
+        if self.sms is not None and self.sms[0] >= self.sms[1]:
+            raise ValueError(f"a {self.kind} has SMs {list(self.sms)}, which are none")
         if self.kind == "copy" and not len(self.reads) == len(self.writes) == len(self.units) == 1:
             raise ValueError("a copy has one unit, reads one buffer and writes one")
         return self
@@ -146,6 +150,7 @@ def _written(command: Command) -> _Command:
                 writes=list(command.writes),
                 algorithm=command.algorithm,
                 workspace=command.workspace,
+                sms=_ends(command.sms),
             )
         case Copy():
             return _Command(
@@ -154,6 +159,7 @@ def _written(command: Command) -> _Command:
                 units=[command.unit],
                 reads=[command.source],
                 writes=[command.target],
+                sms=_ends(command.sms),
             )
         case Record() | Wait():
             kind: Literal["record", "wait"] = "record" if isinstance(command, Record) else "wait"
@@ -162,9 +168,14 @@ def _written(command: Command) -> _Command:
             return _Command(kind="synchronise")
 
 
+def _ends(sms: range | None) -> tuple[int, int] | None:
+    return None if sms is None else (sms.start, sms.stop)
+
+
 def _read(command: _Command) -> Command:
     queue = Queue(*(command.queue or (0, 0)))
     event = command.event or 0
+    sms = None if command.sms is None else range(*command.sms)
     match command.kind:
         case "launch":
             return Launch(
@@ -175,9 +186,10 @@ def _read(command: _Command) -> Command:
                 queue,
                 command.algorithm,
                 command.workspace,
+                sms,
             )
         case "copy":
-            return Copy(command.reads[0], command.writes[0], command.units[0], queue)
+            return Copy(command.reads[0], command.writes[0], command.units[0], queue, sms)
         case "record":
             return Record(event, queue)
         case "wait":

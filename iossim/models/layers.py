@@ -115,3 +115,11 @@ def fully_connected(b: GraphBuilder, name: str, x: str, features: int) -> str:
         weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
         bias = b.constant(f"{name}.bias", (features,))
         return b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm")
+
+
+def fully_connected_relu(b: GraphBuilder, name: str, x: str, features: int) -> str:
+    """The same with a ReLU."""
+    with b.unit(name, "Gemm-Relu"):
+        weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
+        bias = b.constant(f"{name}.bias", (features,))
+        return b.add(Relu(), b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm"), name=f"{name}.relu")

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from iossim.prediction.bands import key_of
 from iossim.reporting.measured_networks_table import measured_networks_summary, measured_networks_table
+from iossim.reporting.sm_share_tables import sm_share_tables
 from iossim.reporting.split_tables import (
     FEWEST_SHOWN,
     coverage_table,
@@ -57,6 +58,9 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
             unwrapped(measured_networks_table(measured)),
             *measured_networks_summary(measured),
         )
+    for found in report.shares:
+        for title, table, line in sm_share_tables(found):
+            parts += _titled(title, table, line)
     if report.engines:
         parts += _titled(
             f"event-driven engine against analytic prices: stages of {report.engines[0].network}, %",

@@ -14,6 +14,7 @@ from iossim.calibration.recording import Recording
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, did_you_mean
+from iossim.measurements.concurrency.tables import concurrency_data
 from iossim.measurements.data_sets import DataSets, default_places, read_data_sets
 from iossim.models.load import load
 from iossim.prediction.bands import key_of
@@ -22,15 +23,18 @@ from iossim.validation.measured_networks import MeasuredEvaluation, evaluate_all
 from iossim.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
 from iossim.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
 from iossim.validation.published_models import FamilyErrors, family_errors
+from iossim.validation.sm_shares import ShareEvaluation, evaluate_shares
 from iossim.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
 from iossim.validation.stages import StageEvaluation, evaluate_stages
 
-PARTS = ("operators", "networks", "measured", "engines")
+PARTS = ("operators", "networks", "measured", "shares", "engines")
 #: What operators are held out by; without being asked for, families are not, and quickly only hashes are.
 SPLITS = ("hash", "size", "device", "family")
 _USUAL_SPLITS, _QUICK_SPLITS = SPLITS[:3], SPLITS[:1]
 #: Stages of each device that a quick comparison of the engines prices.
 QUICK_STAGES = 300
+#: Batches of networks on shares of a device that a quick comparison prices.
+QUICK_BATCHES = (1, 8, 32)
 SEED = 0
 #: Measurements of an unseen device that a transfer to it is refined with.
 TRANSFER_SAMPLES = 20
@@ -51,6 +55,8 @@ class ValidationReport:
     networks: tuple[NetworkEvaluation, ...] = ()
     #: Networks that were measured as a whole, a file each.
     measured: tuple[MeasuredEvaluation, ...] = ()
+    #: Kernels and networks on parts of a device, a folder of tables each.
+    shares: tuple[ShareEvaluation, ...] = ()
     engines: tuple[EngineAgreement, ...] = ()
     #: Each chip with data predicted from the others.
     transfer: LeaveOneOut | None = None
@@ -71,6 +77,7 @@ class ValidationReport:
             "stages": [each.to_json() for each in self.stages],
             "networks": [each.to_json() for each in self.networks],
             "measured": [each.to_json() for each in self.measured],
+            "shares": [each.to_json() for each in self.shares],
             "engines": [each.to_json() for each in self.engines],
             "transfer": None if self.transfer is None else _transfer_json(self.transfer),
             "splits": [each.to_json() for each in self.splits],
@@ -116,6 +123,13 @@ def validate(
         where = default_places() if places is None else places
         measured, said = evaluate_all(where, profiles, progress("measured networks"))
         notes += said
+    shares: list[ShareEvaluation] = []
+    if "shares" in parts:
+        told = progress("parts of devices")
+        for folder in [concurrency_data()] if places is None else places:
+            found = evaluate_shares(folder, profiles, QUICK_BATCHES if quick else None)
+            shares += [found] if found else []
+        told(1, 1)
     if "engines" in parts:
         network = load(NETWORK)
         for profile in _profiles(profiles, DEVICES):
@@ -127,6 +141,7 @@ def validate(
         judged.stages,
         tuple(networks),
         measured,
+        tuple(shares),
         tuple(engines),
         judged.transfer,
         judged.splits,

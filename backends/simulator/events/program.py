@@ -35,12 +35,13 @@ class IssuedKernel:
 
 @dataclass(frozen=True, slots=True)
 class IssueKernel:
-    """The host issues a kernel of ``unit`` to a stream."""
+    """The host issues a kernel of ``unit`` to a stream, for all SMs or those of these numbers."""
 
     kernel: IssuedKernel
     queue: Queue
     unit: str
     stage: int
+    sms: range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,29 +103,40 @@ class KernelLibrary:
 
     def __init__(self, profile: DeviceProfile, engine: Engine = Engine.PAPER) -> None:
         self.profile = profile
-        self.engine = engine
-        costs = profile.engine
-        self._model = KernelModel(
-            profile,
-            costs.graph_gap_factor if engine == Engine.GRAPH else 1.0,
-            Engine(engine).libraries_on(profile.architecture),
-        )
-        self._units: dict[tuple[str, str], tuple[IssuedKernel, ...]] = {}
+        self.engine = Engine(engine)
+        self._models: dict[int, KernelModel] = {}
+        self._model = self._on(profile.sm_count)
+        self._units: dict[tuple[str, str, int], tuple[IssuedKernel, ...]] = {}
 
-    def unit(self, network: Network, unit: int, variant: str = FASTEST) -> tuple[IssuedKernel, ...]:
-        """The kernels of a unit, in order; none for a unit of views. Raises PlanError for a variant that it does not have."""
-        key = network.signatures[unit], variant
+    def _on(self, sms: int) -> KernelModel:
+        """The kernel model of so many of the SMs."""
+        if sms not in self._models:
+            gap_factor = self.profile.engine.graph_gap_factor if self.engine.is_recorded else 1.0
+            libraries = self.engine.libraries_on(self.profile.architecture)
+            self._models[sms] = KernelModel(self.profile, gap_factor, libraries, sms)
+        return self._models[sms]
+
+    def unit(
+        self, network: Network, unit: int, variant: str = FASTEST, sms: int | None = None
+    ) -> tuple[IssuedKernel, ...]:
+        """The kernels of a unit, in order, on all SMs or so many of them; none for a unit of views.
+
+        Raises PlanError for a variant that it does not have.
+        """
+        model = self._model if sms is None else self._on(sms)
+        key = network.signatures[unit], variant, int(model.rates.sms)
         if key not in self._units:
-            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile), variant)
+            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile), variant, model)
         return self._units[key]
 
     def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
         """The kernels of several units as one stacked convolution; raises ScheduleError where they do not merge."""
         return self._kernels(lower_merged(network, units, self.profile))
 
-    def copy(self, moved: TensorType) -> tuple[IssuedKernel, ...]:
+    def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
-        return self._kernels((copy_candidates(moved, self.profile),))
+        model = self._model if sms is None else self._on(sms)
+        return self._kernels((copy_candidates(moved, self.profile),), model=model)
 
     def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
         """What a launch of units is called in a plan, and the workspace of its candidates: one step runs after another."""
@@ -134,14 +146,17 @@ class KernelLibrary:
         chosen = self._model.chosen(steps, variant)
         return Choice(variant, max((candidate.workspace_bytes for candidate, _ in chosen), default=0))
 
-    def _kernels(self, steps: StepCandidates, variant: str = FASTEST) -> tuple[IssuedKernel, ...]:
+    def _kernels(
+        self, steps: StepCandidates, variant: str = FASTEST, model: KernelModel | None = None
+    ) -> tuple[IssuedKernel, ...]:
+        model = model or self._model
         kernels: list[IssuedKernel] = []
-        for candidate, _ in self._model.chosen(steps, variant):
+        for candidate, _ in model.chosen(steps, variant):
             for position, kernel in enumerate(candidate.kernels):
                 # A graph was issued before it runs: its kernels cost the host nothing.
-                paper = self.engine == Engine.PAPER
-                host_us = host_issue_us(candidate, position, self.profile.engine) if paper else 0.0
-                demand = BlockDemand.of(kernel_work(self._model, kernel), self.profile)
+                recorded = self.engine.is_recorded
+                host_us = 0.0 if recorded else host_issue_us(candidate, position, self.profile.engine)
+                demand = BlockDemand.of(kernel_work(model, kernel), self.profile)
                 kernels.append(IssuedKernel(demand, host_us))
         return tuple(kernels)
 
@@ -164,7 +179,7 @@ def instructions(
         raise OptionError(
             f"the plan uses {max(devices) + 1} devices, and {len(libraries)} are given; give a profile for each"
         )
-    graph = libraries[0].engine == Engine.GRAPH
+    graph = libraries[0].engine.is_recorded
     forks, joins = _forks_and_joins(plan.commands) if graph else (set(), set())
     found: list[Instruction] = []
     for place, command in enumerate(plan.commands):
@@ -181,7 +196,8 @@ def instructions(
                 unit = "+".join(command.units)
                 stage = (stages or {}).get(command.units[0], 0)
                 found += [
-                    IssueKernel(kernel, command.queue, unit, stage) for kernel in _launched(command, network, library)
+                    IssueKernel(kernel, command.queue, unit, stage, command.sms)
+                    for kernel in _launched(command, network, library)
                 ]
             case Copy():
                 stage = (stages or {}).get(command.unit, 0)
@@ -203,7 +219,11 @@ def instructions(
                         )
                     )
                     continue
-                found += [IssueKernel(kernel, command.queue, command.unit, stage) for kernel in library.copy(moved)]
+                sms = None if command.sms is None else len(command.sms)
+                found += [
+                    IssueKernel(kernel, command.queue, command.unit, stage, command.sms)
+                    for kernel in library.copy(moved, sms)
+                ]
             case Record():
                 fork_us = costs.fork_us if place in forks else 0.0
                 found.append(IssueRecord(command.event, command.queue, host_event_us, fork_us))
@@ -217,7 +237,7 @@ def _launched(command: Launch, network: Network, library: KernelLibrary) -> tupl
     units = [network.unit_index[name] for name in command.units]
     if command.strategy is Strategy.MERGE:
         return library.merged(network, units)
-    return library.unit(network, units[0], command.algorithm)
+    return library.unit(network, units[0], command.algorithm, None if command.sms is None else len(command.sms))
 
 
 def _forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:

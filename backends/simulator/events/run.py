@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.engine import execute_on_all
 from iossim.backends.simulator.events.program import KernelLibrary, Link, instructions
 from iossim.devices.profile import DeviceProfile
@@ -24,7 +25,7 @@ def run_plan(
     engine: str = Engine.PAPER,
     stages: Mapping[str, int] | None = None,
 ) -> Execution:
-    """Run a plan of ``network`` on a device under the ``paper`` or ``graph`` engine.
+    """Run a plan of ``network`` on a device under one of the engines.
 
     ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0. Raises
     ScheduleError for a plan of another network or a kernel that fits no SM, OptionError for a plan of several devices.
@@ -70,4 +71,7 @@ def run_schedule(
         if isinstance(schedule, Schedule)
         else None
     )
-    return run_plan(lower_schedule(schedule, network, engine), network, profile, engine, stages)
+    divided = None
+    if engine == Engine.PARTITION:
+        divided = SimulatorCostModel(profile, network.precision, Engine.PARTITION).divided(network)
+    return run_plan(lower_schedule(schedule, network, engine, divided=divided), network, profile, engine, stages)

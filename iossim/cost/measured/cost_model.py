@@ -35,7 +35,17 @@ from iossim.cost.measured.stage_subject import stage_subject
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import FREE, IMPOSSIBLE, CostModelIdentity, MeasuredBy, Prices, StageBounds
 from iossim.errors import OptionError
-from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, backend_from
+from iossim.execution.backend import (
+    Backend,
+    BackendError,
+    Choices,
+    Context,
+    Divided,
+    Samples,
+    Timing,
+    backend_from,
+    divided_by,
+)
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
@@ -185,6 +195,9 @@ class MeasuredCostModel:
             self._choices[network] = self.backend.choices(network)
         return self._choices[network]
 
+    def _divided(self, network: Network) -> Divided | None:
+        return divided_by(self.backend, network)
+
     def _parts(self, chunk: Sequence[MeasuredStage]) -> Iterator[list[MeasuredStage]]:
         """A chunk in parts that take about ``COMMIT_US`` to measure, or one stage that takes longer."""
         part: list[MeasuredStage] = []
@@ -211,7 +224,8 @@ class MeasuredCostModel:
         engine = self.context.engine
         network = stages[0].network
         plans = [
-            stage.plan(engine, self._choices_of(network), count) for stage, count in zip(stages, copies, strict=True)
+            stage.plan(engine, self._choices_of(network), count, divided=self._divided(network))
+            for stage, count in zip(stages, copies, strict=True)
         ]
         taken = self._run(network, plans, self.timing, stages)
         placement = self._signatures.placement(network)
@@ -239,7 +253,8 @@ class MeasuredCostModel:
         if not new:
             return
         network = new[0].network
-        plans = [stage.plan(self.context.engine, self._choices_of(network), 1) for stage in new]
+        choices, divided = self._choices_of(network), self._divided(network)
+        plans = [stage.plan(self.context.engine, choices, 1, divided=divided) for stage in new]
         quick = Timing(QUICK_ROUNDS, QUICK_WARM_UP, self.timing.seed, self.timing.cold)
         for stage, samples in zip(new, self._run(network, plans, quick, new), strict=True):
             self._single_us[stage.signature] = samples.median_us

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from iossim.cost.measured.record import Kind
 from iossim.cost.measured.stage_signature import StageSignatures, network_of
-from iossim.execution.backend import Choices
+from iossim.execution.backend import Choices, Divided
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
 from iossim.execution.plan import Plan, Queue
@@ -50,10 +50,19 @@ class MeasuredStage:
         """How many synchronises a plan of so many copies holds."""
         return copies if len(self.groups) > 1 and engine == Engine.PAPER else 1
 
-    def plan(self, engine: str, choices: Choices, copies: int, synchronises: int | None = None) -> Plan:
+    def plan(
+        self,
+        engine: str,
+        choices: Choices,
+        copies: int,
+        synchronises: int | None = None,
+        divided: Divided | None = None,
+    ) -> Plan:
         """The stage ``copies`` times in a row, with as many ``synchronises`` as it needs, unless given: one, or one a copy."""
         count = self.synchronises(engine, copies) if synchronises is None else synchronises
-        one = lower_stage(self.network, self.groups, self.strategy, engine, in_place=True, choices=choices)
+        one = lower_stage(
+            self.network, self.groups, self.strategy, engine, in_place=True, choices=choices, divided=divided
+        )
         return repeat(one, copies, synchronise=count > 1)
 
 

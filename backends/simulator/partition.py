@@ -1,0 +1,229 @@
+"""What a stage costs whose groups run on SMs of their own: the partition engine.
+
+A group of a stage of several has a part of the SMs (a green context, made beforehand) and runs its units one after another on
+it, as if it had the device to itself: its kernels' waves are over fewer SMs, and draw what DRAM bandwidth these can. The parts
+are those that make the longest group shortest; they follow from the stage alone, so that a schedule need not name them. What
+all SMs share, DRAM and the board's power, all groups together cannot have faster than it comes:
+
+    price = max(longest group, DRAM time of all, power time of all).
+
+Parts come in the sizes that the device allows (:mod:`iossim.devices.green_contexts`). Where there are more groups than parts,
+groups share one, the ``i``-th that of group ``i`` modulo the number of parts, one after another. A stage of one group has the
+whole device, and so has a merged one.
+
+*The shortest longest group.* Each part begins as small as it may be, and the longest group gets the next size that shortens it,
+until none is left or there is none. Whatever division has a shorter longest group gives each part at least what it has now:
+so what this ends with is the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.backends.simulator.kernel_times import DRAM, POWER, DeviceRates, kernel_table, time_kernels
+from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice
+from iossim.backends.simulator.stage_model import ALONE
+from iossim.compiled import jit
+from iossim.cost.model import StageBounds
+from iossim.devices.profile import DeviceProfile
+from iossim.schedule.masks import find_groups, lowest_bit
+from iossim.schedule.problem import Masks
+from iossim.schedule.stage_hash import unit_keys
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Groups of a stage at most, as of a concurrent one.
+_MOST_GROUPS = 64
+#: Bounds are lowered by this part, so that rounding never lifts one above a price.
+_KEPT = 1.0 - 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedPartition:
+    """The units of a problem on parts of a device.
+
+    ``sizes``: the numbers of SMs that a part may have, rising, of ``sms``. ``unit_us`` is what a unit takes on each,
+    ``[units, sizes]``, ``shared_us`` what it asks of DRAM and of power, each of which takes that long for it,
+    ``[units, sizes, 2]``, and ``single_us`` what it takes in a stage of one group, ``[units]``. ``unit_keys``, ``[units]``: equal
+    for units of equal times.
+    """
+
+    sms: int
+    sizes: Integers
+    unit_us: Floats
+    shared_us: Floats
+    single_us: Floats
+    unit_keys: Masks
+
+    @staticmethod
+    def of(
+        profile: DeviceProfile,
+        whole_rates: DeviceRates,
+        whole: Sequence[UnitPrice],
+        by_size: Sequence[tuple[int, Sequence[UnitPrice]]],
+    ) -> PreparedPartition:
+        """``by_size`` has the prices of all units on parts of each size, ``whole`` those on all SMs."""
+        shape = len(whole), len(by_size)
+        unit_us = np.array([[unit.device_us for unit in units] for _, units in by_size]).T.reshape(shape)
+        shared_us = np.array([[_shared_us(unit, profile, whole_rates) for unit in units] for _, units in by_size])
+        single_us = np.array([unit.single_us for unit in whole])
+        shared_us = np.ascontiguousarray(shared_us.reshape(len(by_size), len(whole), 2).transpose(1, 0, 2))
+        keys = unit_keys(
+            [
+                np.concatenate([[single], alone, shared.ravel()]).tobytes().hex()
+                for single, alone, shared in zip(single_us, unit_us, shared_us, strict=True)
+            ]
+        )
+        sizes = np.array([size for size, _ in by_size], dtype=np.int64)
+        return PreparedPartition(profile.sm_count, sizes, np.ascontiguousarray(unit_us), shared_us, single_us, keys)
+
+    @staticmethod
+    def least(ways: Sequence[PreparedPartition]) -> PreparedPartition:
+        """For bounds: a unit for each of ``ways``, of the least of each number of its units, which are that one in every way."""
+        unit_us = np.array([way.unit_us.min(axis=0) for way in ways])
+        shared_us = np.array([way.shared_us.min(axis=0) for way in ways])
+        single_us = np.array([way.single_us.min() for way in ways])
+        none = np.zeros(len(ways), dtype=np.uint64)
+        return PreparedPartition(ways[0].sms, ways[0].sizes, unit_us, shared_us, single_us, none)
+
+    def price(self, masks: Masks, predecessors: Masks) -> Floats:
+        """The price of each mask as a stage of groups, us, shape ``[len(masks)]``."""
+        prices = np.empty(len(masks), dtype=np.float64)
+        _price(masks, predecessors, self.sms, self.sizes, self.unit_us, self.shared_us, self.single_us, prices)
+        return prices
+
+    def bounds(self) -> StageBounds:
+        """What stages cost at least.
+
+        A part of ``n`` SMs that is used for ``t`` takes ``n * t`` of all SMs' time, and a unit no less than the least over the sizes.
+        DRAM and power are resources as they are.
+        """
+        serial_us = np.minimum(self.unit_us.min(axis=1), self.single_us)
+        area_us = (self.unit_us * self.sizes).min(axis=1) / self.sms
+        work_us = np.column_stack([area_us, self.shared_us.min(axis=1)])
+        work_us = np.minimum(work_us, self.single_us[:, None])
+        return StageBounds(serial_us * _KEPT, self.single_us * _KEPT, work_us * _KEPT)
+
+    def divide(self, groups: Sequence[Sequence[int]]) -> tuple[range, ...]:
+        """The SMs of each group of a stage of several, units by index; those of groups that share a part are the same."""
+        contexts = parts_of(len(groups), self.sizes, self.sms)
+        chain_us = np.zeros((contexts, len(self.sizes)))
+        for number, group in enumerate(groups):
+            chain_us[number % contexts] += self.unit_us[list(group)].sum(axis=0)
+        chosen = np.zeros(contexts, dtype=np.int64)
+        _divide(chain_us, self.sizes, self.sms, contexts, chosen)
+        ends = np.cumsum(self.sizes[chosen]).tolist()
+        parts = [range(begin, end) for begin, end in pairwise([0, *ends])]
+        return tuple(parts[number % contexts] for number in range(len(groups)))
+
+
+def divided_spans(
+    prepared: PreparedProblem, groups: Sequence[Sequence[int]], sms: Sequence[range], price_us: float
+) -> Floats:
+    """When each kernel of a stage runs, ``[kernels, 3]``: its part, start and end. All are as much slower as the stage is longer
+    than its longest group."""
+    begin, columns, _ = prepared.kernels
+    parts = list(dict.fromkeys(sms))
+    ended_us = [0.0] * len(parts)
+    spans = np.zeros((len(columns), 3))
+    for group, own in zip(groups, sms, strict=True):
+        part = parts.index(own)
+        for unit in group:
+            for kernel in range(begin[unit], begin[unit + 1]):
+                start_us = ended_us[part]
+                ended_us[part] += columns[kernel, ALONE]
+                spans[kernel] = part, start_us, ended_us[part]
+    longest_us = max(ended_us)
+    if longest_us:
+        spans[:, 1:] *= price_us / longest_us
+    return spans
+
+
+@jit
+def parts_of(groups: int, sizes: Integers, sms: int) -> int:
+    """How many parts a stage of so many groups has."""
+    most: int = sms // sizes[0]
+    return min(groups, most)
+
+
+@jit
+def _divide(chain_us: Floats, sizes: Integers, sms: int, contexts: int, chosen: Integers) -> float:
+    """Choose the sizes of the parts; ``chain_us`` has a row a part. Returns the longest."""
+    left = sms - contexts * sizes[0]
+    for part in range(contexts):
+        chosen[part] = 0
+    while True:
+        longest = 0
+        for part in range(1, contexts):
+            if chain_us[part, chosen[part]] > chain_us[longest, chosen[longest]]:
+                longest = part
+        now_us: float = chain_us[longest, chosen[longest]]
+        size = chosen[longest] + 1
+        while size < len(sizes) and chain_us[longest, size] >= now_us:
+            size += 1
+        if size == len(sizes) or sizes[size] - sizes[chosen[longest]] > left:
+            return now_us
+        left -= sizes[size] - sizes[chosen[longest]]
+        chosen[longest] = size
+
+
+@jit
+def _price(
+    masks: Masks,
+    predecessors: Masks,
+    sms: int,
+    sizes: Integers,
+    unit_us: Floats,
+    shared_us: Floats,
+    single_us: Floats,
+    prices: Floats,
+) -> None:
+    groups = np.empty(_MOST_GROUPS + 1, dtype=np.uint64)
+    chains = np.empty((_MOST_GROUPS, len(sizes)), dtype=np.float64)
+    chosen = np.empty(_MOST_GROUPS, dtype=np.int64)
+    for index in range(len(masks)):
+        count = find_groups(masks[index], predecessors, groups)
+        if count <= 1:
+            alone_us = 0.0
+            members = masks[index]
+            while members:
+                alone_us += single_us[lowest_bit(members)]
+                members &= members - np.uint64(1)
+            prices[index] = alone_us
+            continue
+        contexts = parts_of(count, sizes, sms)
+        chains[:contexts] = 0.0
+        for group in range(count):
+            part = group % contexts
+            members = groups[group]
+            while members:
+                unit = lowest_bit(members)
+                members &= members - np.uint64(1)
+                for size in range(len(sizes)):
+                    chains[part, size] += unit_us[unit, size]
+        longest_us = _divide(chains, sizes, sms, contexts, chosen)
+        dram_us = 0.0
+        power_us = 0.0
+        for group in range(count):
+            size = chosen[group % contexts]
+            members = groups[group]
+            while members:
+                unit = lowest_bit(members)
+                members &= members - np.uint64(1)
+                dram_us += shared_us[unit, size, 0]
+                power_us += shared_us[unit, size, 1]
+        prices[index] = max(longest_us, max(dram_us, power_us))
+
+
+def _shared_us(unit: UnitPrice, profile: DeviceProfile, rates: DeviceRates) -> tuple[float, float]:
+    """What a unit takes of DRAM's whole bandwidth and of the board's power."""
+    if not unit.kernels:
+        return 0.0, 0.0
+    times = time_kernels(kernel_table(profile.limits, unit.kernels), rates)
+    return float(times[:, DRAM].sum()), float(times[:, POWER].sum())

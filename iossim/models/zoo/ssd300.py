@@ -1,0 +1,71 @@
+"""SSD on images of 300x300 over VGG-16 (Liu et al., 2016, arXiv:1512.02325), of 20 classes and background.
+
+Its outputs are those of the convolutions that predict boxes and classes, a pair for each of six resolutions: what decodes
+them, and the norm of conv4_3's values, are left out.
+"""
+
+from __future__ import annotations
+
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.pool import MaxPool
+from iossim.ir.ops.relu import Relu
+from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.layers import conv, conv_relu
+from iossim.models.zoo.vgg import CHANNELS
+
+_DEPTHS = (2, 2, 3, 3, 3)
+_CLASSES = 21
+#: Boxes at each place of the six resolutions.
+_BOXES = (4, 6, 6, 6, 4, 4)
+#: Of the resolutions after VGG's: channels within and out, stride and padding of the 3x3 convolution.
+_EXTRA = ((256, 512, 2, 1), (128, 256, 2, 1), (128, 256, 1, 0), (128, 256, 1, 0))
+
+
+def build(options: BuildOptions) -> Network:
+    b = GraphBuilder("ssd300", options.precision, options.seed)
+    x = b.input("image", options.input_shape)
+    maps: list[str] = []
+    for stage, (channels, depth) in enumerate(zip(CHANNELS, _DEPTHS, strict=True), start=1):
+        with b.block(f"conv{stage}"):
+            for layer in range(1, depth + 1):
+                x = conv_relu(b, f"conv{stage}_{layer}", x, channels, 3, padding=1)
+            if stage == 4:
+                maps.append(x)
+            x = _pool(b, f"pool{stage}", x, stage == len(CHANNELS))
+    with b.block("fc"):
+        x = _dilated(b, "fc6", x, 1024, 6)
+        x = conv_relu(b, "fc7", x, 1024)
+        maps.append(x)
+    for index, (within, out, stride, padding) in enumerate(_EXTRA, start=6):
+        with b.block(f"conv{index}"):
+            x = conv_relu(b, f"conv{index}_1", x, within)
+            x = conv_relu(b, f"conv{index}_2", x, out, 3, stride=stride, padding=padding)
+            maps.append(x)
+    with b.block("heads"):
+        outputs = [
+            conv(b, f"{what}{index}", value, boxes * values, 3, padding=1)
+            for index, (value, boxes) in enumerate(zip(maps, _BOXES, strict=True), start=1)
+            for what, values in (("boxes", 4), ("classes", _CLASSES))
+        ]
+    return b.network(outputs)
+
+
+def _pool(b: GraphBuilder, name: str, x: str, is_last: bool) -> str:
+    """Halves the image, rounding up; the last one keeps it."""
+    height, width = b.types[x].shape[2:]
+    op = MaxPool((3, 3), (1, 1), (1, 1, 1, 1)) if is_last else MaxPool((2, 2), (2, 2), (0, 0, height % 2, width % 2))
+    with b.unit(name, "Pool"):
+        return b.add(op, x, name=f"{name}.max")
+
+
+def _dilated(b: GraphBuilder, name: str, x: str, channels: int, dilation: int) -> str:
+    with b.unit(name, "Conv-Relu"):
+        weight = b.constant(f"{name}.weight", (channels, b.types[x].shape[1], 3, 3))
+        bias = b.constant(f"{name}.bias", (channels,))
+        op = Conv((1, 1), (dilation,) * 4, (dilation, dilation), 1)
+        return b.add(Relu(), b.add(op, x, weight, bias, name=f"{name}.conv"), name=f"{name}.relu")
+
+
+MODELS = (ZooModel("ssd300", "SSD of 300x300 over VGG-16, without the decoding of its boxes", (3, 300, 300), build),)

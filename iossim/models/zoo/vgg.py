@@ -1,0 +1,37 @@
+"""VGG of 16 and 19 layers (Simonyan and Zisserman, 2014, arXiv:1409.1556, configurations D and E). A block is one resolution."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.layers import conv_relu, flatten, fully_connected, fully_connected_relu, max_pool
+
+#: Channels of the convolutions of each resolution.
+CHANNELS = (64, 128, 256, 512, 512)
+
+
+def build(options: BuildOptions, name: str, depths: tuple[int, ...]) -> Network:
+    b = GraphBuilder(name, options.precision, options.seed)
+    x = b.input("image", options.input_shape)
+    for stage, (channels, depth) in enumerate(zip(CHANNELS, depths, strict=True), start=1):
+        with b.block(f"conv{stage}"):
+            for layer in range(1, depth + 1):
+                x = conv_relu(b, f"conv{stage}_{layer}", x, channels, 3, padding=1)
+            x = max_pool(b, f"pool{stage}", x, 2, stride=2)
+    with b.block("classifier"):
+        x = flatten(b, "flatten", x)
+        x = fully_connected_relu(b, "fc6", x, 4096)
+        x = fully_connected_relu(b, "fc7", x, 4096)
+        x = fully_connected(b, "fc8", x, 1000)
+    return b.network([x])
+
+
+MODELS = tuple(
+    ZooModel(
+        name, f"VGG of {layers} layers, with its classifier", (3, 224, 224), partial(build, name=name, depths=depths)
+    )
+    for name, layers, depths in (("vgg16", 16, (2, 2, 3, 3, 3)), ("vgg19", 19, (2, 2, 4, 4, 4)))
+)
