@@ -90,7 +90,10 @@ class CorunFit:
 
 
 def tabulate(
-    make: MakeCases, profile: DeviceProfile, knob: Knob | None, told: Callable[[int, int], None] = lambda done, total: None
+    make: MakeCases,
+    profile: DeviceProfile,
+    knob: Knob | None,
+    told: Callable[[int, int], None] = lambda done, total: None,
 ) -> CorunFit:
     """Simulate every case at every value of the knob, and at the profile's own."""
     if knob is None:

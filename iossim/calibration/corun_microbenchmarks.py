@@ -17,7 +17,7 @@ from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.calibration.corun_cases import CorunCase, Figure
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
-from iossim.measurements.concurrency.microbenchmarks import V100, MicroKernel, Microbenchmark, percent_in
+from iossim.measurements.concurrency.microbenchmarks import V100, Microbenchmark, MicroKernel, percent_in
 
 #: The clock of the recorded V100: its fp64 pipe, full at an ILP of 4, makes 3.45e12 products a second in 2560 lanes.
 V100_CLOCK_GHZ = 1.38
@@ -51,7 +51,9 @@ class _Cases:
         self._l2_bytes = profile.datasheet.l2_bytes.value
         self._resident_bytes = profile.parameters.l2_resident_fraction * self._l2_bytes
         #: Where DRAM is drawn on by blocks of which each SM has several.
-        self._dram_bytes_per_us = 1e3 * max((row.bandwidth_gbps or 0.0 for row in rows if row.how == "alone"), default=0.0)
+        self._dram_bytes_per_us = 1e3 * max(
+            (row.bandwidth_gbps or 0.0 for row in rows if row.how == "alone"), default=0.0
+        )
         self._copy_iterations = self._inferred_iterations(rows)
         self._diagonal = {
             row.kernels[0].name: row.ratio or 1.0
@@ -103,7 +105,9 @@ class _Cases:
             )
             for raw in _raw_kernels(row)
         ]
-        return self._together(row, L2 if 2.0 * touched < self._l2_bytes else L2_ROOM, kernels, f"{row.size_bytes / 2**20:g} MiB")
+        return self._together(
+            row, L2 if 2.0 * touched < self._l2_bytes else L2_ROOM, kernels, f"{row.size_bytes / 2**20:g} MiB"
+        )
 
     def _fp64(self, row: Microbenchmark) -> CorunCase:
         kernels = [replace(raw, flops=self._products(raw, row), pipe=Pipe.FP64) for raw in _raw_kernels(row)]
@@ -119,9 +123,12 @@ class _Cases:
     def _copy_beside_fp32(self, row: Microbenchmark) -> CorunCase:
         copy, multiply = _raw_kernels(row)
         if row.device == V100:
-            assert row.size_bytes is not None and row.iterations is not None
+            assert row.size_bytes is not None
+            assert row.iterations is not None
             copy = replace(copy, dram_bytes=2.0 * row.size_bytes * row.iterations)
-        multiply = replace(multiply, flops=self._fp32_flops(multiply, 0.79 if row.device != V100 else 0.93), pipe=Pipe.FP32)
+        multiply = replace(
+            multiply, flops=self._fp32_flops(multiply, 0.79 if row.device != V100 else 0.93), pipe=Pipe.FP32
+        )
         return self._together(row, ISSUE, [copy, multiply])
 
     def _fp32_flops(self, raw: RawKernel, part: float) -> float:
@@ -131,7 +138,8 @@ class _Cases:
     def _dram_by_blocks(self, row: Microbenchmark) -> CorunCase:
         """A copy by few blocks, alone: how much longer than by many."""
         (kernel,) = row.kernels
-        assert row.bandwidth_gbps is not None and row.size_bytes is not None
+        assert row.bandwidth_gbps is not None
+        assert row.size_bytes is not None
         moved = 2.0 * row.size_bytes
         base_us = moved / self._dram_bytes_per_us
         raw = replace(_raw(kernel, 0), alone_us=None, dram_bytes=moved)
@@ -143,9 +151,14 @@ class _Cases:
         """Two copies on half of the SMs each: over what one takes on its half while the other is idle."""
         (half,) = (one for one in rows if one.experiment == "dram_bandwidth_mps_half_alone_half")
         (alone_us,) = (kernel.alone_us for kernel in half.kernels)
-        assert alone_us is not None and half.bandwidth_gbps is not None and row.together_us is not None
+        assert alone_us is not None
+        assert half.bandwidth_gbps is not None
+        assert row.together_us is not None
         moved = 1e3 * half.bandwidth_gbps * alone_us
-        kernels = [replace(_raw(kernel, stream), alone_us=None, dram_bytes=moved) for stream, kernel in enumerate(row.kernels)]
+        kernels = [
+            replace(_raw(kernel, stream), alone_us=None, dram_bytes=moved)
+            for stream, kernel in enumerate(row.kernels)
+        ]
         figure = Figure(row.kernels[0].name, DRAM, None, row.together_us / alone_us, alone_us, total=2.0)
         return self._case(row, DRAM, kernels, (figure,), "two halves", sm_share=(50.0, 50.0))
 
@@ -156,9 +169,11 @@ class _Cases:
     def _product_beside_fma(self, row: Microbenchmark) -> CorunCase:
         """A matrix product that starts beside a kernel that has run for long."""
         product, fma = row.kernels
-        assert row.together_us is not None and product.alone_us is not None
+        assert row.together_us is not None
+        assert product.alone_us is not None
         own, others = percent_in(row.note, "alone"), percent_in(row.note, "competitor")
-        assert own is not None and others is not None
+        assert own is not None
+        assert others is not None
         running = replace(_raw(fma, 0), alone_us=_PERSISTENT * product.alone_us, pipe=Pipe.FP32)
         starting = replace(_raw(product, 1), pipe=Pipe.FP32)
         running = replace(running, flops=self._fp32_flops(running, others))
@@ -194,7 +209,14 @@ class _Cases:
         assert row.together_us is not None
         alone_us = [kernel.alone_us or 0.0 for kernel in kernels]
         longest_us = max(alone_us)
-        figure = Figure(kernels[0].name, mechanism, None, row.together_us / longest_us, longest_us, total=sum(alone_us) / longest_us)
+        figure = Figure(
+            kernels[0].name,
+            mechanism,
+            None,
+            row.together_us / longest_us,
+            longest_us,
+            total=sum(alone_us) / longest_us,
+        )
         return self._case(row, mechanism, kernels, (figure,), title)
 
     def _case(
@@ -210,7 +232,16 @@ class _Cases:
         clock_ghz = V100_CLOCK_GHZ if row.device == V100 else None
         name = " ".join(filter(None, [row.kernels[0].name if mechanism in (FP64,) else "", title or grids]))
         return CorunCase(
-            row.data_set, row.device, row.line, mechanism, name, tuple(kernels), Engine.GRAPH, figures, sm_share, clock_ghz
+            row.data_set,
+            row.device,
+            row.line,
+            mechanism,
+            name,
+            tuple(kernels),
+            Engine.GRAPH,
+            figures,
+            sm_share,
+            clock_ghz,
         )
 
 

@@ -8,7 +8,7 @@ whose times are scaled to what was measured. An operator of which nothing is tol
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from iossim.backends.simulator.kernel_model import KernelModel
@@ -127,7 +127,10 @@ def stream_pair_cases(pairs: Sequence[KernelPair]) -> list[CorunCase]:
             for stream, kernel in enumerate(pair.kernels)
         ]  # fmt: skip
         figures = pair_figures(
-            *zip(*((kernel.name, kernel.name, kernel.alone_us, kernel.together_us) for kernel in pair.kernels), strict=True),
+            *zip(
+                *((kernel.name, kernel.name, kernel.alone_us, kernel.together_us) for kernel in pair.kernels),
+                strict=True,
+            ),
             makespan_us=pair.makespan_us,
         )
         cases.append(_case(pair, STREAMS, kernels, Engine.PAPER, figures))
@@ -173,6 +176,11 @@ def _step(
     return [waiting, full]
 
 
+def _decode_gbps(batch: int) -> float:
+    """What decode attention on all SMs of the A100 draws of DRAM, GB/s, rounded: of small batches another kernel is used."""
+    return 900.0 if batch < 2 else 1400.0 if batch < 8 else 1100.0 if batch < 16 else 1400.0
+
+
 def _floor_us(name: str, pairs: Sequence[KernelPair]) -> float:
     """What a step takes at a batch of nothing: on the line through the two smallest batches."""
     known = sorted({(pair.batch or 1, pair.kernels[0].alone_us) for pair in pairs if pair.kernels[0].name == name})
@@ -192,4 +200,12 @@ def _case(
     return CorunCase(pair.data_set, pair.device, pair.line, mechanism, pair.title, tuple(kernels), engine, figures)
 
 
-__all__ = ["GRAPHS", "PREFILL", "STREAMS", "graph_gap_us", "graph_pair_cases", "prefill_pair_cases", "stream_pair_cases"]
+__all__ = [
+    "GRAPHS",
+    "PREFILL",
+    "STREAMS",
+    "graph_gap_us",
+    "graph_pair_cases",
+    "prefill_pair_cases",
+    "stream_pair_cases",
+]

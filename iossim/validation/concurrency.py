@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile
 from iossim.measurements.concurrency import block_placement, microbenchmarks, pairs
 from iossim.measurements.concurrency.block_placement import PlacedKernel
-from iossim.measurements.concurrency.tables import concurrency_data
 from iossim.prediction.bands import TAIL
 
 Floats = NDArray[np.float64]
@@ -156,7 +156,12 @@ class ConcurrencyEvaluation:
             "pairs": [each.to_json() for each in self.pairs],
             "microbenchmarks": [each.to_json() for each in self.microbenchmarks],
             "mechanisms": [
-                {"device": device, "mechanism": mechanism, "ratios": len(own), "right": sum(one.is_right for one in own)}
+                {
+                    "device": device,
+                    "mechanism": mechanism,
+                    "ratios": len(own),
+                    "right": sum(one.is_right for one in own),
+                }
                 for (device, mechanism), own in self.by_mechanism().items()
             ],
             "placements": [each.to_json() for each in self.placements],
@@ -164,13 +169,14 @@ class ConcurrencyEvaluation:
 
 
 def evaluate_concurrency(
-    profiles: Sequence[DeviceProfile] | None = None, progress: Progress = lambda done, total: None
-) -> tuple[ConcurrencyEvaluation, tuple[str, ...]]:
-    """Simulate what the shared tables hold of these devices, by default of all; and notes, a line each.
+    folder: Path,
+    profiles: Sequence[DeviceProfile] | None = None,
+    progress: Progress = lambda done, total: None,
+) -> tuple[ConcurrencyEvaluation | None, tuple[str, ...]]:
+    """Simulate what the tables of a folder hold of these devices, by default of all, None of none; and notes, a line each.
 
     Tables that are not there are left out, and noted. Raises MeasurementError for one that cannot be read.
     """
-    folder = concurrency_data()
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     found_pairs: list[PairErrors] = []
     micro: list[MicroRatio] = []
@@ -186,12 +192,14 @@ def evaluate_concurrency(
             elif table.placements:
                 placements += [_placement(one, profile) for one in block_placement.read_placements(path)]
             else:
-                fit = tabulate(lambda tried, make=table.make: make(path, tried), profile, table.knob)
+                fit = tabulate(partial(table.make, path), profile, table.knob)
                 if table.is_pairs:
                     found_pairs.append(_pair_errors(path.stem, profile, fit))
                 else:
                     micro += _micro_ratios(fit)
         progress(done + 1, len(tables))
+    if not (found_pairs or micro or placements):
+        return None, tuple(notes)
     return ConcurrencyEvaluation(tuple(found_pairs), tuple(micro), tuple(placements)), tuple(notes)
 
 
@@ -254,7 +262,9 @@ def _pair_errors(name: str, profile: DeviceProfile, fit: CorunFit) -> PairErrors
         "set": without,
         "device": without,
     }
-    within, width = _coverage(by_family[~whole], measured[~whole], [own for own, of in zip(fit.families, whole, strict=True) if not of])
+    within, width = _coverage(
+        by_family[~whole], measured[~whole], [own for own, of in zip(fit.families, whole, strict=True) if not of]
+    )
     return PairErrors(
         name,
         profile.name,
@@ -268,7 +278,9 @@ def _pair_errors(name: str, profile: DeviceProfile, fit: CorunFit) -> PairErrors
     )
 
 
-def _coverage(predicted: Floats, measured: Floats, families: Sequence[frozenset[str]]) -> tuple[float | None, float | None]:
+def _coverage(
+    predicted: Floats, measured: Floats, families: Sequence[frozenset[str]]
+) -> tuple[float | None, float | None]:
     """Each ratio's interval from those of cases of other families: as quantiles that hold for the next one."""
     residual = measured / predicted
     inside: list[bool] = []

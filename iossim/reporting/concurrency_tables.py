@@ -1,0 +1,121 @@
+"""Kernels side by side, simulated beside their measurements, as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.table import Table
+
+from iossim.tables import Cell, Column, records_table
+from iossim.validation.concurrency import MODELS, RIGHT, ConcurrencyEvaluation, PairErrors, RatioErrors
+
+_MODEL_WORDS = {
+    "none": "no interference",
+    "sum": "the sum",
+    "in_sample": "in-sample",
+    "family": "family left out",
+    "set": "set left out",
+    "device": "device left out",
+}
+
+
+def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Table, str]]:
+    """Each table with its title, and a line that says what its figures are of."""
+    if found.pairs:
+        rows = [row for pair in found.pairs for row in _pair_rows(pair)]
+        columns = [
+            Column("model"),
+            Column("median", digits=1),
+            Column("mean", digits=1),
+            Column("p90", "90th\nperc.", digits=1),
+            Column("whole_median", "makespan\nmedian", digits=1),
+            Column("whole_mean", "mean", digits=1),
+            Column("whole_p90", "90th\nperc.", digits=1),
+        ]
+        yield (
+            "kernels side by side: errors of slowdowns and of makespans, %",
+            records_table("", rows, columns),
+            "the sum: an equal part of the device for each; left out: by a fit without that family of kernels, set, device",
+        )
+    if found.microbenchmarks:
+        yield (
+            f"microbenchmarks: ratios together over alone that are within {RIGHT:.0%}",
+            _mechanisms(found),
+            "worst: simulated over measured, less 1",
+        )
+    if found.placements:
+        rows = [
+            {
+                "kernel": f"{one.kernel} on {one.device}",
+                "blocks": one.blocks,
+                "foretold": 100 * one.foretold,
+                "in_turn": 100 * one.in_turn,
+                "by_number": 100 * one.by_number,
+                "chance": 100 * one.chance,
+            }
+            for one in found.placements
+        ]
+        columns = [
+            Column("kernel"),
+            Column("blocks"),
+            *(
+                Column(name, title, digits=1)
+                for name, title in (
+                    ("foretold", "simu-\nlated"),
+                    ("in_turn", "clusters\nin turn"),
+                    ("by_number", "by\nnumber"),
+                    ("chance", "chance"),
+                )
+            ),
+        ]
+        yield "blocks on the SM foretold, %", records_table("", rows, columns), "by number: SM after SM"
+
+
+def _pair_rows(pair: PairErrors) -> Iterator[dict[str, Cell]]:
+    covered = "" if pair.within is None else f"; {100 * pair.within:.0f}% in intervals of {pair.width:.2f}x"
+    fitted = f"; {pair.fitted} {pair.value:g}" if pair.fitted else ""
+    yield {"model": f"{pair.data_set}, {pair.pairs} pairs{fitted}{covered}"}
+    for model in MODELS:
+        if model in ("family", "set", "device") and not pair.fitted:
+            continue
+        yield {
+            "model": f"  {_MODEL_WORDS[model]}",
+            **_cells(pair.slowdowns[model]),
+            **_cells(pair.makespans[model], "whole_"),
+        }
+
+
+def _cells(errors: RatioErrors, prefix: str = "") -> Mapping[str, Cell]:
+    return {
+        f"{prefix}median": 100 * errors.median,
+        f"{prefix}mean": 100 * errors.mean,
+        f"{prefix}p90": 100 * errors.percentile_90,
+    }
+
+
+def _mechanisms(found: ConcurrencyEvaluation) -> Table:
+    rows: list[dict[str, Cell]] = []
+    for (device, mechanism), own in found.by_mechanism().items():
+        wrong = [one for one in own if not one.is_right]
+        worst = max(own, key=lambda one: abs(one.error))
+        rows.append(
+            {
+                "mechanism": f"{mechanism}, {device}",
+                "right": len(own) - len(wrong),
+                "of": len(own),
+                "worst": 100 * worst.error,
+                "measured": worst.measured,
+                "simulated": worst.simulated,
+                "wrong": ", ".join(one.title for one in wrong[:4]) + (" ..." if len(wrong) > 4 else ""),
+            }
+        )
+    columns = [
+        Column("mechanism", wraps=True),
+        Column("right"),
+        Column("of"),
+        Column("worst", "worst\n%", digits=1),
+        Column("measured", "mea-\nsured"),
+        Column("simulated", "simu-\nlated"),
+        Column("wrong", wraps=True),
+    ]
+    return records_table("", rows, columns)
