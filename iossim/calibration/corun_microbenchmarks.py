@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from iossim.backends.simulator.kernel_times import _lost as lost_part
+from iossim.backends.simulator.kernel_times import lost_part
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.calibration.corun_cases import CorunCase, Figure
 from iossim.devices.profile import DeviceProfile
