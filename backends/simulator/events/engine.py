@@ -125,7 +125,7 @@ class _Engine:
                         gap_us += instruction.kernel.beside_us
                     if gap_us:
                         yield environment.timeout(gap_us)
-                    run, ended = self._devices[instruction.queue.device].submit(demand, number)
+                    run, ended = self._devices[instruction.queue.device].submit(demand, number, instruction.sms)
                     yield ended
                     self._ran(instruction, demand.work.name, run.start_us, run.end_us)
                 case IssueTransfer():
