@@ -35,6 +35,9 @@ _SHAPE = re.compile(r"conv (\d+)->(\d+) (\d+)x\d+(?: s(\d+))?, (\d+)\^2")
 _CHUNKS = 16
 _PREFILL_THREADS = 256
 _PREFILL_WAVES = 8
+#: A step of decode whose latency is this part of its time leaves the device empty meanwhile; what fills it for less than
+#: the other part is not seen.
+_MOSTLY, _SEEN = 0.4, 0.1
 
 
 def graph_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> list[CorunCase]:
@@ -166,14 +169,15 @@ def prefill_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> l
 def _step(
     step: PairKernel, stream: int, floor_us: float, gbps: float | None, profile: DeviceProfile
 ) -> list[RawKernel]:
+    """A step that is mostly latency is that, and then what fills the device; any other fills it from the start."""
+    if floor_us < _MOSTLY * step.alone_us:
+        full = _filling(step.name, stream, step.alone_us, profile, 1)
+        return [full if gbps is None else replace(full, dram_bytes=gbps * 1e3 * step.alone_us)]
+    kernels = [RawKernel(f"{step.name}: latency", stream, 1, _THREADS, alone_us=floor_us)]
     filling_us = step.alone_us - floor_us
-    waiting = RawKernel(f"{step.name}: launches", stream, 1, _THREADS, alone_us=max(floor_us, 0.01 * step.alone_us))
-    if filling_us < 0.05 * step.alone_us:
-        return [waiting]
-    full = _filling(step.name, stream, filling_us, profile, 1)
-    if gbps is not None:
-        full = replace(full, dram_bytes=gbps * 1e3 * filling_us)
-    return [waiting, full]
+    if filling_us > _SEEN * step.alone_us:
+        kernels.append(_filling(step.name, stream, filling_us, profile, 1))
+    return kernels
 
 
 def _decode_gbps(batch: int) -> float:
