@@ -32,8 +32,8 @@ _LOST_LATER = 0.84
 _FAR_BEYOND_L2 = 1.5
 
 SLOTS, L2, L2_ROOM, DRAM, FP64, ISSUE, L1, PRIORITY, PROBES = (
-    "slots", "L2 bandwidth", "L2 capacity", "DRAM by SMs", "fp64 pipe", "copy beside arithmetic", "L1 (not modelled)",
-    "priority of older warps (not modelled)", "probes of other resources",
+    "slots", "L2 bandwidth", "L2 capacity", "DRAM by SMs", "fp64 pipe", "copy beside arithmetic", "L1",
+    "warp priority", "pairs of probes",
 )  # fmt: skip
 
 

@@ -60,11 +60,8 @@ def graph_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> lis
 
 
 def operator_family(kernel: PairKernel) -> str:
-    """``add_19`` and ``mul_1`` are element-wise, and so is all else of which no shape is told."""
-    name = re.sub(r"_*\d*$", "", kernel.name)
-    if name in ("cudnn_batch_norm", "convolution", "silu", "cat"):
-        return name
-    return "small operators"
+    """Its kind: ``add`` of ``add_19``, ``silu`` of ``silu__76``, ``cudnn_batch_norm``."""
+    return re.sub(r"_*\d*$", "", kernel.name).lstrip("_")
 
 
 def _operator(kernel: PairKernel, stream: int, model: KernelModel) -> list[RawKernel]:

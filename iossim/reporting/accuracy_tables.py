@@ -60,8 +60,8 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
             *measured_networks_summary(measured),
         )
     for side_by_side in report.concurrency:
-        for title, table, line in concurrency_tables(side_by_side):
-            parts += _titled(title, table, line)
+        for title, table, lines in concurrency_tables(side_by_side):
+            parts += _titled(title, unwrapped(table), *lines)
     for found in report.shares:
         for title, table, line in sm_share_tables(found):
             parts += _titled(title, table, line)
