@@ -43,7 +43,7 @@ class Figure:
 class CorunCase:
     """Kernels side by side on a device, and what was measured of them.
 
-    ``line`` is that of the table; ``clock_ghz`` that at which the device ran, None for its profile's.
+    ``line`` is that of the table; ``changes`` are facts and parameters of the recorded board that are not its profile's.
     """
 
     data_set: str
@@ -55,7 +55,7 @@ class CorunCase:
     engine: Engine
     figures: tuple[Figure, ...]
     sm_share: tuple[float, ...] | None = None
-    clock_ghz: float | None = None
+    changes: tuple[tuple[str, float], ...] = ()
 
     @property
     def families(self) -> frozenset[str]:
@@ -65,8 +65,8 @@ class CorunCase:
 
 def simulated(case: CorunCase, profile: DeviceProfile) -> tuple[float, ...]:
     """The ratio of each figure by ``corun``, counted from when the first kernel starts."""
-    if case.clock_ghz is not None:
-        profile = overridden(profile, {"boost_clock_ghz": case.clock_ghz})
+    if case.changes:
+        profile = overridden(profile, dict(case.changes))
     found = corun(case.kernels, profile, case.engine, case.sm_share)
     begin_us = 0.0 if case.engine is Engine.GRAPH else min(row.start_us for row in found.kernels)
     ends_us: dict[int, float] = {}

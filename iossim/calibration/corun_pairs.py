@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_times import TENSOR_CLASSES
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.calibration.corun_cases import CorunCase, graph_gap_us, pair_figures, without_gap
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import WorkClass, ceil_div
+from iossim.lowering.kernel import ceil_div
 from iossim.lowering.occupancy import resident_blocks
 from iossim.lowering.target import step_candidates
 from iossim.measurements.concurrency.pairs import KernelPair, PairKernel
@@ -109,7 +110,7 @@ def _convolution(kernel: PairKernel, stream: int, model: KernelModel) -> list[Ra
             f"{kernel.name}: {one.name}", stream, one.blocks, one.threads_per_block, one.registers_per_thread,
             one.shared_bytes_per_block, scale * us, l2_bytes=one.l2_bytes,
             dram_bytes=price.device_demand * scale * us * model.profile.dram_bandwidth_gbps * 1e3,
-            flops=one.flops, pipe=None if one.work_class is WorkClass.TENSOR_CONVOLUTION else Pipe.FP32,
+            flops=one.flops, pipe=Pipe.TENSOR if one.work_class in TENSOR_CLASSES else Pipe.FP32,
         )
         for one, us, price in zip(candidate.kernels, own_us, prices, strict=True)
     ]  # fmt: skip
