@@ -109,9 +109,9 @@ def corun(
     for row, raw in enumerate(kernels):
         work, phrases = raw_kernel_work(raw, model)
         demand = BlockDemand.of(work, profile)
-        host_us = 0.0 if graph else costs.bare_launch_us
+        host_us, beside_us = (0.0, costs.graph_beside_us) if graph else (costs.bare_launch_us, 0.0)
         # The unit is the row, to find its span again.
-        issued.append(IssueKernel(IssuedKernel(demand, host_us), Queue(0, raw.stream), str(row), 0))
+        issued.append(IssueKernel(IssuedKernel(demand, host_us, beside_us), Queue(0, raw.stream), str(row), 0))
         inferred.append(phrases)
     execution = execute(issued, profile)
     streams = sorted({raw.stream for raw in kernels})
