@@ -20,8 +20,8 @@ from iossim.execution.engine import Engine
 from iossim.measurements.concurrency.microbenchmarks import V100, Microbenchmark, MicroKernel, percent_in
 
 #: Of the recorded V100: its clock, as its fp64 pipe, full at an ILP of 4, makes 3.45e12 products a second in 2560 lanes; and
-#: what copies reach of L2 (2.9 TB/s), where library kernels reach less.
-V100_BOARD = (("boost_clock_ghz", 1.38), ("l2_bytes_per_clock_per_sm", 26.4))
+#: what two copies reach of L2 (2.9 TB/s, where library kernels reach less) and of DRAM (726 GB/s).
+V100_BOARD = (("boost_clock_ghz", 1.38), ("l2_bytes_per_clock_per_sm", 26.4), ("stream_efficiency", 0.81))
 #: Iterations of the RTX 5090's fp64 kernels: with two lanes an SM, those that fill the pipe at an ILP of 4.
 _RTX_5090_FP64_ITERATIONS = 2_000_000
 #: What a kernel that others run beside must outlast them by.

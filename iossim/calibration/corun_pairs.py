@@ -32,10 +32,10 @@ _FP32_BYTES = 4
 #: PyTorch's element-wise kernels: threads of a block, and elements of a thread.
 _THREADS, _ELEMENTS = 128, 4
 _SHAPE = re.compile(r"conv (\d+)->(\d+) (\d+)x\d+(?: s(\d+))?, (\d+)\^2")
-#: Chunks that a prefill is made of.
+#: Chunks that a prefill is made of; and what fills the device, so that nothing has room beside it.
 _CHUNKS = 16
-_PREFILL_THREADS = 256
-_PREFILL_WAVES = 8
+_FILLING_THREADS = 256
+_WAVES = 8
 #: A step of decode whose latency is this part of its time leaves the device empty meanwhile; what fills it for less than
 #: the other part is not seen.
 _MOSTLY, _SEEN = 0.4, 0.1
@@ -84,7 +84,7 @@ def _operator(kernel: PairKernel, stream: int, model: KernelModel) -> list[RawKe
     else:
         threads, registers = _THREADS, 22
         blocks = ceil_div(channels * pixels, _THREADS * _ELEMENTS)
-    in_l2 = 2.0 * moved <= model.profile.datasheet.l2_bytes.value
+    in_l2 = moved <= model.profile.datasheet.l2_bytes.value
     return [
         RawKernel(
             kernel.name, stream, blocks, threads, registers, 0, alone_us,
@@ -103,7 +103,7 @@ def _convolution(kernel: PairKernel, stream: int, model: KernelModel) -> list[Ra
     operator = read_record(record, Precision.TF32)
     candidate, prices = model.fastest(step_candidates(operator.step(), model.profile))
     gap_us = model.rates.gap_us
-    own_us = [price.alone_us - gap_us for price in prices]
+    own_us = [without_gap(price.alone_us, gap_us) for price in prices]
     scale = without_gap(kernel.alone_us, gap_us * len(prices)) / sum(own_us)
     return [
         RawKernel(
@@ -150,7 +150,7 @@ def prefill_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> l
         floor_us = _floor_us(step.name, pairs)
         attends = "attn" in step.name
         kernels = _step(step, 0, floor_us, _decode_gbps(pair.batch or 1) if attends else None, profile)
-        chunk = _filling(prefill.name, 1, prefill.alone_us / _CHUNKS, profile, _PREFILL_WAVES)
+        chunk = _filling(prefill.name, 1, prefill.alone_us / _CHUNKS, profile)
         kernels += [chunk] * _CHUNKS
         share = None if pair.sms is None else tuple(100.0 * sms / profile.sm_count for sms in pair.sms)
         how = "two streams" if pair.sms is None else "SMs of their own"
@@ -169,12 +169,12 @@ def _step(
 ) -> list[RawKernel]:
     """A step that is mostly latency is that, and then what fills the device; any other fills it from the start."""
     if floor_us < _MOSTLY * step.alone_us:
-        full = _filling(step.name, stream, step.alone_us, profile, 1)
+        full = _filling(step.name, stream, step.alone_us, profile)
         return [full if gbps is None else replace(full, dram_bytes=gbps * 1e3 * step.alone_us)]
     kernels = [RawKernel(f"{step.name}: latency", stream, 1, _THREADS, alone_us=floor_us)]
     filling_us = step.alone_us - floor_us
     if filling_us > _SEEN * step.alone_us:
-        kernels.append(_filling(step.name, stream, filling_us, profile, 1))
+        kernels.append(_filling(step.name, stream, filling_us, profile))
     return kernels
 
 
@@ -190,10 +190,10 @@ def _floor_us(name: str, pairs: Sequence[KernelPair]) -> float:
     return max(0.0, small_us - small * (large_us - small_us) / (large - small))
 
 
-def _filling(name: str, stream: int, alone_us: float, profile: DeviceProfile, waves: int) -> RawKernel:
+def _filling(name: str, stream: int, alone_us: float, profile: DeviceProfile) -> RawKernel:
     """A kernel that leaves no room beside itself."""
-    resident = resident_blocks(profile.limits, _PREFILL_THREADS, 32, 0)
-    return RawKernel(name, stream, waves * resident * profile.sm_count, _PREFILL_THREADS, 32, 0, alone_us)
+    resident = resident_blocks(profile.limits, _FILLING_THREADS, 32, 0)
+    return RawKernel(name, stream, _WAVES * resident * profile.sm_count, _FILLING_THREADS, 32, 0, alone_us)
 
 
 def _case(
