@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from rich.table import Table
 
 from iossim.tables import Cell, Column, records_table
-from iossim.validation.concurrency import MODELS, RIGHT, ConcurrencyEvaluation, PairErrors, RatioErrors
+from iossim.validation.concurrency import ALL_PAIRS, MODELS, RIGHT, ConcurrencyEvaluation, PairErrors, RatioErrors
 
 #: Of microbenchmarks beyond the bar so many of a mechanism are named.
 _NAMED = 5
@@ -24,6 +24,8 @@ _MODEL_WORDS = {
 def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Table, tuple[str, ...]]]:
     """Each table with its title, and lines that say what its figures are of."""
     if found.pairs:
+        together = found.all_pairs
+        sets = [*found.pairs, *([together] if together else [])]
         columns = [
             Column("model"),
             Column("median", digits=1),
@@ -35,10 +37,10 @@ def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Tabl
         ]
         yield (
             "kernels side by side: errors of slowdowns and of makespans, %",
-            records_table("", [row for pair in found.pairs for row in _pair_rows(pair)], columns),
+            records_table("", [row for pair in sets for row in _pair_rows(pair)], columns),
             (
                 "the sum: an equal part of the device for each; left out: by a fit that saw no kernel of its kinds, not the set",
-                *(line for pair in found.pairs for line in _pair_lines(pair)),
+                *(line for pair in sets for line in _pair_lines(pair)),
             ),
         )
     if found.microbenchmarks:
@@ -78,7 +80,7 @@ def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Tabl
 def _pair_rows(pair: PairErrors) -> Iterator[dict[str, Cell]]:
     yield {"model": f"{pair.data_set} ({pair.pairs})"}
     for model in MODELS:
-        if pair.fitted or model not in ("family", "set", "device"):
+        if pair.fitted or pair.data_set == ALL_PAIRS or model not in ("family", "set", "device"):
             yield {
                 "model": f"  {_MODEL_WORDS[model]}",
                 **_cells(pair.slowdowns[model]),

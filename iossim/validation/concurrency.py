@@ -25,13 +25,19 @@ from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile
 from iossim.measurements.concurrency import block_placement, microbenchmarks, pairs
 from iossim.measurements.concurrency.block_placement import PlacedKernel
-from iossim.prediction.bands import TAIL
+from iossim.prediction.accuracy import coverage, width
+from iossim.prediction.bands import FEWEST_RESIDUALS, TAIL
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Progress = Callable[[int, int], None]
 
 #: A simulated ratio this near to the measured one is right.
 RIGHT = 0.10
+#: Slowdowns below it have intervals of their own: of kernels that fill the device for long.
+_HARDLY = 1.05
+#: What stands for the data set where there are several.
+ALL_PAIRS = "all pairs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +61,64 @@ class RatioErrors:
 MODELS = ("none", "sum", "in_sample", "family", "set", "device")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PairErrors:
-    """A data set of pairs: errors of slowdowns, and of makespans, by the names of :data:`MODELS`.
+    """A data set of pairs, its figures in order: ratios measured, and by each of :data:`MODELS`, ``[figures]``.
 
-    ``within`` is the part of slowdowns in intervals of nine in ten made of the other families' residuals, ``width`` their
-    median high over low; None where there are too few of those.
+    ``is_whole`` marks makespans; the others are slowdowns. ``low`` and ``high`` are intervals of nine in ten of the model that
+    did not see the family, made of residuals of other families of all sets; nan where there are too few of those.
     """
 
     data_set: str
     device: str
     pairs: int
-    slowdowns: dict[str, RatioErrors]
-    makespans: dict[str, RatioErrors]
-    fitted: str
-    value: float | None
-    within: float | None
-    width: float | None
+    measured: Floats
+    predicted: dict[str, Floats]
+    is_whole: Bools
+    low: Floats
+    high: Floats
+    #: The parameter that the data set tells, and its value; "" and None where it tells none.
+    fitted: str = ""
+    value: float | None = None
+
+    @property
+    def slowdowns(self) -> dict[str, RatioErrors]:
+        """By model."""
+        return self._errors(~self.is_whole)
+
+    @property
+    def makespans(self) -> dict[str, RatioErrors]:
+        """By model."""
+        return self._errors(self.is_whole)
+
+    @property
+    def within(self) -> float | None:
+        """The part of slowdowns in their intervals."""
+        known = ~self.is_whole & np.isfinite(self.low)
+        return coverage(self.low[known], self.high[known], self.measured[known])
+
+    @property
+    def width(self) -> float | None:
+        """The median high over low of the slowdowns' intervals."""
+        known = ~self.is_whole & np.isfinite(self.low)
+        return width(self.low[known], self.high[known])
+
+    @staticmethod
+    def all_of(several: Sequence[PairErrors]) -> PairErrors:
+        """The figures of several sets as those of one."""
+        return PairErrors(
+            ALL_PAIRS,
+            ", ".join(dict.fromkeys(one.device for one in several)),
+            sum(one.pairs for one in several),
+            np.concatenate([one.measured for one in several]),
+            {model: np.concatenate([one.predicted[model] for one in several]) for model in MODELS},
+            np.concatenate([one.is_whole for one in several]),
+            np.concatenate([one.low for one in several]),
+            np.concatenate([one.high for one in several]),
+        )
+
+    def _errors(self, among: Bools) -> dict[str, RatioErrors]:
+        return {model: RatioErrors.of(of[among], self.measured[among]) for model, of in self.predicted.items()}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -151,9 +198,16 @@ class ConcurrencyEvaluation:
             found.setdefault((each.device, each.mechanism), []).append(each)
         return found
 
+    @property
+    def all_pairs(self) -> PairErrors | None:
+        """The figures of all sets of pairs as those of one; None where there are not several."""
+        return PairErrors.all_of(self.pairs) if len(self.pairs) > 1 else None
+
     def to_json(self) -> dict[str, Any]:
+        together = self.all_pairs
         return {
             "pairs": [each.to_json() for each in self.pairs],
+            "all_pairs": None if together is None else together.to_json(),
             "microbenchmarks": [each.to_json() for each in self.microbenchmarks],
             "mechanisms": [
                 {
@@ -178,7 +232,7 @@ def evaluate_concurrency(
     Tables that are not there are left out, and noted. Raises MeasurementError for one that cannot be read.
     """
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
-    found_pairs: list[PairErrors] = []
+    fits: list[CorunFit] = []
     micro: list[MicroRatio] = []
     placements: list[Placement] = []
     notes: list[str] = []
@@ -194,13 +248,15 @@ def evaluate_concurrency(
             else:
                 fit = tabulate(partial(table.make, path), profile, table.knob)
                 if table.is_pairs:
-                    found_pairs.append(_pair_errors(path.stem, profile, fit))
+                    fits.append(fit)
                 else:
                     micro += _micro_ratios(fit)
         progress(done + 1, len(tables))
-    if not (found_pairs or micro or placements):
+    if not (fits or micro or placements):
         return None, tuple(notes)
-    return ConcurrencyEvaluation(tuple(found_pairs), tuple(micro), tuple(placements)), tuple(notes)
+    return ConcurrencyEvaluation(tuple(_pair_errors(fits)) if fits else (), tuple(micro), tuple(placements)), tuple(
+        notes
+    )
 
 
 @dataclass(frozen=True)
@@ -248,51 +304,62 @@ def _tables() -> tuple[_Table, ...]:
     )
 
 
-def _pair_errors(name: str, profile: DeviceProfile, fit: CorunFit) -> PairErrors:
-    figures = [figure for case in fit.cases for figure in case.figures]
-    whole = np.array([figure.stream is None for figure in figures])
-    measured = fit.measured
-    by_family, without = fit.without_families(), fit.without_set()
-    # Every data set is of a device of its own: without the set is without the device.
-    models = {
-        "none": np.array([figure.none for figure in figures]),
-        "sum": np.array([figure.total for figure in figures]),
-        "in_sample": fit.in_sample(),
-        "family": by_family,
-        "set": without,
-        "device": without,
-    }
-    within, width = _coverage(
-        by_family[~whole], measured[~whole], [own for own, of in zip(fit.families, whole, strict=True) if not of]
-    )
-    return PairErrors(
-        name,
-        profile.name,
-        len(fit.cases),
-        {model: RatioErrors.of(of[~whole], measured[~whole]) for model, of in models.items()},
-        {model: RatioErrors.of(of[whole], measured[whole]) for model, of in models.items()},
-        "" if fit.knob is None else fit.knob.name,
-        fit.value,
-        within,
-        width,
-    )
+def _pair_errors(fits: Sequence[CorunFit]) -> list[PairErrors]:
+    """The sets of pairs, each a fit, with intervals made of all of them."""
+    left_out = [fit.without_families() for fit in fits]
+    intervals = _intervals(fits, left_out)
+    found = []
+    begin = 0
+    for fit, by_family in zip(fits, left_out, strict=True):
+        figures = [figure for case in fit.cases for figure in case.figures]
+        own = intervals[begin : begin + len(figures)]
+        begin += len(figures)
+        without = fit.without_set()
+        predicted = {
+            "none": np.array([figure.none for figure in figures]),
+            "sum": np.array([figure.total for figure in figures]),
+            "in_sample": fit.in_sample(),
+            "family": by_family,
+            # Every data set is of a device of its own: without the set is without the device.
+            "set": without,
+            "device": without,
+        }
+        found.append(
+            PairErrors(
+                fit.cases[0].data_set,
+                fit.cases[0].device,
+                len(fit.cases),
+                fit.measured,
+                predicted,
+                np.array([figure.stream is None for figure in figures]),
+                by_family * own[:, 0],
+                by_family * own[:, 1],
+                "" if fit.knob is None else fit.knob.name,
+                fit.value,
+            )
+        )
+    return found
 
 
-def _coverage(
-    predicted: Floats, measured: Floats, families: Sequence[frozenset[str]]
-) -> tuple[float | None, float | None]:
-    """Each ratio's interval from those of cases of other families: as quantiles that hold for the next one."""
-    residual = measured / predicted
-    inside: list[bool] = []
-    widths: list[float] = []
+def _intervals(fits: Sequence[CorunFit], predicted: Sequence[Floats]) -> Floats:
+    """Of each figure of all fits where nine in ten are expected, over its prediction, ``[figures, 2]``.
+
+    Made of the residuals of slowdowns of other families, hardly slowed ones (below :data:`_HARDLY`) and others apart: as
+    quantiles that hold for the next one (rank ``p (n + 1)``, as in conformal prediction).
+    """
+    families = [own for fit in fits for own in fit.families]
+    is_slowdown = np.array(
+        [figure.stream is not None for fit in fits for case in fit.cases for figure in case.figures]
+    )
+    ratios = np.concatenate(predicted)
+    residuals = np.concatenate([fit.measured for fit in fits]) / ratios
+    found = np.full((len(families), 2), np.nan)
     for index, own in enumerate(families):
-        others = np.array([not own & other for other in families])
-        if others.sum() < 2:
-            continue
-        low, high = np.quantile(residual[others], [TAIL, 1 - TAIL], method="weibull").tolist()
-        inside.append(low <= residual[index] <= high)
-        widths.append(high / low)
-    return (float(np.mean(inside)), float(np.median(widths))) if inside else (None, None)
+        others = np.array([not own & other for other in families]) & is_slowdown
+        alike = residuals[others & ((ratios < _HARDLY) == (ratios[index] < _HARDLY))]
+        if len(alike) >= FEWEST_RESIDUALS:
+            found[index] = np.quantile(alike, [TAIL, 1 - TAIL], method="weibull")
+    return found
 
 
 def _micro_ratios(fit: CorunFit) -> list[MicroRatio]:
