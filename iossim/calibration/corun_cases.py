@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import RawKernel
 from iossim.devices.override import overridden
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
+from iossim.measurements.concurrency.pairs import KernelPair
 from iossim.prediction.corun import corun
 
 #: The part of a measured time that a kernel has at least, where the gap before it is as long as all of it.
@@ -79,29 +79,23 @@ def simulated(case: CorunCase, profile: DeviceProfile) -> tuple[float, ...]:
     )
 
 
-def pair_figures(
-    names: Sequence[str],
-    families: Sequence[str],
-    alone_us: Sequence[float],
-    together_us: Sequence[float],
-    makespan_us: float,
-) -> tuple[Figure, ...]:
-    """The slowdown of each of two streams, and the makespan over the longer of them."""
-    shorter, longer = sorted(alone_us)
+def pair_figures(pair: KernelPair, families: Sequence[str], repeats: int = 1) -> tuple[Figure, ...]:
+    """The slowdown of each of two streams of so many repeats, and the makespan over the longer of them."""
+    shorter_us, longer_us = sorted(kernel.alone_us for kernel in pair.kernels)
+    stretched = 1.0 + shorter_us / longer_us
     figures = [
         Figure(
-            names[stream], families[stream], stream, together_us[stream] / alone, alone,
-            total=2.0 if alone == shorter else 1.0 + shorter / longer,
+            kernel.name,
+            family,
+            stream,
+            kernel.slowdown,
+            repeats * kernel.alone_us,
+            total=2.0 if kernel.alone_us == shorter_us else stretched,
         )
-        for stream, alone in enumerate(alone_us)
-    ]  # fmt: skip
-    whole = Figure(MAKESPAN, MAKESPAN, None, makespan_us / longer, longer, total=1.0 + shorter / longer)
+        for stream, (kernel, family) in enumerate(zip(pair.kernels, families, strict=True))
+    ]
+    whole = Figure(MAKESPAN, MAKESPAN, None, pair.makespan_us / longer_us, repeats * longer_us, total=stretched)
     return (*figures, whole)
-
-
-def graph_gap_us(profile: DeviceProfile) -> float:
-    """From one node of a graph to the next."""
-    return KernelModel(profile, profile.engine.graph_gap_factor).rates.gap_us
 
 
 def without_gap(alone_us: float, gap_us: float) -> float:

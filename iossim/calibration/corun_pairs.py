@@ -14,7 +14,7 @@ from dataclasses import replace
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_times import TENSOR_CLASSES
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
-from iossim.calibration.corun_cases import CorunCase, graph_gap_us, pair_figures, without_gap
+from iossim.calibration.corun_cases import CorunCase, Figure, pair_figures, without_gap
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
@@ -49,13 +49,7 @@ def graph_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> lis
         repeats = min(pair.repeats, _REPEATS)
         chains = [_operator(kernel, stream, model) for stream, kernel in enumerate(pair.kernels)]
         kernels = [raw for _ in range(repeats) for chain in chains for raw in chain]
-        figures = pair_figures(
-            [kernel.name for kernel in pair.kernels],
-            [operator_family(kernel) for kernel in pair.kernels],
-            [repeats * kernel.alone_us for kernel in pair.kernels],
-            [repeats * kernel.together_us for kernel in pair.kernels],
-            repeats * pair.makespan_us,
-        )
+        figures = pair_figures(pair, [operator_family(kernel) for kernel in pair.kernels], repeats)
         cases.append(_case(pair, GRAPHS, kernels, Engine.GRAPH, figures))
     return cases
 
@@ -127,13 +121,7 @@ def stream_pair_cases(pairs: Sequence[KernelPair]) -> list[CorunCase]:
             )
             for stream, kernel in enumerate(pair.kernels)
         ]  # fmt: skip
-        figures = pair_figures(
-            *zip(
-                *((kernel.name, kernel.name, kernel.alone_us, kernel.together_us) for kernel in pair.kernels),
-                strict=True,
-            ),
-            makespan_us=pair.makespan_us,
-        )
+        figures = pair_figures(pair, [kernel.name for kernel in pair.kernels])
         cases.append(_case(pair, STREAMS, kernels, Engine.PAPER, figures))
     return cases
 
@@ -154,11 +142,7 @@ def prefill_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> l
         kernels += [chunk] * _CHUNKS
         share = None if pair.sms is None else tuple(100.0 * sms / profile.sm_count for sms in pair.sms)
         how = "two streams" if pair.sms is None else "SMs of their own"
-        figures = pair_figures(
-            *zip(*((one.name, f"{family}, {how}", one.alone_us, one.together_us) for one, family in
-                   ((step, "decode"), (prefill, "prefill"))), strict=True),
-            makespan_us=pair.makespan_us,
-        )  # fmt: skip
+        figures = pair_figures(pair, [f"{part}, {how}" for part in ("decode", "prefill")])
         case = _case(pair, PREFILL, kernels, Engine.GRAPH, figures)
         cases.append(replace(case, sm_share=share, title=f"{step.name}, batch {pair.batch}, {pair.how}"))
     return cases
@@ -197,17 +181,6 @@ def _filling(name: str, stream: int, alone_us: float, profile: DeviceProfile) ->
 
 
 def _case(
-    pair: KernelPair, mechanism: str, kernels: Sequence[RawKernel], engine: Engine, figures: tuple
-) -> CorunCase:  # type: ignore[type-arg]
+    pair: KernelPair, mechanism: str, kernels: Sequence[RawKernel], engine: Engine, figures: tuple[Figure, ...]
+) -> CorunCase:
     return CorunCase(pair.data_set, pair.device, pair.line, mechanism, pair.title, tuple(kernels), engine, figures)
-
-
-__all__ = [
-    "GRAPHS",
-    "PREFILL",
-    "STREAMS",
-    "graph_gap_us",
-    "graph_pair_cases",
-    "prefill_pair_cases",
-    "stream_pair_cases",
-]

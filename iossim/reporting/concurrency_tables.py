@@ -50,7 +50,7 @@ def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Tabl
             ("worst: simulated over measured, less 1", *_wrong(found)),
         )
     if found.placements:
-        rows = [
+        rows: list[dict[str, Cell]] = [
             {
                 "kernel": f"{one.kernel} on {one.device}",
                 "blocks": one.blocks,

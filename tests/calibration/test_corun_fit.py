@@ -11,6 +11,7 @@ from iossim.calibration.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulate
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile, with_values
 from iossim.execution.engine import Engine
+from iossim.measurements.concurrency.pairs import KernelPair, PairKernel
 
 KNOB = Knob("graph_beside_us", (0.0, 1.0, 2.0), 0.0)
 
@@ -49,10 +50,12 @@ def test_without_a_knob_nothing_is_left_out() -> None:
 
 
 def test_baselines_of_a_pair() -> None:
-    short, long, whole = pair_figures(["a", "b"], ["a", "b"], [1.0, 4.0], [1.5, 4.4], 4.4)
-    assert (short.measured, short.none, short.total) == (1.5, 1.0, 2.0)
+    kernels = PairKernel("a", 1.0, 1.5), PairKernel("b", 4.0, 4.4)
+    pair = KernelPair("rtx-a5000", "set", 2, "two graphs", kernels, 4.4)
+    short, long, whole = pair_figures(pair, ["a", "b"], repeats=10)
+    assert (short.measured, short.alone_us, short.none, short.total) == (1.5, 10.0, 1.0, 2.0)
     assert (long.measured, long.total) == (pytest.approx(1.1), 1.25)
-    assert (whole.measured, whole.total, whole.stream) == (pytest.approx(1.1), 1.25, None)
+    assert (whole.measured, whole.alone_us, whole.total) == (pytest.approx(1.1), 40.0, 1.25)
 
 
 def test_a_kernel_keeps_a_part_of_a_time_that_its_gap_takes() -> None:
@@ -65,8 +68,10 @@ def chains(profile: DeviceProfile) -> tuple[CorunCase, ...]:
     own_us = 1.0
     kernels = tuple(RawKernel("launch", stream, 1, 128, alone_us=own_us) for _ in range(10) for stream in range(2))
     gap_us = profile.parameters.kernel_gap_us * profile.engine.graph_gap_factor
-    alone_us = 10 * (own_us + gap_us)
-    figures = pair_figures(["a", "b"], ["a", "b"], [alone_us] * 2, [alone_us + 10 * 0.3] * 2, alone_us + 10 * 0.3)
+    alone_us = own_us + gap_us
+    chain = PairKernel("launch", alone_us, alone_us + 0.3)
+    pair = KernelPair(profile.name, "set", 2, "two graphs", (chain, chain), alone_us + 0.3)
+    figures = pair_figures(pair, ["launch", "launch"], repeats=10)
     return (CorunCase("set", profile.name, 2, "m", "t", kernels, Engine.GRAPH, figures),)
 
 
