@@ -114,7 +114,7 @@ AVERAGE_WINDOW_BANDWIDTH = 0.18
 
 #: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of this part and more none
 #: is, once they are gone through from end to end.
-_FITS, _LOST = 0.85, 1.25
+FITS, _LOST = 0.85, 1.25
 
 #: A row of a table of kernels. ``resident`` is the blocks that an SM holds, 0 where none fits.
 KERNEL_ROW = np.dtype(
@@ -456,13 +456,20 @@ def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: 
 
 
 @jit
-def _lost(operand_bytes: float, cache_bytes: float) -> float:
-    """The part of operands that a cache has lost by the time they are read again."""
-    if operand_bytes <= _FITS * cache_bytes:
+def lost_part(of_cache: float) -> float:
+    """The part of operands that a cache has lost by the time they are read again; ``of_cache``: in caches that size."""
+    if of_cache <= FITS:
         return 0.0
-    if operand_bytes >= _LOST * cache_bytes:
+    if of_cache >= _LOST:
         return 1.0
-    return (operand_bytes / cache_bytes - _FITS) / (_LOST - _FITS)
+    return (of_cache - FITS) / (_LOST - FITS)
+
+
+@jit
+def _lost(operand_bytes: float, cache_bytes: float) -> float:
+    if operand_bytes <= FITS * cache_bytes:
+        return 0.0
+    return lost_part(operand_bytes / cache_bytes) if cache_bytes > 0.0 else 1.0
 
 
 @jit
@@ -489,5 +496,6 @@ def _dram_us(kernel: np.void, rates: DeviceRates) -> tuple[float, float]:
     if kernel["steps"] > 0.0:
         # A step loads a short piece of each row of an operand that lies along the inner dimension.
         moved += rates.tensor_strided_excess * min(kernel["strided_bytes"], moved)
-    rate = rates.dram_bytes_per_us[kernel["work_class"]]
-    return moved / rate * slower, (activations - lost) / rate * slower
+    dram_us: float = moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower
+    # What some classes reach by themselves is less than the device's bandwidth.
+    return dram_us, (activations - lost) / rates.dram_bytes_per_us.max()
