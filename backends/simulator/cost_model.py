@@ -343,7 +343,12 @@ class SimulatorCostModel:
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
         """What holds up a stage of a network's schedule; raises ScheduleError if its units are to merge and do not."""
-        return stage_facts(self.run_stage(network, stage), self.kernel_model, network, stage)
+        run = self.run_stage(network, stage)
+        part_of = {unit: sms for group, sms in zip(run.groups, run.sms, strict=False) for unit in group}
+        models = [
+            self._parts[part_of[unit]] if unit in part_of else self.kernel_model for unit in range(len(run.labels))
+        ]
+        return stage_facts(run, models, network, stage)
 
     def run_stage(self, network: Network, stage: Stage, number: int = 0) -> StageRun:
         """One stage of a network's schedule; raises ScheduleError, naming ``number``, if its units are to merge and do not."""
