@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_the_longest_group_is_as_short_as_any_division_makes_it(data: st.DataObj
     groups = [[u for u in range(count) if group_of[u] == g] for g in sorted(set(group_of), key=group_of.index)]
     predecessors = np.zeros(count, dtype=np.uint64)
     for group in groups:
-        for before, unit in zip(group, group[1:], strict=False):
+        for before, unit in pairwise(group):
             predecessors[unit] = np.uint64(1 << before)
     found = partition(unit_us, np.zeros((count, 4, 2)))
     mask = np.array([(1 << count) - 1], dtype=np.uint64)
