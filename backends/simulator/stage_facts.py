@@ -68,6 +68,7 @@ def stage_facts(run: StageRun, models: Sequence[KernelModel], network: Network, 
         min(1.0, flops / (peak_tflops * 1e6 * duration_us)) if duration_us else 0.0,
         min(1.0, dram_bytes / (profile.dram_bandwidth_gbps * 1e3 * duration_us)) if duration_us else 0.0,
         tuple(sorted(facts, key=lambda one: (one.stream, one.start_us))),
+        tuple(map(len, run.sms)),
     )
 
 
