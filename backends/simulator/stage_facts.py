@@ -56,7 +56,7 @@ def stage_facts(run: StageRun, models: Sequence[KernelModel], network: Network, 
         for row, model, work_class in zip(times.tolist(), of_kernel, table["work_class"].tolist(), strict=True)
     )
     begin = run.prepared.kernels.kernel_begin.tolist()
-    chains = [fsum(fsum(run.prepared.units[unit].alone_us) for unit in group) for group in run.groups]
+    chains = [fsum(run.prepared.units[unit].device_us for unit in group) for group in run.groups]
     return StageFacts(
         duration_us,
         _divided(run, facts, begin),
@@ -81,7 +81,7 @@ def _kernels(
     profile = models[0].profile
     most_warps = min(profile.limits.max_warps, profile.limits.max_threads // WARP_THREADS)
     labels = [label for label, unit in zip(run.labels, run.prepared.units, strict=True) for _ in unit.kernels]
-    alone_us = [us for unit in run.prepared.units for us in unit.alone_us]
+    alone_us = [price.alone_us for unit in run.prepared.units for price in unit.prices]
     found = []
     for kernel, label, own_us, row, span, model in zip(
         kernels, labels, alone_us, times, run.spans, models, strict=True
