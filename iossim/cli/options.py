@@ -31,7 +31,8 @@ OtherModel = Annotated[
     typer.Option("--model", metavar="MODEL", help="The model, where it is no longer where the schedule says."),
 ]
 OtherEngine = Annotated[
-    str | None, typer.Option("--engine", metavar="NAME", help="paper, graph or partition; by default the schedule's own.")
+    str | None,
+    typer.Option("--engine", metavar="NAME", help="paper, graph or partition; by default the schedule's own."),
 ]
 ScenarioName = Annotated[
     str, typer.Argument(metavar="NAME|FILE", help="A scenario that ships (see 'iossim study list'), or a .yaml file.")

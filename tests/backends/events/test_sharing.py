@@ -39,7 +39,9 @@ def test_kernels_of_other_pipes_share_issue_only() -> None:
 
 def test_blocks_of_one_kernel_do_not_disturb_each_other() -> None:
     cpu = small_cpu(2, interference=1.0)
-    assert ends_us(cpu, work(blocks=2, issue_us=8.0, dram_us=9.0, least_us=10.0, registers_per_thread=0)) == pytest.approx([10.0])
+    assert ends_us(
+        cpu, work(blocks=2, issue_us=8.0, dram_us=9.0, least_us=10.0, registers_per_thread=0)
+    ) == pytest.approx([10.0])
 
 
 @pytest.mark.parametrize("resource", ["dram_us", "power_us", "l2_device_us"])
