@@ -36,13 +36,15 @@ Data = Annotated[
         "--data",
         metavar="DIR",
         help="A folder or file of measurements; may be repeated. By default those that iossim ships, and "
-        "data/kernels*, data/framework_operators and data/operators in $IOSSIM_SHARED or ../shared.",
+        "data/kernels*, data/framework_operators, data/operators and data/concurrency in $IOSSIM_SHARED or ../shared.",
     ),
 ]
 Parts = Annotated[
     list[str] | None,
     typer.Option(
-        "--part", metavar="NAME", help="Only operators, networks, measured, shares or engines; may be repeated."
+        "--part",
+        metavar="NAME",
+        help="Only operators, networks, measured, concurrency, shares or engines; may be repeated.",
     ),
 ]
 Splits = Annotated[
@@ -77,7 +79,8 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with published and measured networks, with kernels on parts of a device, of one engine with the other's.
+    """Compare predictions with measured operators, with published and measured networks, with kernels side by side and on
+    parts of a device, and of one engine with the other's.
 
     Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices.
     """

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from iossim.prediction.bands import key_of
+from iossim.reporting.concurrency_tables import concurrency_tables
 from iossim.reporting.measured_networks_table import measured_networks_summary, measured_networks_table
 from iossim.reporting.sm_share_tables import sm_share_tables
 from iossim.reporting.split_tables import (
@@ -58,6 +59,9 @@ def accuracy_tables(report: ValidationReport) -> RenderableType:
             unwrapped(measured_networks_table(measured)),
             *measured_networks_summary(measured),
         )
+    for side_by_side in report.concurrency:
+        for title, table, lines in concurrency_tables(side_by_side):
+            parts += _titled(title, unwrapped(table), *lines)
     for found in report.shares:
         for title, table, line in sm_share_tables(found):
             parts += _titled(title, table, line)

@@ -18,6 +18,7 @@ from iossim.measurements.concurrency.tables import concurrency_data
 from iossim.measurements.data_sets import DataSets, default_places, read_data_sets
 from iossim.models.load import load
 from iossim.prediction.bands import key_of
+from iossim.validation.concurrency import ConcurrencyEvaluation, evaluate_concurrency
 from iossim.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
 from iossim.validation.measured_networks import MeasuredEvaluation, evaluate_all
 from iossim.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
@@ -27,7 +28,7 @@ from iossim.validation.sm_shares import ShareEvaluation, evaluate_shares
 from iossim.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
 from iossim.validation.stages import StageEvaluation, evaluate_stages
 
-PARTS = ("operators", "networks", "measured", "shares", "engines")
+PARTS = ("operators", "networks", "measured", "concurrency", "shares", "engines")
 #: What operators are held out by; without being asked for, families are not, and quickly only hashes are.
 SPLITS = ("hash", "size", "device", "family")
 _USUAL_SPLITS, _QUICK_SPLITS = SPLITS[:3], SPLITS[:1]
@@ -55,6 +56,8 @@ class ValidationReport:
     networks: tuple[NetworkEvaluation, ...] = ()
     #: Networks that were measured as a whole, a file each.
     measured: tuple[MeasuredEvaluation, ...] = ()
+    #: Kernels that were measured side by side, a folder of tables each.
+    concurrency: tuple[ConcurrencyEvaluation, ...] = ()
     #: Kernels and networks on parts of a device, a folder of tables each.
     shares: tuple[ShareEvaluation, ...] = ()
     engines: tuple[EngineAgreement, ...] = ()
@@ -77,6 +80,7 @@ class ValidationReport:
             "stages": [each.to_json() for each in self.stages],
             "networks": [each.to_json() for each in self.networks],
             "measured": [each.to_json() for each in self.measured],
+            "concurrency": [each.to_json() for each in self.concurrency],
             "shares": [each.to_json() for each in self.shares],
             "engines": [each.to_json() for each in self.engines],
             "transfer": None if self.transfer is None else _transfer_json(self.transfer),
@@ -123,6 +127,13 @@ def validate(
         where = default_places() if places is None else places
         measured, said = evaluate_all(where, profiles, progress("measured networks"))
         notes += said
+    side_by_side: list[ConcurrencyEvaluation] = []
+    if "concurrency" in parts:
+        told = progress("kernels side by side")
+        for folder in [concurrency_data()] if places is None else places:
+            judged_together, said = evaluate_concurrency(folder, profiles, told)
+            side_by_side += [judged_together] if judged_together else []
+            notes += said if places is None else ()
     shares: list[ShareEvaluation] = []
     if "shares" in parts:
         told = progress("parts of devices")
@@ -141,6 +152,7 @@ def validate(
         judged.stages,
         tuple(networks),
         measured,
+        tuple(side_by_side),
         tuple(shares),
         tuple(engines),
         judged.transfer,
