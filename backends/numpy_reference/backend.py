@@ -23,7 +23,6 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 
-
 #: One of all: which SMs its units have changes no value.
 ENGINES = tuple(Engine)
 

@@ -44,6 +44,7 @@ class SimulatorBackend:
 
     def __init__(self, profile: DeviceProfile, precision: Precision, engine: Engine) -> None:
         self.profile, self.engine = profile, engine
+        self._prices: SimulatorCostModel | None = None
         libraries = (("iossim", f"{__version__}+{profile.fingerprint}"),)
         self.context = Context("simulator", profile.name, str(precision), str(engine), libraries=libraries)
 
@@ -59,7 +60,9 @@ class SimulatorBackend:
 
     def divided(self, network: Network) -> Divided:
         """The SMs that the price of a stage gives its groups."""
-        return SimulatorCostModel(self.profile, network.precision, Engine.PARTITION, in_place=True).divided(network)
+        if self._prices is None:
+            self._prices = SimulatorCostModel(self.profile, network.precision, Engine.PARTITION, in_place=True)
+        return self._prices.divided(network)
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise BackendError(

@@ -9,6 +9,7 @@ the graph engine with SMs of its own for each group of a stage (:mod:`iossim.bac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -243,10 +244,7 @@ class SimulatorCostModel:
                     now += self.price_boundary(left, stage.concurrent)
                 left = stage.concurrent
                 duration_us, found = self._stage_spans(network, stage, number)
-                spans += [
-                    Span(span.name, span.unit, number, span.stream, now + span.start_us, now + span.end_us)
-                    for span in found
-                ]
+                spans += [replace(span, start_us=now + span.start_us, end_us=now + span.end_us) for span in found]
                 now += duration_us
                 number += 1
         return tuple(spans)
@@ -343,7 +341,12 @@ class SimulatorCostModel:
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
         """What holds up a stage of a network's schedule; raises ScheduleError if its units are to merge and do not."""
-        return stage_facts(self.run_stage(network, stage), self.kernel_model, network, stage)
+        run = self.run_stage(network, stage)
+        part_of = {unit: len(sms) for group, sms in zip(run.groups, run.sms, strict=False) for unit in group}
+        models = [
+            self._parts[part_of[unit]] if unit in part_of else self.kernel_model for unit in range(len(run.labels))
+        ]
+        return stage_facts(run, models, network, stage)
 
     def run_stage(self, network: Network, stage: Stage, number: int = 0) -> StageRun:
         """One stage of a network's schedule; raises ScheduleError, naming ``number``, if its units are to merge and do not."""
@@ -395,7 +398,7 @@ class SimulatorCostModel:
             prepared,
             tuple(map(tuple, groups)),
             divided_spans(prepared, groups, sms, price_us),
-            tuple(map(len, sms)),
+            sms,
         )
 
     def divided(self, network: Network) -> Divided:
@@ -414,6 +417,7 @@ class SimulatorCostModel:
         """Price and spans of one stage, from its own start."""
         run = self.run_stage(network, stage, number)
         begin = run.prepared.kernels.kernel_begin.tolist()
+        sms_of = {unit: sms for group, sms in zip(run.groups, run.sms, strict=False) for unit in group}
         spans = [
             Span(
                 name,
@@ -422,6 +426,7 @@ class SimulatorCostModel:
                 int(run.spans[kernel, 0]),
                 float(run.spans[kernel, 1]),
                 float(run.spans[kernel, 2]),
+                sms_of.get(unit),
             )
             for unit, label in enumerate(run.labels)
             for kernel, name in zip(range(begin[unit], begin[unit + 1]), run.prepared.units[unit].names, strict=True)

@@ -78,8 +78,6 @@ class KernelModel:
         self.profile = profile
         self.libraries = libraries
         self.rates = device_rates(profile, gap_factor=gap_factor, sms=sms)
-        #: Those of all SMs.
-        self.whole_rates = device_rates(profile, gap_factor=gap_factor)
 
     def prices(self, kernels: Iterable[Kernel]) -> list[KernelPrice]:
         """Duration and demands of each kernel; one of which no block fits an SM takes forever."""

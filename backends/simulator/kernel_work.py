@@ -67,8 +67,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     """The work of a kernel, such that it takes alone what the kernel model says, on the model's SMs.
 
     Issue and L2 work are those of the model, spread over the blocks. What is left of the model's duration is latency:
-    the least time of a block, chosen so that the waves of an idle device end when the model says. On a part of the SMs that
-    latency holds what they cannot draw of DRAM; what they do draw counts at the whole device's bandwidth.
+    the least time of a block, chosen so that the waves of an idle device end when the model says.
     """
     table = kernel_table(model.profile.limits, (kernel,))
     (times,) = time_kernels(table, model.rates)
@@ -85,9 +84,6 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     power_us = float(times[POWER])
     if times[ARITHMETIC] > unlimited[ARITHMETIC]:
         power_us = float(times[ALONE]) - model.rates.gap_us
-    (work_class,) = table["work_class"]
-    dram_us *= float(model.rates.dram_bytes_per_us[work_class] / model.whole_rates.dram_bytes_per_us[work_class])
-    sms = int(model.rates.sms)
     resident = resident_blocks(
         model.profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
     )

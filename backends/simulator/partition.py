@@ -218,7 +218,7 @@ def _price(
                 members &= members - np.uint64(1)
                 dram_us += shared_us[unit, size, 0]
                 power_us += shared_us[unit, size, 1]
-        prices[index] = max(longest_us, max(dram_us, power_us))
+        prices[index] = max(longest_us, dram_us, power_us)
 
 
 def _shared_us(unit: UnitPrice, profile: DeviceProfile, rates: DeviceRates) -> tuple[float, float]:

@@ -81,8 +81,8 @@ class PreparedProblem:
 class StageRun:
     """A stage as the fluid ran it. ``spans``, ``[kernels, 3]``: stream, start and end of each kernel of ``prepared``.
 
-    ``labels`` are the units, or the merged one, and ``groups`` of them run side by side, in the order of their issue. ``sms`` is
-    how many SMs each group has where the device is divided; empty where it is not.
+    ``labels`` are the units, or the merged one, and ``groups`` of them run side by side, in the order of their issue. ``sms`` are the
+    SMs of each group where the device is divided; empty where it is not.
     """
 
     duration_us: float
@@ -90,7 +90,7 @@ class StageRun:
     prepared: PreparedProblem
     groups: tuple[tuple[int, ...], ...]
     spans: NDArray[np.float64]
-    sms: tuple[int, ...] = ()
+    sms: tuple[range, ...] = ()
 
 
 def price_unit(

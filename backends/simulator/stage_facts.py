@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import ceil, fsum
 
+import numpy as np
+
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_times import (
     ARITHMETIC,
@@ -19,6 +21,7 @@ from iossim.backends.simulator.kernel_times import (
     ISSUE,
     L2,
     POWER,
+    RESULTS,
     TILED_CLASSES,
     Floats,
     kernel_table,
@@ -33,19 +36,25 @@ from iossim.lowering.occupancy import resident_blocks
 from iossim.schedule.schedule import Stage
 
 
-def stage_facts(run: StageRun, model: KernelModel, network: Network, stage: Stage) -> StageFacts:
-    """The facts of a stage of a network's schedule, as ``model`` priced its kernels."""
+def stage_facts(run: StageRun, models: Sequence[KernelModel], network: Network, stage: Stage) -> StageFacts:
+    """The facts of a stage of a network's schedule, as ``models`` priced its kernels, one a unit of the run."""
     units = [network.unit_index[name] for name in stage.units]
     kernels = [kernel for unit in run.prepared.units for kernel in unit.kernels]
-    profile = model.profile
-    rates = model.rates
+    profile = models[0].profile
     table = kernel_table(profile.limits, kernels)
-    times = time_kernels(table, rates)
-    facts = _kernels(run, kernels, times, model)
+    of_kernel = [model for model, unit in zip(models, run.prepared.units, strict=True) for _ in unit.kernels]
+    times = np.zeros((len(kernels), RESULTS))
+    for model in set(of_kernel):
+        own = [index for index, one in enumerate(of_kernel) if one is model]
+        times[own] = time_kernels(table[own], model.rates)
+    facts = _kernels(run, kernels, times, of_kernel)
     duration_us = run.duration_us
     flops = sum(network.graph.work(node).flops for unit in units for node in network.unit_nodes(network.units[unit]))
     peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(network.precision) or 0.0)
-    dram_bytes = fsum((times[:, DRAM] * rates.dram_bytes_per_us[table["work_class"]]).tolist())
+    dram_bytes = fsum(
+        row[DRAM] * model.rates.dram_bytes_per_us[work_class]
+        for row, model, work_class in zip(times.tolist(), of_kernel, table["work_class"].tolist(), strict=True)
+    )
     begin = run.prepared.kernels.kernel_begin.tolist()
     chains = [fsum(run.prepared.units[unit].device_us for unit in group) for group in run.groups]
     return StageFacts(
@@ -59,18 +68,25 @@ def stage_facts(run: StageRun, model: KernelModel, network: Network, stage: Stag
         min(1.0, flops / (peak_tflops * 1e6 * duration_us)) if duration_us else 0.0,
         min(1.0, dram_bytes / (profile.dram_bandwidth_gbps * 1e3 * duration_us)) if duration_us else 0.0,
         tuple(sorted(facts, key=lambda one: (one.stream, one.start_us))),
+        tuple(map(len, run.sms)),
     )
 
 
-def _kernels(run: StageRun, kernels: Sequence[Kernel], times: Floats, model: KernelModel) -> list[KernelFacts]:
-    """The facts of all kernels, in the order of the run's tables."""
-    profile = model.profile
-    sms = profile.sm_count
+def _kernels(
+    run: StageRun, kernels: Sequence[Kernel], times: Floats, models: Sequence[KernelModel]
+) -> list[KernelFacts]:
+    """The facts of all kernels, in the order of the run's tables; ``models`` one a kernel."""
+    if not kernels:
+        return []
+    profile = models[0].profile
     most_warps = min(profile.limits.max_warps, profile.limits.max_threads // WARP_THREADS)
     labels = [label for label, unit in zip(run.labels, run.prepared.units, strict=True) for _ in unit.kernels]
     alone_us = [price.alone_us for unit in run.prepared.units for price in unit.prices]
     found = []
-    for kernel, label, own_us, row, span in zip(kernels, labels, alone_us, times, run.spans, strict=True):
+    for kernel, label, own_us, row, span, model in zip(
+        kernels, labels, alone_us, times, run.spans, models, strict=True
+    ):
+        sms = int(model.rates.sms)
         resident = resident_blocks(
             profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
         )
@@ -87,7 +103,7 @@ def _kernels(run: StageRun, kernels: Sequence[Kernel], times: Floats, model: Ker
                 kernel.blocks,
                 resident,
                 kernel.blocks / (sms * resident) if resident else float("inf"),
-                min(1.0, spread * warps / most_warps),
+                min(1.0, spread * warps / most_warps) * (sms / profile.sm_count),
                 _alone(kernel, own_us, row, model, len(run.groups) > 1),
             )
         )
@@ -98,7 +114,7 @@ def _alone(
     kernel: Kernel, alone_us: float, times: Floats, model: KernelModel, has_neighbours: bool
 ) -> dict[Limit, float]:
     """What holds a kernel up on an idle device: its start, then its longest resource, as far as it fills the SMs."""
-    rates, sms = model.rates, model.profile.sm_count
+    rates, sms = model.rates, int(model.rates.sms)
     (row,) = kernel_table(model.profile.limits, (kernel,))
     start_us = min(alone_us, rates.gap_us + float(rates.ramp_us[row["work_class"]]))
     body_us = alone_us - start_us

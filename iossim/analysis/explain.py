@@ -357,6 +357,7 @@ def _facts_json(facts: StageFacts) -> dict[str, Any]:
         "bound": str(facts.bound) if facts.bound else None,
         "limits_us": {str(limit): us for limit, us in facts.limits_us.items()},
         "longest_group_us": facts.chain_us,
+        **({"sms": list(facts.sms)} if facts.sms else {}),
         "host_us": facts.host_us,
         "occupancy": facts.occupancy,
         "arithmetic_of_peak": facts.arithmetic,

@@ -31,7 +31,8 @@ OtherModel = Annotated[
     typer.Option("--model", metavar="MODEL", help="The model, where it is no longer where the schedule says."),
 ]
 OtherEngine = Annotated[
-    str | None, typer.Option("--engine", metavar="NAME", help="paper or graph; by default the schedule's own.")
+    str | None,
+    typer.Option("--engine", metavar="NAME", help="paper, graph or partition; by default the schedule's own."),
 ]
 ScenarioName = Annotated[
     str, typer.Argument(metavar="NAME|FILE", help="A scenario that ships (see 'iossim study list'), or a .yaml file.")
@@ -85,7 +86,12 @@ MaxBlock = Annotated[
 ]
 Engine = Annotated[
     str,
-    typer.Option("--engine", metavar="NAME", help="paper: streams with syncs between stages; graph: one CUDA graph."),
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="paper: streams with syncs between stages; graph: one CUDA graph; partition: that, each group of a stage on SMs "
+        "of its own.",
+    ),
 ]
 CostModelName = Annotated[
     str,

@@ -48,7 +48,8 @@ class StageFacts:
     ``limits_us`` divides ``duration_us`` by what holds the stage up. ``chain_us`` is the longest group by itself,
     ``host_us`` what the host needs to issue all kernels. ``occupancy`` is the mean of warps at work over the most that all SMs
     hold (of a processor: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks, the arithmetic
-    that of the network itself, without what kernels do besides.
+    that of the network itself, without what kernels do besides. ``sms`` is how many SMs each group has of its own; empty
+    where all share the device.
     """
 
     duration_us: float
@@ -59,6 +60,7 @@ class StageFacts:
     arithmetic: float
     dram: float
     kernels: tuple[KernelFacts, ...]
+    sms: tuple[int, ...] = ()
 
     @property
     def bound(self) -> Limit | None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from iossim.errors import IossimError, OptionError, PlanError
-from iossim.execution.engine import Engine
+from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -207,7 +207,7 @@ def _own(name: str) -> BackendModule | None:
 
 
 def _engines(module: Any) -> tuple[Engine, ...]:
-    return tuple(getattr(module, "ENGINES", (Engine.PAPER, Engine.GRAPH)))
+    return tuple(getattr(module, "ENGINES", UNDIVIDED))
 
 
 def _is_backend(found: Any) -> bool:

@@ -38,3 +38,7 @@ class Engine(StrEnum):
         if name not in known:
             raise OptionError(f"unknown engine {name!r}; {did_you_mean(name, known)}")
         return Engine(name)
+
+
+#: Those under which kernels may use every SM: what any backend runs.
+UNDIVIDED = (Engine.PAPER, Engine.GRAPH)

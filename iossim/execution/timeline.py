@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Span:
     """Kernel ``name`` of unit ``unit`` runs on ``stream`` from ``start_us`` to ``end_us``, in stage number ``stage``.
 
-    Stages are numbered over the whole schedule, from 0; times are microseconds since the first command was issued.
+    Stages are numbered over the whole schedule, from 0; times are microseconds since the first command was issued. ``sms`` are
+    the SMs that it may use, None for all.
     """
 
     name: str
@@ -18,3 +19,4 @@ class Span:
     stream: int
     start_us: float
     end_us: float
+    sms: range | None = None

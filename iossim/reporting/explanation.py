@@ -151,6 +151,8 @@ def _heading(one: StageExplanation) -> str:
         kind = f"{count} convolutions as one"
     elif len(stage.groups) > 1:
         kind = f"{len(stage.groups)} groups of {count} units side by side"
+        if one.facts is not None and one.facts.sms:
+            kind += f" on {', '.join(map(str, one.facts.sms[:-1]))} and {one.facts.sms[-1]} SMs"
     else:
         kind = f"{count} units in order" if count > 1 else stage.units[0]
     line = f"stage {one.number} ({one.block}): {kind}, {one.cost_us:.1f} us, {one.share:.1%}"

@@ -124,6 +124,8 @@ def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
 def _kernel_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
     members = stage.units if stage.strategy is Strategy.MERGE else [span.unit]
     arguments = {"unit": span.unit, "kernel": span.name, "stage": span.stage, **_work(network, members)}
+    if span.sms is not None:
+        arguments["sms"] = f"{span.sms.start}-{span.sms.stop - 1}"
     kind = op_kind(network, network.units[network.unit_index[members[0]]])
     track = _FIRST_STREAM_TRACK + span.stream
     return _complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))

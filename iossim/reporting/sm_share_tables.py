@@ -56,7 +56,7 @@ def sm_share_tables(found: ShareEvaluation) -> Iterator[tuple[str, Table, str]]:
                 "copies_us": one.copy_us,
                 "price": 100 * one.price_alone,
                 **_percents(one.in_sample, one.left_out),
-                "slowdown": 100 * one.slowdown,
+                "slowdown": None if one.slowdown is None else 100 * one.slowdown,
             }
             for one in found.networks
         ]

@@ -93,7 +93,7 @@ class NetworkShareErrors:
     """A network on shares of the SMs: ``copy_us`` an image is fitted; ``left_out`` with it fitted to the other shares.
 
     ``slowdown`` is the error of the time over that on the largest share of the same batch, by price alone: what the model of
-    parts adds.
+    parts adds. None where no batch has two shares.
     """
 
     network: str
@@ -102,7 +102,7 @@ class NetworkShareErrors:
     price_alone: float
     in_sample: float
     left_out: float
-    slowdown: float
+    slowdown: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class NetworkPrices:
         """What each step of a unit may run as, with what the workspace allows."""
         if signature not in self._candidates:
             self._candidates[signature] = tuple(
-                [one for one in step if one.workspace_bytes <= WORKSPACE_BYTES] or step
+                tuple(one for one in step if one.workspace_bytes <= WORKSPACE_BYTES) or step
                 for step in lower_unit(network, unit, self._profile)
             )
         return self._candidates[signature]
@@ -303,7 +303,7 @@ def evaluate_networks(rows: Sequence[NetworkShare], prices: NetworkPrices) -> tu
                 float(np.abs(priced / measured - 1.0).mean()),
                 float(np.abs((priced + copy_us * batch) / measured - 1.0).mean()),
                 float(left_out.mean()),
-                float(np.abs(slowdown[others] - 1.0).mean()),
+                float(np.abs(slowdown[others] - 1.0).mean()) if len(others) else None,
             )
         )
     return tuple(found)

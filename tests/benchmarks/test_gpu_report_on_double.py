@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 import pytest
 
-from iossim.execution.engine import Engine
+from iossim.execution.engine import UNDIVIDED
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.relu import Relu
@@ -244,7 +244,7 @@ def test_plans_and_timed_choices_of_the_four_networks(
 
     networks = [load(model) for model in ("squeezenet", "inception_v3", "randwire", "nasnet_a")]
     counts = {}
-    for engine in Engine:
+    for engine in UNDIVIDED:
         backend = create(Precision.FP32, engine, {"choices": str(out / "choices.json")}, "idle", plans=10)
         for network in networks:
             choose = backend.choices(network)
@@ -254,7 +254,7 @@ def test_plans_and_timed_choices_of_the_four_networks(
     with capsys.disabled():
         for where, count in counts.items():
             print("\n", *where, *(f"{name}={value}" for name, value in count.items() if value), end="")
-    first, second = (counts[engine, "nasnet_a"] for engine in Engine)
+    first, second = (counts[engine, "nasnet_a"] for engine in UNDIVIDED)
     assert first["convolutions"] == second["convolutions"] == 138
     # Four of each kind; the other engine builds what it recalls and nothing else.
     assert first["candidates_timed"] == first["plans_built"] == 8 * 138

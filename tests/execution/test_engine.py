@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iossim.errors import OptionError
+from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 
 
@@ -15,5 +16,13 @@ def test_names(engine: Engine) -> None:
 
 @pytest.mark.parametrize("name", ["", "graphs", "Paper"])
 def test_unknown_names(name: str) -> None:
-    with pytest.raises(OptionError, match=rf"unknown engine '{name}'; .*known: graph, paper"):
+    with pytest.raises(OptionError, match=rf"unknown engine '{name}'; .*known: graph, paper, partition"):
         Engine.named(name)
+
+
+def test_backends_that_cannot_divide_a_device_say_so() -> None:
+    with pytest.raises(
+        OptionError, match="backend onnxruntime_cpu cannot run `engine` partition; give paper or graph"
+    ):
+        create_backend("onnxruntime_cpu", engine=Engine.PARTITION)
+    assert create_backend("numpy_reference", engine=Engine.PARTITION).context.engine == "partition"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 import pytest
-from random_networks import make_schedule, make_stage, one_block
+from random_networks import make_schedule, make_stage, one_block, random_streams
 
 from iossim.errors import OptionError, ScheduleError
 from iossim.execution.box import Box
+from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Launch, Plan, Queue, Record, Region, Synchronize, Wait
+from iossim.execution.plan_json import plan_from_json, plan_to_json
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.add import Add
@@ -111,3 +116,53 @@ def test_an_unknown_engine(diamond: Network) -> None:
 def test_a_schedule_that_does_not_fit_is_not_lowered(diamond: Network) -> None:
     with pytest.raises(ScheduleError, match="'b' \\(and 2 more\\) is in no stage"):
         lower_schedule(one_block(diamond, make_stage([["a"]])), diamond)
+
+
+def test_groups_of_a_divided_stage_have_sms_of_their_own(diamond: Network) -> None:
+    schedule = one_block(diamond, *(make_stage(groups) for groups in ([["a"]], [["b"], ["c"]], [["d"]])))
+    asked: list[tuple[list[list[int]], dict[str, str]]] = []
+
+    def divided(groups: Sequence[Sequence[int]], variants: Mapping[str, str]) -> tuple[range, ...]:
+        asked.append(([list(group) for group in groups], dict(variants)))
+        return range(4), range(4, 10)
+
+    plan = lower_schedule(schedule, diamond, "partition", divided=divided)
+    assert asked == [([[1], [2]], {})]
+    assert {launch.units[0]: launch.sms for launch in plan.launches} == {
+        "a": None,
+        "b": range(4),
+        "c": range(4, 10),
+        "d": None,
+    }
+    assert str(plan.launches[1]) == "b on queue 0:0 (SMs 0-3)"
+    check_happens_before(plan)
+    assert plan_from_json(plan_to_json(plan)).commands == plan.commands
+    left_open = lower_schedule(schedule, diamond, "partition")
+    assert left_open.commands == lower_schedule(schedule, diamond, "graph").commands
+    assert lower_schedule(schedule, diamond, "graph", divided=divided).commands == left_open.commands
+
+
+def test_groups_on_the_same_sms_run_one_after_another(diamond: Network) -> None:
+    schedule = one_block(diamond, *(make_stage(groups) for groups in ([["a"]], [["b"], ["c"]], [["d"]])))
+    plan = lower_schedule(schedule, diamond, "partition", divided=lambda groups, variants: (range(4), range(4)))
+    assert {launch.queue for launch in plan.launches} == {Queue(0, 0)}
+    check_happens_before(plan)
+
+
+@pytest.mark.parametrize("sms", [(range(4), range(3, 8)), (range(4), None)])
+def test_what_may_run_at_once_shares_no_sms(diamond: Network, sms: tuple[range | None, range | None]) -> None:
+    schedule = one_block(diamond, *(make_stage(groups) for groups in ([["a"]], [["b"], ["c"]], [["d"]])))
+    of_unit = dict(zip("bc", sms, strict=True))
+    plan = lower_schedule(schedule, diamond, "graph")
+    commands = tuple(
+        replace(command, sms=of_unit.get(command.units[0])) if isinstance(command, Launch) else command
+        for command in plan.commands
+    )
+    with pytest.raises(ScheduleError, match=r"c on queue 0:1.* and b on queue 0:0.* may run at once and share SMs"):
+        check_happens_before(replace(plan, commands=commands))
+
+
+def test_streams_are_not_divided(diamond: Network) -> None:
+    streams = random_streams(diamond, 0)
+    with pytest.raises(OptionError, match="divides stages, and this schedule has streams"):
+        lower_schedule(streams, diamond, "partition")

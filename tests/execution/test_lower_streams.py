@@ -22,7 +22,7 @@ from iossim.backends.simulator.events import run_schedule
 from iossim.devices.load import device
 from iossim.errors import ScheduleError
 from iossim.execution.backend import create_backend
-from iossim.execution.engine import Engine
+from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import output_error
@@ -31,7 +31,7 @@ from iossim.models.load import load
 from iossim.schedule.streams import as_streams
 
 SEEDS = st.integers(0, 2**20)
-ENGINES = st.sampled_from(list(Engine))
+ENGINES = st.sampled_from(UNDIVIDED)
 V100 = device("v100-sxm2")
 
 
@@ -72,7 +72,7 @@ def test_stages_and_the_streams_that_they_are_launch_alike(drawn: int, seed: int
     assert plans[0].buffers == plans[1].buffers
 
 
-@pytest.mark.parametrize("engine", list(Engine))
+@pytest.mark.parametrize("engine", UNDIVIDED)
 def test_the_event_driven_engine_prices_streams(engine: Engine) -> None:
     network = load("inception_v3")
     stages = sequential_schedule(network)
@@ -90,6 +90,6 @@ def test_the_event_driven_engine_prices_streams(engine: Engine) -> None:
 def test_backends_run_streams(backend: str) -> None:
     for seed in range(4):
         network = random_network(seed, movers=True)
-        for engine in Engine:
+        for engine in UNDIVIDED:
             runner = create_backend(backend, engine=engine)
             assert output_error(network, random_streams(network, seed), runner, numpy_outputs) < 1e-4

@@ -89,6 +89,28 @@ def test_resnets_have_their_published_size(
     assert graph.types[graph.outputs[0]].shape == (1, 1000)
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "giga_macs"),
+    [
+        ("alexnet", 61_100_840, 0.714),
+        ("vgg16", 138_357_544, 15.470),
+        ("vgg19", 143_667_240, 19.632),
+        # Of the published size without the 512 scales of conv4_3's norm.
+        ("ssd300", 26_285_486 - 512, 31.374),
+    ],
+)
+def test_chains_have_their_published_size(name: str, parameters: int, giga_macs: float) -> None:
+    network = load(name)
+    assert network.statistics()["parameters"] == parameters
+    assert (macs(network, Conv) + macs(network, Gemm)) / 1e9 == pytest.approx(giga_macs, abs=5e-4)
+
+
+def test_ssd_predicts_8732_boxes() -> None:
+    graph = load("ssd300").graph
+    shapes = [graph.types[value].shape for value in graph.outputs]
+    assert sum(channels // 4 * height * width for _, channels, height, width in shapes[::2]) == 8732
+
+
 def test_sample_network_is_that_of_the_thesis() -> None:
     network = load("ios_sample")
     assert [unit.name for unit in network.units] == ["a", "b", "c", "d", "concat"]

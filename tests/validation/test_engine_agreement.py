@@ -9,7 +9,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.stages import stage_us
 from iossim.devices.load import device
-from iossim.execution.engine import Engine
+from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import StageBatch
@@ -21,7 +21,7 @@ from iossim.validation.engines import SPACE, EventDrivenStages, compare_prices
 DEVICE = device("v100-sxm2")
 
 
-@pytest.mark.parametrize("engine", Engine)
+@pytest.mark.parametrize("engine", UNDIVIDED)
 def test_all_stages(engine: Engine) -> None:
     network = load("squeezenet")
     told: list[tuple[int, int]] = []

@@ -14,7 +14,7 @@ from command_line import printed, printed_json
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.devices.load import device
 from iossim.execution.backend import Samples
-from iossim.execution.engine import Engine
+from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.ir.types import Precision
 from iossim.measurements.formats import formats
 from iossim.measurements.measured_networks import (
@@ -64,7 +64,7 @@ def evaluated(path: Path) -> tuple[MeasuredEvaluation, ...]:
 
 
 def test_errors_and_speedups_are_those_that_were_made(tmp_path: Path) -> None:
-    runs = [made_run(name, engine) for engine in Engine for name in ("ios-both", "sequential")]
+    runs = [made_run(name, engine) for engine in UNDIVIDED for name in ("ios-both", "sequential")]
     (found,) = evaluated(write(tmp_path / "sub" / "networks.jsonl", *runs, baseline()).parent.parent)
     assert [each.run.name for each in found.latencies] == ["ios-both", "sequential"] * 2 + ["torch-eager"]
     errors = [1 / SLOWER[name] - 1 for name in ("ios-both", "sequential")] * 2

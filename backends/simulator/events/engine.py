@@ -156,5 +156,6 @@ class _Engine:
         return self._events[event]
 
     def _ran(self, issued: IssueKernel | IssueTransfer, name: str, start_us: float, end_us: float) -> None:
-        span = Span(name, issued.unit, issued.stage, issued.queue.stream, start_us, end_us)
+        sms = issued.sms if isinstance(issued, IssueKernel) else None
+        span = Span(name, issued.unit, issued.stage, issued.queue.stream, start_us, end_us, sms)
         self._spans[issued.queue.device].append(span)

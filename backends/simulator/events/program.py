@@ -35,7 +35,7 @@ class IssuedKernel:
 
 @dataclass(frozen=True, slots=True)
 class IssueKernel:
-    """The host issues a kernel of ``unit`` to a stream, for all SMs or those of these numbers."""
+    """The host issues a kernel of ``unit`` to a stream; ``sms`` are the SMs that it may use, None for all."""
 
     kernel: IssuedKernel
     queue: Queue
@@ -156,7 +156,7 @@ class KernelLibrary:
                 # A graph was issued before it runs: its kernels cost the host nothing.
                 recorded = self.engine.is_recorded
                 host_us = 0.0 if recorded else host_issue_us(candidate, position, self.profile.engine)
-                demand = BlockDemand.of(kernel_work(model, kernel), self.profile)
+                demand = BlockDemand.of(kernel_work(model, kernel), self.profile, int(model.rates.sms))
                 kernels.append(IssuedKernel(demand, host_us))
         return tuple(kernels)
 

@@ -91,8 +91,8 @@ def read_curves(path: Path) -> list[SmCurve]:
 def read_bandwidths(path: Path) -> list[BandwidthCurve]:
     """DRAM bandwidth by SM count, of the devices that it was recorded of; raises MeasurementError."""
     points: dict[str, list[tuple[int, float]]] = {}
-    for device, *point in filter(None, read_rows(path, _rate)):
-        points.setdefault(device, []).append((point[0], point[1]))
+    for device, sms, rate in filter(None, read_rows(path, _rate)):
+        points.setdefault(device, []).append((sms, rate))
     return [_bandwidth(device, own) for device, own in points.items()]
 
 

@@ -13,7 +13,7 @@ from small_networks import OPS, UNITS
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.execution.backend import Backend, Timing, create_backend, missing_for
-from iossim.execution.engine import Engine
+from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.repeat import repeat
 from iossim.ir.network import Network
@@ -25,7 +25,7 @@ from iossim.schedule.strategy import Strategy
 
 pytestmark = pytest.mark.gpu
 
-ENGINES = list(Engine)
+ENGINES = UNDIVIDED
 
 
 @pytest.fixture(scope="module")
