@@ -48,6 +48,14 @@ class KernelWork:
     #: Arithmetic of the whole kernel at the rate that the board's power sustains; 0 for products at
     #: reduced precision, whose units the limit does not count.
     power_us: float = 0.0
+    #: The arithmetic pipe of an SM that its blocks use besides issue ("fp32", "fp64", ...), and the time of one block on it.
+    pipe: str = ""
+    pipe_us: float = 0.0
+    #: L2 traffic of the whole kernel at the bandwidth of the whole L2.
+    l2_device_us: float = 0.0
+    #: What the kernel touches, and the DRAM time of what L2 keeps of it: added where others leave it no room there.
+    footprint_bytes: float = 0.0
+    kept_us: float = 0.0
 
 
 def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
