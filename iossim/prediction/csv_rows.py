@@ -55,9 +55,7 @@ def csv_rows(text: str) -> CsvRows:
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(columns):
-                raise CsvError(
-                    f"has {len(cells)} cells, the header has {len(columns)}", "correct the line", line
-                )
+                raise CsvError(f"has {len(cells)} cells, the header has {len(columns)}", "correct the line", line)
             rows.append(NumberedRow(line, dict(zip(columns, cells, strict=True))))
     except csv.Error as error:
         raise CsvError(f"is not CSV: {error}", "correct it", first + reader.line_num) from None

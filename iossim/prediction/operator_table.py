@@ -92,7 +92,9 @@ def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None
 class RowOperators:
     """Reads the operator of each row by its kind; raises RecordError."""
 
-    def __init__(self, columns: Sequence[str], kind: str | None = None, precision: Precision = Precision.FP32) -> None:
+    def __init__(
+        self, columns: Sequence[str], kind: str | None = None, precision: Precision = Precision.FP32
+    ) -> None:
         self._columns = columns
         self._kind = kind
         self._precision = precision
