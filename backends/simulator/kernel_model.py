@@ -47,14 +47,21 @@ class KernelPrice:
 
 
 class KernelModel:
-    """Prices kernels of ``libraries`` on one device; ``gap_factor`` shortens the profile's gap between kernels of a stream."""
+    """Prices kernels of ``libraries`` on one device, or on ``sms`` of its SMs: demands are then of what those have.
+
+    ``gap_factor`` shortens the profile's gap between kernels of a stream.
+    """
 
     def __init__(
-        self, profile: DeviceProfile, gap_factor: float = 1.0, libraries: Libraries = Libraries.CURRENT
+        self,
+        profile: DeviceProfile,
+        gap_factor: float = 1.0,
+        libraries: Libraries = Libraries.CURRENT,
+        sms: int | None = None,
     ) -> None:
         self.profile = profile
         self.libraries = libraries
-        self.rates = device_rates(profile, gap_factor=gap_factor)
+        self.rates = device_rates(profile, gap_factor=gap_factor, sms=sms)
 
     def prices(self, kernels: Iterable[Kernel]) -> list[KernelPrice]:
         """Duration and demands of each kernel; one of which no block fits an SM takes forever."""

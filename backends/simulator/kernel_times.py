@@ -44,6 +44,7 @@ from iossim.compiled import jit
 from iossim.devices.compute_capability import SINCE_AMPERE, WARP_THREADS, MultiprocessorLimits
 from iossim.devices.parameters import ModelParameters
 from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError
 from iossim.ir.types import Precision
 from iossim.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES, TILES
 from iossim.lowering.gpu.tensor_core_product import TILE_REUSE
@@ -179,13 +180,41 @@ class DeviceRates(NamedTuple):
 #: The rates that were asked for last: a fit prices set after set of one device with the same profile object.
 _LAST_RATES: dict[float, tuple[DeviceProfile, DeviceRates]] = {}
 
+#: How sharply the bandwidth of a few SMs turns into that of the device: the exponent of a p-norm. One for all devices: an A6000
+#: turns more sharply (8 and more), an RTX 5090 more softly (2.5); 4 is within 4% of either curve in the mean.
+REACH_NORM = 4.0
 
-def device_rates(profile: DeviceProfile, gap_factor: float = 1.0) -> DeviceRates:
-    """The rates of a profile; ``gap_factor`` shortens the gap between kernels."""
+
+def device_rates(profile: DeviceProfile, gap_factor: float = 1.0, sms: int | None = None) -> DeviceRates:
+    """The rates of a profile, or of ``sms`` of its SMs; ``gap_factor`` shortens the gap between kernels.
+
+    A part of the SMs has fewer of them to lay blocks on, and of DRAM what those SMs can draw (:func:`bandwidth_part`). Each SM
+    has what it had: its lanes, and its port to L2. The board's power is not divided. Raises OptionError for no SMs, or for
+    more than there are.
+    """
     last = _LAST_RATES.get(gap_factor)
     if last is None or last[0] is not profile:
         last = _LAST_RATES[gap_factor] = (profile, _device_rates(profile, gap_factor))
-    return last[1]
+    return last[1] if sms is None or sms == profile.sm_count else _on_part(last[1], profile, sms)
+
+
+def bandwidth_part(part: float, reach: float) -> float:
+    """The part of the device's DRAM bandwidth that a part of its SMs can draw: ``min(1, reach * part)``, smoothly.
+
+    An SM draws at most ``reach`` times its even share: what it can have in flight over the latency (Little's law). The
+    minimum is by a p-norm, over its value for all SMs: those draw all that kernels on the whole device are priced with.
+    """
+    return float(((1.0 + reach**-REACH_NORM) / (1.0 + (reach * part) ** -REACH_NORM)) ** (1.0 / REACH_NORM))
+
+
+def _on_part(whole: DeviceRates, profile: DeviceProfile, sms: int) -> DeviceRates:
+    if not 0 < sms < profile.sm_count:
+        raise OptionError(f"{sms} SMs of {profile.name!r}: it has {profile.sm_count}; give 1 to {profile.sm_count}")
+    part = bandwidth_part(sms / profile.sm_count, profile.parameters.sm_bandwidth_reach)
+    dram = whole.dram_bytes_per_us * part
+    narrow = _CLASS[WorkClass.NARROW_STREAM]
+    dram[narrow] = min(dram[narrow], sms * _HALF_BYTES * profile.limits.max_threads / _NARROW_DRAM_US)
+    return whole._replace(sms=float(sms), dram_bytes_per_us=dram)
 
 
 def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:

@@ -166,7 +166,9 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
         }
     if sheet["dram_bus_bits"] and sheet["dram_pin_gbps"]:
         _follow_bus(sheet, changed, now, ratio)
-    return {**sheet, **{name: {"value": value, "source": _SOURCE} for name, value in changed.items()}}
+    # How other SMs would lie in clusters nobody says.
+    dropped = {"sms_per_gpc": None} if "sm_count" in changed else {}
+    return {**sheet, **dropped, **{name: {"value": value, "source": _SOURCE} for name, value in changed.items()}}
 
 
 def _follow_bus(

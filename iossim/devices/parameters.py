@@ -167,6 +167,10 @@ class ModelParameters(Value):
     #: Filling and draining of such a transform, however little it moves. Fitted after the others, to the rows that fits see of
     #: the A100 and the RTX 3070, beside the gaps between kernels that transfers lend to these boards.
     layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 9.0
+    #: How many times its even share of DRAM bandwidth one SM can draw: what it can have in flight over the latency. Of the whole
+    #: device's kernels nothing depends on it. 2.3 on an RTX 5090 and 1.7 on an A100 (achieved bandwidth against SM count); an
+    #: A6000's SM draws 2.1 times its share of the datasheet's bandwidth.
+    sm_bandwidth_reach: Annotated[float, Field(ge=1)] = 2.0
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
     interference: NotNegative = 0.208
 

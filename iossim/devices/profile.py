@@ -47,6 +47,8 @@ class Datasheet(Value):
     #: Of GPUs.
     compute_capability: Fact[str] | None = None
     sm_count: Fact[int]
+    #: SMs of each graphics processing cluster, in the order of their numbers: blocks are dealt to clusters in turn.
+    sms_per_gpc: Fact[list[int]] | None = None
     fp32_lanes_per_sm: Fact[int]
     boost_clock_ghz: Fact[float]
     dram_bandwidth_gbps: Fact[float]
@@ -71,10 +73,18 @@ class Datasheet(Value):
     def _positive(cls, fact: Fact[Any] | None) -> Fact[Any] | None:
         if fact is None or isinstance(fact.value, str):
             return fact
-        values = fact.value.values() if isinstance(fact.value, dict) else (fact.value,)
+        value = fact.value
+        values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else (value,)
         if any(not _SMALLEST <= value <= _LARGEST for value in values):
             raise ValueError(f"a fact must be a positive number, from {_SMALLEST:g} to {_LARGEST:g}")
         return fact
+
+    @model_validator(mode="after")
+    def _clusters_have_all_sms(self) -> Self:
+        clusters = self.sms_per_gpc.value if self.sms_per_gpc else []
+        if clusters and sum(clusters) != self.sm_count.value:
+            raise ValueError(f"sms_per_gpc are {sum(clusters)} SMs in all, and sm_count is {self.sm_count.value}")
+        return self
 
     @field_validator("reduced_precision_tflops")
     @classmethod
@@ -201,9 +211,8 @@ class DeviceProfile(Value):
     @property
     def fingerprint(self) -> str:
         """Hash of all that prices depend on: a price from another fingerprint is another device's."""
-        priced = self.model_dump_json(
-            include={"datasheet", "parameters", "engine"}, exclude={"datasheet": {"dram_bus_bits", "dram_pin_gbps"}}
-        )
+        unpriced = {"dram_bus_bits", "dram_pin_gbps", "sms_per_gpc"}
+        priced = self.model_dump_json(include={"datasheet", "parameters", "engine"}, exclude={"datasheet": unpriced})
         return hashlib.sha256(priced.encode()).hexdigest()[:12]
 
     def require(self, precision: Precision) -> None:

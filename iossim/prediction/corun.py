@@ -104,9 +104,7 @@ def corun(
     """
     costs = profile.engine
     graph = engine is Engine.GRAPH
-    model = KernelModel(
-        profile, costs.graph_gap_factor if graph else 1.0, engine.libraries_on(profile.architecture)
-    )
+    model = KernelModel(profile, costs.graph_gap_factor if graph else 1.0, engine.libraries_on(profile.architecture))
     issued, inferred = [], []
     for row, raw in enumerate(kernels):
         work, phrases = raw_kernel_work(raw, model)

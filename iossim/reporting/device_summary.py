@@ -72,10 +72,12 @@ def _facts(profile: DeviceProfile) -> list[dict[str, Cell]]:
     return rows
 
 
-def _fact(name: str, value: str | float) -> str:
+def _fact(name: str, value: str | float | list[int]) -> str:
     """A fact as its datasheet prints it; bytes in the largest binary unit that leaves them whole."""
     if isinstance(value, str):
         return value
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     if name.endswith("_bytes"):
         for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
             if value % size == 0:

@@ -65,11 +65,17 @@ class Reference:
                     waiting[index] = self.blocks(works[index], index)
                     running[index] = len(waiting[index])
             for index in arrived:
+                beside = {other for other, work in enumerate(works) if work.blocks < len(sms) and other != index}
+                waits = any(
+                    not self.room(sm, works[index]) and self.held(sm, index) < self.most_while_waiting(works[index])
+                    for sm in sms
+                )
                 while waiting[index]:
-                    best = max(
-                        range(len(sms)), key=lambda sm: (self.room(sms[sm], works[index]), -self.warps(sms[sm]), -sm)
-                    )
-                    if not self.room(sms[best], works[index]):
+                    rooms = [
+                        self.given(sm, index, works, beside) if waits else self.room(sm, works[index]) for sm in sms
+                    ]
+                    best = max(range(len(sms)), key=lambda sm: (rooms[sm], -self.warps(sms[sm]), -sm))
+                    if rooms[best] <= 0:
                         break
                     sms[best].blocks.append(waiting[index].pop(0))
                     self.starts[index] = min(self.starts[index], now)
@@ -105,6 +111,28 @@ class Reference:
 
     def most_resident(self, work: KernelWork) -> int:
         return self.room(Sm(), work)
+
+    def given(self, sm: Sm, kernel: int, works: Sequence[KernelWork], beside: set[int]) -> int:
+        """How many more blocks an SM is given while other SMs are full: as many as slow none of small kernels."""
+        counts = [self.held(sm, other) for other in range(len(works))]
+        room = min(self.room(sm, works[kernel]), self.most_while_waiting(works[kernel]) - counts[kernel])
+        busy = sum(self.busy(works[other], counts[other]) for other in beside if counts[other])
+        while busy and room > 0 and busy + self.busy(works[kernel], counts[kernel] + room) > 1 + 1e-9:
+            room -= 1
+        return room
+
+    def held(self, sm: Sm, kernel: int) -> int:
+        return sum(block.kernel == kernel for block in sm.blocks)
+
+    def busy(self, work: KernelWork, count: int) -> float:
+        return count * max(work.issue_us, work.l2_us) / self.together_us(work, count)
+
+    def most_while_waiting(self, work: KernelWork) -> int:
+        """An even share of the blocks, or more where that slows none of them."""
+        most = ceil(work.blocks / self.profile.sm_count)
+        while most < self.most_resident(work) and self.together_us(work, most + 1) <= self.together_us(work, 1):
+            most += 1
+        return most
 
     def room(self, sm: Sm, work: KernelWork) -> int:
         """How many more blocks fit: threads, slots, registers by warps that fit the file, shared memory by units."""

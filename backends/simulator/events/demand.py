@@ -43,6 +43,10 @@ class BlockDemand:
     last_blocks: int
     last_us: DeviceTime
     waves_us: float
+    sms: int
+    #: The most blocks that an SM is given while others are full of other kernels: its even share, or as many as do not
+    #: slow each other.
+    most_while_waiting: int
 
     @staticmethod
     def of(work: KernelWork, profile: DeviceProfile) -> BlockDemand:
@@ -72,7 +76,18 @@ class BlockDemand:
             last,
             _part(work, last_us / waves_us / last),
             waves_us,
+            profile.sm_count,
+            max(ceil_div(work.blocks, profile.sm_count), _unhindered(block_us)),
         )
+
+    @property
+    def leaves_sms(self) -> bool:
+        """Whether it has fewer blocks than the device SMs."""
+        return self.work.blocks < self.sms
+
+    def busy(self, count: int) -> float:
+        """The part of an SM that so many blocks keep busy, if they have it to themselves."""
+        return count * max(self.work.issue_us, self.work.l2_us) / self.block_us[count]
 
     @property
     def alone_us(self) -> float:
@@ -82,6 +97,11 @@ class BlockDemand:
 
 def _part(work: KernelWork, part: float) -> DeviceTime:
     return work.dram_us * part, work.power_us * part
+
+
+def _unhindered(block_us: tuple[float, ...]) -> int:
+    """How many blocks an SM of their own takes no slower than one."""
+    return max(count for count, us in enumerate(block_us) if us <= block_us[1])
 
 
 def _together_us(work: KernelWork, count: int) -> float:

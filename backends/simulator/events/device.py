@@ -13,7 +13,7 @@ import simpy
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
-from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place
+from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place, scheduling_order
 from iossim.backends.simulator.events.sharing import Sharing, share
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.execution import Execution
@@ -44,6 +44,7 @@ class SimulatedDevice:
         self._observer = observer
         empty = empty_multiprocessor(profile.limits)
         self._sms = profile.sm_count
+        self._order = scheduling_order(profile)
         self._interference = profile.parameters.interference
         self._most_warps = empty.warps
         numbers = range(self._sms)
@@ -62,7 +63,7 @@ class SimulatedDevice:
 
         ``number`` counts launches as the host issued them: of kernels that become ready together the lower comes first.
         """
-        run = KernelRun(demand, number)
+        run = KernelRun(demand, number, self._environment.now)
         self._arrivals.append(run)
         ended = self._ended[run] = self._environment.event()
         if not self._settling:
@@ -126,9 +127,9 @@ class SimulatedDevice:
             demand = run.demand
             before = run.pending
             if run.early_pending:
-                run.early_pending -= place(self._classes, run, run.early_pending, demand.early_us, now)
+                run.early_pending -= place(self._classes, run, run.early_pending, demand.early_us, now, self._order)
             if not run.early_pending:
-                run.last_pending -= place(self._classes, run, run.last_pending, demand.last_us, now)
+                run.last_pending -= place(self._classes, run, run.last_pending, demand.last_us, now, self._order)
             if run.start_us < 0 and run.pending < before:
                 run.start_us = now
         self._queue = [run for run in self._queue if run.pending]

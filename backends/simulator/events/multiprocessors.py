@@ -1,9 +1,15 @@
 """The SMs of a device in classes of equal content, and the placement of blocks on them.
 
 A block goes to the SM with the most room, counted in blocks of its kernel; of those to the one with the fewest
-resident warps, then to the lowest number (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread
-block scheduler", 2020, for the policy; the order of equals is ours). Placing a block leaves its SM room for exactly one
+resident warps (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread block scheduler", 2020), then
+to the first in :func:`scheduling_order`. Placing a block leaves its SM room for exactly one
 less, so that ``n`` blocks over classes of SMs are dealt level by level, as one by one, without a step for each.
+
+Real SMs do not end the blocks of a wave in lockstep, these do. Small kernels that wait behind one which fills the device
+would find all of the room on the few SMs that end first, and be crammed there; on a device they are spread over SMs as
+these end. So while SMs are full that could have its blocks later, a kernel is given no more room on another than it needs
+to run at full speed beside the small kernels there; the rest of its blocks waits for the next end. Nothing
+is lost: they would only have shared the issue of that SM.
 """
 
 from __future__ import annotations
@@ -13,15 +19,22 @@ from itertools import pairwise
 
 from iossim.backends.simulator.events.demand import BlockDemand, DeviceTime
 from iossim.backends.simulator.events.footprint import Footprint
+from iossim.devices.profile import DeviceProfile
+
+#: SMs of a texture processing cluster.
+_TPC_SMS = 2
+#: Parts of an SM that exceed it by less than this are rounding.
+_ROUNDING = 1e-9
 
 
 class KernelRun:
     """One launch on the device: what is still to be placed, what is resident, and when it ran."""
 
-    __slots__ = ("demand", "early_pending", "end_us", "last_pending", "number", "start_us", "unfinished")
+    __slots__ = ("demand", "early_pending", "end_us", "last_pending", "number", "ready_us", "start_us", "unfinished")
 
-    def __init__(self, demand: BlockDemand, number: int) -> None:
+    def __init__(self, demand: BlockDemand, number: int, ready_us: float = 0.0) -> None:
         self.demand = demand
+        self.ready_us = ready_us
         self.number = number
         self.early_pending = demand.early_blocks
         self.last_pending = demand.last_blocks
@@ -136,6 +149,23 @@ class MultiprocessorClass:
                 resident.progress += resident.rate * passed_us
         self.updated_us = now
 
+    def room_while_waiting(self, run: KernelRun, room: int) -> int:
+        """How many of ``room`` more blocks of a kernel each SM is given, while other SMs could have them later."""
+        room = min(room, run.demand.most_while_waiting - self.held(run))
+        busy = sum(
+            other.demand.busy(resident.count)
+            for other, resident in self.residents.items()
+            if other is not run and other.demand.leaves_sms
+        )
+        while busy and room > 0 and busy + run.demand.busy(self.held(run) + room) > 1.0 + _ROUNDING:
+            room -= 1
+        return room
+
+    def held(self, run: KernelRun) -> int:
+        """How many blocks of a kernel each SM holds."""
+        resident = self.residents.get(run)
+        return resident.count if resident else 0
+
     def add(self, run: KernelRun, count: int, block_us: DeviceTime) -> None:
         """Place blocks of a kernel on each SM; the class must have been advanced to now."""
         resident = self.residents.get(run)
@@ -178,14 +208,47 @@ class MultiprocessorClass:
         )
 
 
-def place(classes: list[MultiprocessorClass], run: KernelRun, count: int, block_us: DeviceTime, now: float) -> int:
-    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many. May add classes."""
-    block = run.demand.footprint
-    roomy = [(room, found) for found in classes if (room := found.free.room(block))]
+def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
+    """The place of each SM in the order in which SMs of equal room and warps get blocks, shape ``[SMs]``.
+
+    Clusters (GPCs) take turns, a TPC of two SMs at a time, and the one with most SMs left comes first, as recorded on an RTX
+    5090. Where the profile does not say which SMs are a cluster, they come by number.
+    """
+    clusters = profile.datasheet.sms_per_gpc
+    if clusters is None:
+        return tuple(range(profile.sm_count))
+    before = 0
+    turns = []
+    for cluster, size in enumerate(clusters.value):
+        turns += [(index // _TPC_SMS * _TPC_SMS - size, cluster, before + index) for index in range(size)]
+        before += size
+    order = [0] * before
+    for position, (_, _, sm) in enumerate(sorted(turns)):
+        order[sm] = position
+    return tuple(order)
+
+
+def place(
+    classes: list[MultiprocessorClass],
+    run: KernelRun,
+    count: int,
+    block_us: DeviceTime,
+    now: float,
+    order: Sequence[int],
+) -> int:
+    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many.
+
+    ``order`` has the place of each SM among equals. May add classes.
+    """
+    block, most = run.demand.footprint, run.demand.most_while_waiting
+    rooms = [(found.free.room(block), found) for found in classes]
+    if any(not room and found.held(run) < most for room, found in rooms):
+        rooms = [(found.room_while_waiting(run, room), found) for room, found in rooms]
+    roomy = [(room, found) for room, found in rooms if room > 0]
     total = sum(room * len(found.sms) for room, found in roomy)
     level, extra = _level(roomy, count) if count < total else (0, 0)
     reached = [(room, found) for room, found in roomy if room >= level]
-    for (room, found), chosen in zip(reached, _first(reached, level, block.warps, extra), strict=True):
+    for (room, found), chosen in zip(reached, _first(reached, level, block.warps, extra, order), strict=True):
         others = len(found.sms) - len(chosen)
         found.advance(now)
         if chosen:
@@ -213,9 +276,9 @@ def _level(roomy: Iterable[tuple[int, MultiprocessorClass]], count: int) -> tupl
 
 
 def _first(
-    reached: Sequence[tuple[int, MultiprocessorClass]], level: int, block_warps: int, extra: int
+    reached: Sequence[tuple[int, MultiprocessorClass]], level: int, block_warps: int, extra: int, order: Sequence[int]
 ) -> list[list[int]]:
-    """For each class the SMs among the first ``extra`` of all, ordered by resident warps, then by number."""
+    """For each class the SMs among the first ``extra`` of all, by resident warps, then in order."""
     first: list[list[int]] = [[] for _ in reached]
     of_warps: dict[int, list[int]] = {}
     for index, (room, found) in enumerate(reached):
@@ -226,7 +289,8 @@ def _first(
             for index in indices:
                 first[index] = reached[index][1].sms
         elif extra:
-            among = set(sorted(sm for index in indices for sm in reached[index][1].sms)[:extra])
+            equals = [sm for index in indices for sm in reached[index][1].sms]
+            among = set(sorted(equals, key=order.__getitem__)[:extra])
             for index in indices:
                 first[index] = [sm for sm in reached[index][1].sms if sm in among]
         extra = max(0, extra - count)

@@ -75,6 +75,23 @@ def test_later_kernels_get_the_room_that_is_left() -> None:
     assert spans["small"].start_us == pytest.approx(20.0)
 
 
+def test_small_kernels_behind_one_that_fills_the_device_are_spread_over_sms_as_these_end() -> None:
+    # Two SMs end earlier, as they hold 15 of the 16 blocks that fit: room for four blocks of each small kernel at once.
+    profile = small_device(16)
+    fills = work("fills", blocks=16 * 16 - 2, threads_per_block=128, issue_us=1.0, least_us=1.0)
+    small = [
+        work(f"small {stream}", blocks=6, threads_per_block=256, registers_per_thread=64, issue_us=9.0, least_us=10.0)
+        for stream in range(2)
+    ]
+    kernels = [issue(kernel, profile, stream) for stream, kernel in enumerate([fills, *small])]
+    spans = {span.name: span for span in execute(kernels, profile).spans}
+    assert spans["fills"].end_us == pytest.approx(16.0)
+    # Twelve blocks on twelve SMs of their own, no later than the last SM of those that were full.
+    for kernel in small:
+        assert spans[kernel.name].end_us <= 16.0 + 10.0 + 1e-6
+    check_like_reference(list(kernels), profile)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.data(), interferences)
 def test_two_runs_agree_bit_for_bit(data: st.DataObject, interference: float) -> None:

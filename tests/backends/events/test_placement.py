@@ -1,0 +1,67 @@
+"""To which SM each block goes: the order that an RTX 5090 was seen to take."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from small_devices import issue, small_device, with_facts, work
+
+from iossim.backends.simulator.events.engine import execute
+from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass, scheduling_order
+from iossim.devices.load import device
+from iossim.devices.profile import DeviceProfile, Fact
+
+
+def with_clusters(clusters: list[int]) -> DeviceProfile:
+    profile = with_facts(device("rtx-4090"), sm_count=sum(clusters))
+    sheet = profile.datasheet.model_copy(update={"sms_per_gpc": Fact[list[int]](value=clusters, source="datasheet")})
+    return profile.model_copy(update={"datasheet": sheet})
+
+
+#: Of an RTX 5090, by the numbers of its SMs.
+RTX_5090 = with_clusters([22] * 7 + [16])
+
+
+def occupied(kernels: list[int], profile: DeviceProfile) -> list[int]:
+    """The SMs on which kernels of so many blocks, one after another and side by side, have blocks: of the last."""
+    seen: list[set[int]] = []
+
+    def look(now: float, classes: list[MultiprocessorClass]) -> None:
+        last = f"kernel {len(kernels) - 1}"
+        seen.append({sm for c in classes for sm in c.sms if any(r.demand.work.name == last for r in c.residents)})
+
+    issued = [
+        issue(work(f"kernel {stream}", blocks=blocks, threads_per_block=128, least_us=100.0), profile, stream, 1.0)
+        for stream, blocks in enumerate(kernels)
+    ]
+    execute(issued, profile, observer=look)
+    return sorted(max(seen, key=len))
+
+
+def test_clusters_take_turns() -> None:
+    profile = with_clusters([6, 2, 4])
+    order = scheduling_order(profile)
+    assert sorted(range(12), key=order.__getitem__) == [0, 1, 2, 3, 8, 9, 4, 5, 6, 7, 10, 11]
+    assert occupied([5], profile) == [0, 1, 2, 3, 8]
+    # Where nobody says what the clusters are, by number.
+    assert scheduling_order(small_device(4)) == (0, 1, 2, 3)
+
+
+def test_blocks_go_where_an_rtx_5090_put_them(shared: Path) -> None:
+    with (shared / "data/concurrency/rtx5090_block_placement.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    by_kernel: dict[str, list[int]] = {}
+    for row in sorted(rows, key=lambda row: int(row["block_order_in_file"])):
+        by_kernel.setdefault(row["kernel"], []).append(int(row["sm_id"]))
+    order = scheduling_order(RTX_5090)
+    predicted = sorted(range(170), key=order.__getitem__)
+    found = [sum(a == b for a, b in zip(predicted, sms, strict=True)) for sms in by_kernel.values()]
+    by_number = [sum(a == b for a, b in zip(range(170), sms, strict=True)) for sms in by_kernel.values()]
+    # By number 6 of 170 are right, by chance 1.
+    assert (found, by_number) == ([170, 170], [6, 6])
+    for sms in by_kernel.values():
+        for blocks in (1, 13, 57, 58, 101):
+            assert occupied([blocks], RTX_5090) == sorted(sms[:blocks])
+            # So does the second kernel, where the first has a block on each SM.
+            assert occupied([170, blocks], RTX_5090) == sorted(sms[:blocks])
