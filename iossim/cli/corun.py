@@ -78,7 +78,7 @@ def corun(
     from iossim.execution.engine import Engine
     from iossim.prediction.corun import corun as run_side_by_side
     from iossim.prediction.kernel_table import read_kernels
-    from iossim.reporting.corun_words import corun_table, inferred_words, lanes, makespan_words
+    from iossim.reporting.corun_words import corun_table, inferred_words, lanes, lost_words, makespan_words
 
     if device is None:
         raise OptionError(f"corun needs a device; give --device NAME; known: {', '.join(device_names())}")
@@ -99,7 +99,8 @@ def corun(
         shown, note = corun_table(run, title, None if whole else _ROWS_SHOWN)
         console.print(shown)
         console.print(lanes(run), soft_wrap=True)
-        console.print(makespan_words(run))
+        for line in filter(None, (makespan_words(run), lost_words(run))):
+            console.print(line)
         print_notes(console, [*filter(None, [note]), *table.notes, *inferred_words(run)])
     if outputs.out is not None:
         write_files(outputs.out, _files(run, title, outputs))

@@ -59,6 +59,8 @@ _OWN = ("stream", "name", *_HELD, *_ASKED, "pipe")
 _SAYS_TIME = ("alone_us", "dram_bytes", "l2_bytes", "flops")
 _OF_OPERATORS = frozenset({"op", *PRECISION_COLUMNS, *SHAPE_COLUMNS})
 
+#: Larger grids take the simulator minutes.
+_MOST_BLOCKS = 1 << 24
 _PLAIN = "write a plain number"
 _EXTENT = re.compile(r"\d+(?:\s*x\s*\d+){0,2}|[\[(]\s*\d+(?:[\s,]+\d+){0,2}\s*[\])]")
 
@@ -191,6 +193,10 @@ class _RowReader:
                 raise _CellError(column, "is empty", "give it, or an op with its shape")
         assert blocks is not None
         assert threads is not None
+        if blocks > _MOST_BLOCKS:
+            raise _CellError(
+                "blocks", f"{blocks} is more than is simulated: at most {_MOST_BLOCKS}", "give a part of the grid"
+            )
         registers, shared = _count(cells, "registers_per_thread", 0), _count(cells, "shared_bytes", 0)
         self._check_fit(threads, registers, shared)
         asked = {column: _amount(cells, column, unit) for column, unit in _ASKED.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -16,7 +15,7 @@ from iossim.tables import Cell, Column, records_table
 #: Letters of a lane, and of a kernel's name in a table.
 _LANE_LETTERS, _NAME_LETTERS = 66, 24
 #: Of what takes a kernel less than this part of its time alone nothing is told in the table; files have all.
-_SMALLEST_PART = 0.001
+_SMALLEST_PART, _LEAST_TOLD_US = 0.001, 0.05
 
 
 def short_name(name: str) -> str:
@@ -85,7 +84,7 @@ def corun_table(run: Corun, title: str, most: int | None = None) -> tuple[Table,
         Column("name", wraps=True),
         *(Column(key, digits=1) for key in ("start_us", "end_us", "alone_us")),
         Column("slower_x", "time"),
-        Column("slowed_by", "slowed by: through what, us", wraps=True),
+        Column("slowed_by", "slowed by, us", wraps=True),
     ]
     return records_table(title, rows, columns), note
 
@@ -118,24 +117,27 @@ def _cut(name: str) -> str:
 
 
 def makespan_words(run: Corun) -> str:
-    """The makespan, against the longest stream by itself and against one after another; and what was lost through what."""
-    lines = [
-        f"{run.makespan_us:,.1f} us side by side; {run.alone_us:,.1f} us the longest stream by itself "
-        f"({_times(run.makespan_us, run.alone_us)}); {run.sequential_us:,.1f} us one stream after another "
-        f"({_times(run.makespan_us, run.sequential_us)})"
-    ]
-    lost: Counter[Through] = Counter()
+    """The makespan, against the longest stream by itself and against one stream after another."""
+    return (
+        f"{run.makespan_us:,.1f} us side by side; {_against(run, run.alone_us)} the longest stream by itself; "
+        f"{_against(run, run.sequential_us)} one stream after another"
+    )
+
+
+def _against(run: Corun, other_us: float) -> str:
+    """``1.20x of 50.0 us``."""
+    return f"{run.makespan_us / other_us:.2f}x the {other_us:,.1f} us of" if other_us else "0 us of"
+
+
+def lost_words(run: Corun) -> str:
+    """What kernels lost through what, summed over them; empty where they lost nothing."""
+    lost: dict[Through, float] = {}
     for row in run.kernels:
         for one in row.slowed_by:
-            lost[one.through] += one.us  # type: ignore[assignment]
-    told = [f"{through} {us:,.1f} us" for through, us in lost.most_common() if us >= 0.05]
-    if told:
-        lines.append(f"lost, summed over kernels: {', '.join(told)}")
-    return "\n".join(lines)
-
-
-def _times(whole_us: float, part_us: float) -> str:
-    return f"{whole_us / part_us:.2f}x" if part_us else "-"
+            lost[one.through] = lost.get(one.through, 0.0) + one.us
+    order = sorted(lost, key=lambda through: (-lost[through], through))
+    told = [f"{through} {lost[through]:,.1f} us" for through in order if lost[through] >= _LEAST_TOLD_US]
+    return f"lost, summed over kernels: {', '.join(told)}" if told else ""
 
 
 def inferred_words(run: Corun) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from iossim.prediction.corun import Corun
-from iossim.reporting.corun_words import short_name
+from iossim.reporting.corun_words import makespan_words, short_name
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.specifications import layer, need_altair, only, specification
 from iossim.reporting.figures.theme import PALETTE
@@ -26,14 +26,9 @@ from iossim.reporting.kind_colours import REST, text_on
 from iossim.tables import Cell
 
 _WIDTH_PIXELS = 1000
-#: What is in use, by the name of its cell: title and colour.
-_USES = {
-    "issue_percent": ("issue, %", "#009e73"),
-    "l2_percent": ("L2, %", "#0072b2"),
-    "dram_percent": ("DRAM, %", "#cc79a7"),
-    "power_percent": ("power, %", "#e69f00"),
-}
-_WAITS = "#555555"
+#: What is in use, by the name of its cell.
+_USES = {"issue_percent": "issue", "l2_percent": "L2", "dram_percent": "DRAM", "power_percent": "power"}
+_IN_USE, _WAITS = "#8b939c", "#555555"
 
 
 def corun_figure(run: Corun, title: str) -> Figure:
@@ -53,14 +48,18 @@ def corun_figure(run: Corun, title: str) -> Figure:
     return Figure(
         name="timeline",
         title=title,
-        finding=f"{run.makespan_us / 1e3:.4g} ms side by side, {run.alone_us / 1e3:.4g} ms the longest stream by itself, "
-        f"{run.sequential_us / 1e3:.4g} ms one stream after another",
+        finding=makespan_words(run),
         records=tuple(records),
         panels=(
             Panel("", _lanes(colours, domain_ms), {"strip": False}),
             *(Panel("", strip, {"strip": True}) for strip in strips),
         ),
-        legend=(*_legend(colours), *([LegendEntry("waits", _WAITS, "dashes")] if waits else []), *occupancy_legend()),
+        legend=(
+            *_legend(colours),
+            *([LegendEntry("waits", _WAITS, "dashes")] if waits else []),
+            *occupancy_legend(),
+            *([LegendEntry("in use, % of the device's", _IN_USE)] if uses else []),
+        ),
         stacked=True,
         panel_pixels=_WIDTH_PIXELS,
     )
@@ -88,13 +87,9 @@ def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, flo
     for number, row in enumerate(run.kernels):
         name, stream = short_name(row.kernel.name), row.kernel.stream
         start_ms, end_ms = row.start_us / 1e3, row.end_us / 1e3
-        records.append(
-            {"what": "kernel", "stream": stream, "kind": name, "start_ms": start_ms, "end_ms": end_ms}
-        )
+        records.append({"what": "kernel", "stream": stream, "kind": name, "start_ms": start_ms, "end_ms": end_ms})
         if row.start_us > row.ready_us:
-            records.append(
-                {"what": "wait", "stream": stream, "start_ms": row.ready_us / 1e3, "end_ms": start_ms}
-            )
+            records.append({"what": "wait", "stream": stream, "start_ms": row.ready_us / 1e3, "end_ms": start_ms})
         texts = (f"{number} {name}", str(number))
         text, size = fitting_label(texts, (end_ms - start_ms) * pixels_per_ms - 4)
         if text:
@@ -132,15 +127,14 @@ def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> dict[s
 def _use(name: str, domain_ms: tuple[float, float]) -> dict[str, Any]:
     """How much of one resource is in use over time."""
     alt = need_altair()
-    title, colour = _USES[name]
     axis = alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, tickCount=3)
     return specification(
         layer()
-        .mark_rect(color=colour, stroke=colour, strokeWidth=0.6)
+        .mark_rect(color=_IN_USE, stroke=_IN_USE, strokeWidth=0.6)
         .encode(
             x=time_axis(alt, "start_ms", None, domain_ms, labels=False),
             x2="end_ms:Q",
-            y=alt.Y(f"{name}:Q", title=title, scale=alt.Scale(domain=[0, 100]), axis=axis),
+            y=alt.Y(f"{name}:Q", title=_USES[name], scale=alt.Scale(domain=[0, 100]), axis=axis),
             y2=alt.datum(0),
         ),
         height=LOW_STRIP_PIXELS,
