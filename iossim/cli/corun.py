@@ -87,6 +87,12 @@ def corun(
     engine = Engine.GRAPH if graph else Engine.PAPER
     shares = None if sm_share is None else _shares(sm_share)
     table = read_kernels(kernels, profile, engine)
+    streams = sorted({kernel.stream for kernel in table.kernels})
+    if shares is not None and len(shares) != len(streams):
+        raise OptionError(
+            f"--sm-share {sm_share!r} has {len(shares)} entries, and {kernels} {len(streams)} streams "
+            f"({', '.join(map(str, streams))}); give one for each"
+        )
     run = run_side_by_side(table.kernels, profile, engine, shares)
     how = "one CUDA graph" if graph else "streams, launched by the host"
     if shares is not None:

@@ -11,6 +11,7 @@ bytes or arithmetic. Copies and memsets are left out.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from iossim.prediction.csv_rows import CsvError, csv_rows
 _AXES = "XYZ"
 _MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 _BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3}
+#: Of its time, beside others, that makes what a kernel took no time alone.
+_OVERLAP_TOLD = 0.05
 #: A column of Nsight Systems, and its unit.
 _WITH_UNIT = re.compile(r"(.*\S)\s*\((\w+)\)")
 _NSYS_COLUMNS = ("Start", "Duration", *(f"{of}{axis}" for of in ("Grd", "Blk") for axis in _AXES), "Strm", "Name")
@@ -29,7 +32,8 @@ _NSYS_COLUMNS = ("Start", "Duration", *(f"{of}{axis}" for of in ("Grd", "Blk") f
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Kernels in the order in which they started, in the columns of tables of kernels; ``place`` is what numbers count."""
+    """Kernels in the order in which they started, in the columns of tables of kernels; ``place`` is what their numbers count,
+    if not lines."""
 
     rows: tuple[NumberedRow, ...]
     place: str
@@ -104,7 +108,7 @@ def _of_nsys(lines: Sequence[str], header: int) -> Recording:
     notes = []
     if any(float(kernel.cells["shared_bytes"] or 0) for kernel in kernels) and max(shared_scales) > 1e3:
         notes.append("shared memory is as Nsight Systems rounds it, to three digits behind the point of its unit")
-    return _recording(kernels, "line", len(table.rows) - len(kernels), notes)
+    return _recording(kernels, "", len(table.rows) - len(kernels), notes)
 
 
 def _scale(units: Mapping[str, str], name: str, known: Mapping[str, float], default: str, header: int) -> float:
@@ -169,7 +173,7 @@ def _recording(kernels: Iterable[_Recorded], place: str, others: int, notes: Seq
         told.append(f"streams of {len(contexts)} contexts are numbered from 0, in the order in which they started")
     else:
         numbers = {kernel.queue: kernel.queue[1] for kernel in ordered}
-    beside = _beside_others(ordered)
+    beside = _beside_others([one for one in ordered if math.isfinite(one.start_us + one.duration_us)])
     if beside:
         told.append(
             f"{beside} of {len(ordered)} kernels ran beside others when they were recorded: what they took then stands "
@@ -187,14 +191,21 @@ def _recording(kernels: Iterable[_Recorded], place: str, others: int, notes: Seq
     return Recording(rows, place, tuple(told))
 
 
-def _beside_others(ordered: Sequence[_Recorded]) -> int:
-    """How many kernels ran while another did, of kernels in the order of their start."""
-    found: set[int] = set()
-    latest, until_us = -1, float("-inf")
-    for number, kernel in enumerate(ordered):
-        if kernel.start_us < until_us:
-            found |= {latest, number}
-        end_us = kernel.start_us + kernel.duration_us
-        if end_us > until_us:
-            latest, until_us = number, end_us
-    return len(found)
+def _beside_others(kernels: Sequence[_Recorded]) -> int:
+    """How many kernels ran beside others for more than a small part of their time."""
+    changes = sorted(
+        change for kernel in kernels for change in ((kernel.start_us, 1), (kernel.start_us + kernel.duration_us, -1))
+    )
+    # The time for which two or more ran, up to each change.
+    shared_us: dict[float, float] = {}
+    running, total_us, before_us = 0, 0.0, 0.0
+    for time_us, change in changes:
+        if running > 1:
+            total_us += time_us - before_us
+        shared_us[time_us] = total_us
+        running, before_us = running + change, time_us
+    return sum(
+        shared_us[kernel.start_us + kernel.duration_us] - shared_us[kernel.start_us]
+        > _OVERLAP_TOLD * kernel.duration_us
+        for kernel in kernels
+    )

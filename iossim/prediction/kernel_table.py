@@ -204,7 +204,7 @@ class _RowReader:
             raise _CellError("", "nothing says how long the kernel runs", f"give {' or '.join(_SAYS_TIME)}")
         pipe = cells.get("pipe")
         if pipe is not None and pipe.lower() not in list(Pipe):
-            raise _CellError("pipe", f"{pipe!r} is unknown", did_you_mean(pipe, list(Pipe)))
+            raise _CellError("pipe", f"{pipe!r} is unknown", did_you_mean(pipe, [each.value for each in Pipe]))
         return RawKernel(
             name,
             stream,

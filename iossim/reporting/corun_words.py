@@ -31,7 +31,7 @@ def lanes(run: Corun) -> str:
     """A line for each stream: kernels as bars with their row's number and name where there is room, dots where one waits."""
     streams = sorted({row.kernel.stream for row in run.kernels})
     label = max(len(f"stream {stream}") for stream in streams)
-    scale = (_LANE_LETTERS - 1) / (run.makespan_us or 1.0)
+    scale = _LANE_LETTERS / (run.makespan_us or 1.0)
     lines = []
     for stream in streams:
         lane = [" "] * _LANE_LETTERS
@@ -48,13 +48,13 @@ def _draw(lane: list[str], number: int, row: CorunKernel, scale: float) -> None:
     for place in range(ready, begin):
         if lane[place] == " ":
             lane[place] = "."
-    if end - begin < 2:
-        lane[begin] = "|"
+    room = end - begin - 2
+    if room < 0:
+        lane[min(begin, len(lane) - 1)] = "|"
         return
-    room = end - begin - 1
     texts = (f" {number} {short_name(row.kernel.name)} ", f" {number} ", f"{number}", "")
     text = next(each for each in texts if len(each) <= room)
-    lane[begin : end + 1] = f"[{text:=<{room}}]"
+    lane[begin:end] = f"[{text:=<{room}}]"
 
 
 def corun_table(run: Corun, title: str, most: int | None = None) -> tuple[Table, str]:
