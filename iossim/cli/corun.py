@@ -102,7 +102,8 @@ def corun(
         print_json(run.to_json())
     else:
         console = plain_console()
-        shown, note = corun_table(run, title, None if whole else _ROWS_SHOWN)
+        shown, note = corun_table(run, None if whole else _ROWS_SHOWN)
+        console.print(title, style="bold")
         console.print(shown)
         console.print(lanes(run), soft_wrap=True)
         for line in filter(None, (makespan_words(run), lost_words(run))):

@@ -57,7 +57,7 @@ def _draw(lane: list[str], number: int, row: CorunKernel, scale: float) -> None:
     lane[begin:end] = f"[{text:=<{room}}]"
 
 
-def corun_table(run: Corun, title: str, most: int | None = None) -> tuple[Table, str]:
+def corun_table(run: Corun, most: int | None = None) -> tuple[Table, str]:
     """A table with a row for each kernel, or, of more than ``most``, for those that lost most time; and a note that says so."""
     numbered = list(enumerate(run.kernels))
     note = ""
@@ -86,7 +86,7 @@ def corun_table(run: Corun, title: str, most: int | None = None) -> tuple[Table,
         Column("slower_x", "time"),
         Column("slowed_by", "slowed by, us", wraps=True),
     ]
-    return records_table(title, rows, columns), note
+    return records_table("", rows, columns), note
 
 
 def slower(row: CorunKernel) -> float:

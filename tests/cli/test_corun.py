@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["makespan_us"] == pytest.approx(max(kernel["end_us"] for kernel in kernels))
     for stream in {kernel["stream"] for kernel in kernels}:
         own = [kernel for kernel in kernels if kernel["stream"] == stream]
-        for before, after in zip(own, own[1:], strict=False):
+        for before, after in pairwise(own):
             assert before["end_us"] <= after["start_us"]
     for kernel in kernels:
         assert kernel["start_us"] < kernel["end_us"]

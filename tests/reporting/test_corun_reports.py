@@ -47,7 +47,7 @@ def test_lanes() -> None:
 
 
 def test_the_table_says_who_slowed_whom() -> None:
-    table, note = corun_table(fake_corun(), "title")
+    table, note = corun_table(fake_corun())
     lines = plain_text(table).splitlines()
     assert note == ""
     assert [" ".join(line.split()) for line in lines[3:]][-4:] == [
@@ -59,11 +59,11 @@ def test_the_table_says_who_slowed_whom() -> None:
 
 
 def test_of_many_rows_those_that_lost_most_are_shown() -> None:
-    table, note = corun_table(fake_corun(), "title", most=1)
+    table, note = corun_table(fake_corun(), most=1)
     assert table.row_count == 1
     assert "copy" in plain_text(table)
     assert note == "the 1 of 3 kernels that lost most time are shown (--all shows each)"
-    assert corun_table(fake_corun(), "title", most=3)[1] == ""
+    assert corun_table(fake_corun(), most=3)[1] == ""
 
 
 def test_sentences() -> None:
