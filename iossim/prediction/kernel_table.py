@@ -18,7 +18,7 @@ column                    what
 ========================  ==========================================================================================
 
 Cells may be empty, and columns left out: what a kernel asks for is inferred from the others. It needs a stream, a grid, and a
-time alone, bytes or operations. Recordings of profilers are read as well (:mod:`iossim.prediction.kernel_recordings`).
+time alone, bytes or operations. Recordings of profilers are read as well (:mod:`iossim.prediction.recordings`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from iossim.measurements.kinds.kind import LARGEST_SIZE, RecordError
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS
 from iossim.measurements.rows import Row
 from iossim.prediction.csv_rows import CsvError, csv_rows, header_line
-from iossim.prediction.kernel_recordings import recording_of
 from iossim.prediction.operator_table import PRECISION_COLUMNS, RowOperators
+from iossim.prediction.recordings import recording_of
 from iossim.user_files import read_text
 
 #: What a kernel holds of an SM.

@@ -172,7 +172,7 @@ def test_nsight_systems(path: Path) -> None:
         RawKernel("a", 7, 5000, 512, 24, 1000, 4.5),
         RawKernel("void b<int, 2>(float*)", 14, 128, 128, 32, 33000, 2.5),
     )
-    assert [note.partition(" ")[0] for note in table.notes] == ["shared", "1"]
+    assert [note.partition(" ")[0] for note in table.notes] == ["shared", "copies"]
     in_microseconds = NSYS.replace("Start (ns)", "Start (us)").replace("Duration (ns)", "Duration (us)")
     assert [kernel.alone_us for kernel in read(path, in_microseconds).kernels] == [4500, 2500]
     beside = read(path, NSYS.replace("9000,2500", "7000,2500"))
@@ -196,6 +196,46 @@ def test_nsight_systems(path: Path) -> None:
 def test_bad_nsight_systems(old: str, new: str, words: str, path: Path) -> None:
     with pytest.raises(KernelTableError) as caught:
         read(path, NSYS.replace(old, new))
+    assert words in str(caught.value)
+
+
+NCU = (
+    "==PROF== Connected to process 1\n"
+    '"ID","Kernel Name","Context","Stream","Block Size","Grid Size","Device","gpu__time_duration.sum",'
+    '"launch__registers_per_thread","launch__shared_mem_per_block_static","launch__shared_mem_per_block_dynamic",'
+    '"dram__bytes_read.sum","dram__bytes_write.sum","lts__t_bytes.sum",'
+    '"smsp__sass_thread_inst_executed_op_fadd_pred_on.sum","smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"\n'
+    '"","","","","","","","ns","register/thread","byte/block","Kbyte/block","Mbyte","Kbyte","byte","inst","inst"\n'
+    '"0","b(int)","1","14","(64, 2, 1)","(5000, 1, 1)","0","2,500","48","16","1.02","1.5","500","3,000,000","10","1,000"\n'
+    '"1","a","1","7","(32, 1, 1)","(8, 1, 1)","0","900","","","","","","","0","0"\n'
+)
+
+
+def test_nsight_compute(path: Path) -> None:
+    """Bytes and arithmetic too; the order is that of the launches."""
+    table = read(path, NCU)
+    assert table.kernels == (
+        RawKernel("b(int)", 14, 5000, 128, 48, 1036, 2.5, 2e6, 3e6, None, 2020.0, Pipe.FP32),
+        RawKernel("a", 7, 8, 32, alone_us=0.9),
+    )
+    assert table.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("(32, 1, 1)", "(32, 64, 1)", "KERNELS.csv:5: threads: 2048"),
+        ('"ns"', '"cycles"', "KERNELS.csv:3: the unit of 'gpu__time_duration.sum' is 'cycles'"),
+        ('"900"', '"nan"', "KERNELS.csv:5: gpu__time_duration.sum: 'nan' is not a number"),
+        ('"900"', '"0,9"', "KERNELS.csv:5: gpu__time_duration.sum: '0,9' is not a number"),
+        ('"900"', '""', "KERNELS.csv:5: alone_us"),
+        ("gpu__time_duration.sum", "gpu__cycles_elapsed.max", "KERNELS.csv:2: the column 'gpu__time_duration.sum'"),
+        ('"","","","","","",""', '"7","","","","","",""', "KERNELS.csv:3: has no units"),
+    ],
+)
+def test_bad_nsight_compute(old: str, new: str, words: str, path: Path) -> None:
+    with pytest.raises(KernelTableError) as caught:
+        read(path, NCU.replace(old, new))
     assert words in str(caught.value)
 
 
@@ -224,7 +264,7 @@ def test_kineto(path: Path) -> None:
         RawKernel("first", 20, 20, 128, 40, 2048, 3.25),
         RawKernel("k", 7, 20, 128, 40, 2048, 3.25),
     )
-    assert table.notes == ("1 copies and memsets are left out",)
+    assert table.notes == ("copies and memsets are left out: 1",)
     assert read(path, json.dumps(events)) == table
 
 
