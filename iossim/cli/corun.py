@@ -102,13 +102,15 @@ def corun(
         print_json(run.to_json())
     else:
         console = plain_console()
-        shown, note = corun_table(run, None if whole else _ROWS_SHOWN)
         console.print(title, style="bold")
-        console.print(shown)
+        console.print(corun_table(run, None if whole else _ROWS_SHOWN))
         console.print(lanes(run), soft_wrap=True)
+        count, cut = len(run.kernels), []
+        if count > _ROWS_SHOWN and not whole:
+            cut = [f"the {_ROWS_SHOWN} of {count} kernels that lost most time are shown (--all shows each)"]
         for line in filter(None, (makespan_words(run), lost_words(run))):
             console.print(line)
-        print_notes(console, [*filter(None, [note]), *table.notes, *inferred_words(run)])
+        print_notes(console, [*cut, *table.notes, *inferred_words(run)])
     if outputs.out is not None:
         write_files(outputs.out, _files(run, title, outputs))
 

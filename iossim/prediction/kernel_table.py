@@ -41,7 +41,7 @@ from iossim.measurements.operator_kinds import SHAPE_COLUMNS
 from iossim.measurements.rows import Row
 from iossim.prediction.csv_rows import CsvError, csv_rows, header_line
 from iossim.prediction.operator_table import PRECISION_COLUMNS, RowOperators
-from iossim.prediction.recordings import recording_of
+from iossim.prediction.recordings import Recording, recording_of
 from iossim.user_files import read_text
 
 #: What a kernel holds of an SM.
@@ -100,20 +100,18 @@ def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRA
         if recording is None:
             table = csv_rows(text)
             _check_columns(table.columns, path, header_line(text))
-            rows, place, notes = table.rows, "", ()
-        else:
-            rows, place, notes = recording.rows, recording.place, recording.notes
+            recording = Recording(table.rows)
     except CsvError as error:
         where = f"{path}" if error.line is None else f"{path}:{error.line}"
         raise KernelTableError(f"{where}: {error.reason}; {error.remedy}") from None
     kernels: list[RawKernel] = []
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(recording.rows, 1):
         try:
             kernels += read(row.cells, number)
         except _CellError as error:
-            where = f"{path}: {place} {row.line}" if place else f"{path}:{row.line}"
+            where = f"{path}: {recording.place} {row.line}" if recording.place else f"{path}:{row.line}"
             raise KernelTableError(f"{where}: {error}") from None
-    return KernelTable(tuple(kernels), notes)
+    return KernelTable(tuple(kernels), recording.notes)
 
 
 def _check_columns(columns: Sequence[str], path: Path, header: str) -> None:
@@ -212,7 +210,11 @@ class _RowReader:
             threads,
             registers,
             shared,
-            **asked,
+            alone_us=asked["alone_us"],
+            dram_bytes=asked["dram_bytes"],
+            l2_bytes=asked["l2_bytes"],
+            footprint_bytes=asked["footprint_bytes"],
+            flops=asked["flops"],
             pipe=None if pipe is None else Pipe(pipe.lower()),
         )
 

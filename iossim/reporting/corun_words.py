@@ -57,14 +57,10 @@ def _draw(lane: list[str], number: int, row: CorunKernel, scale: float) -> None:
     lane[begin:end] = f"[{text:=<{room}}]"
 
 
-def corun_table(run: Corun, most: int | None = None) -> tuple[Table, str]:
-    """A table with a row for each kernel, or, of more than ``most``, for those that lost most time; and a note that says so."""
-    numbered = list(enumerate(run.kernels))
-    note = ""
-    if most is not None and len(numbered) > most:
-        worst = sorted(numbered, key=lambda item: (-_lost_us(item[1]), item[0]))[:most]
-        note = f"the {most} of {len(numbered)} kernels that lost most time are shown (--all shows each)"
-        numbered = sorted(worst)
+def corun_table(run: Corun, most: int | None = None) -> Table:
+    """A table with a row for each kernel, or, of more than ``most``, for those that lost most time."""
+    worst = sorted(range(len(run.kernels)), key=lambda number: (-_lost_us(run.kernels[number]), number))[:most]
+    shown = frozenset(worst)
     rows: list[dict[str, Cell]] = [
         {
             "row": number,
@@ -76,7 +72,8 @@ def corun_table(run: Corun, most: int | None = None) -> tuple[Table, str]:
             "slower_x": slower(row),
             "slowed_by": "\n".join(_told(run, row)),
         }
-        for number, row in numbered
+        for number, row in enumerate(run.kernels)
+        if number in shown
     ]
     columns = [
         Column("row"),
@@ -86,7 +83,7 @@ def corun_table(run: Corun, most: int | None = None) -> tuple[Table, str]:
         Column("slower_x", "time"),
         Column("slowed_by", "slowed by, us", wraps=True),
     ]
-    return records_table("", rows, columns), note
+    return records_table("", rows, columns)
 
 
 def slower(row: CorunKernel) -> float:

@@ -10,6 +10,8 @@ from iossim.measurements.chrome_trace import is_chrome_trace
 from iossim.prediction.recordings import nsight_compute, nsight_systems, pytorch_profiler
 from iossim.prediction.recordings.recording import Recording
 
+__all__ = ["Recording", "recording_of"]
+
 #: Lines of what a tool or a program tells before the header, and letters by which a trace is known.
 _LINES_BEFORE, _HEAD = 200, 100_000
 
@@ -21,7 +23,8 @@ def recording_of(text: str) -> Recording | None:
     lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines[:_LINES_BEFORE]):
         columns = [cell.strip().strip('"') for cell in line.split(",")]
-        for profiler in (nsight_systems, nsight_compute):
-            if profiler.is_header(columns):
-                return profiler.read(lines, number)
+        if nsight_systems.is_header(columns):
+            return nsight_systems.read(lines, number)
+        if nsight_compute.is_header(columns):
+            return nsight_compute.read(lines, number)
     return None

@@ -20,8 +20,8 @@ class Recording:
     if not lines."""
 
     rows: tuple[NumberedRow, ...]
-    place: str
-    notes: tuple[str, ...]
+    place: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
