@@ -4,7 +4,7 @@
 column                    what
 ========================  ==========================================================================================
 ``stream``                number of the stream; rows of a stream run in order
-``name``                  what the kernel is called, anything; may be left out
+``name``                  what the kernel is called, anything; by default ``kernel`` and its number, from 0
 ``blocks``, ``threads``   of the grid, and of a block: a number, or an extent as profilers write it (``5000x1x1``,
                           ``"[5000,1,1]"``)
 ``registers_per_thread``  and ``shared_bytes`` of a block: what it holds of an SM, besides its threads
@@ -105,9 +105,9 @@ def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRA
         where = f"{path}" if error.line is None else f"{path}:{error.line}"
         raise KernelTableError(f"{where}: {error.reason}; {error.remedy}") from None
     kernels: list[RawKernel] = []
-    for number, row in enumerate(recording.rows, 1):
+    for row in recording.rows:
         try:
-            kernels += read(row.cells, number)
+            kernels += read(row.cells, len(kernels))
         except _CellError as error:
             where = f"{path}: {recording.place} {row.line}" if recording.place else f"{path}:{row.line}"
             raise KernelTableError(f"{where}: {error}") from None

@@ -19,7 +19,13 @@ _SMALLEST_PART, _LEAST_TOLD_US = 0.001, 0.05
 
 
 def short_name(name: str) -> str:
-    """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void a::gemm<4>(int)``."""
+    """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void a::gemm<4>(int)``.
+
+    Those of CUTLASS are all called ``Kernel``, and told apart by what they are templates of.
+    """
+    of_cutlass = re.search(r"\bcutlass::Kernel2?<(\w+)", name)
+    if of_cutlass:
+        return of_cutlass[1]
     plain = re.sub(r"^(?:void|static|__global__|\s)+", "", name.strip())
     if re.match(r"[\w:~]+[<(]", plain):
         # Of a template's name the last part; a name that a person wrote is kept as it is.

@@ -37,7 +37,7 @@ def test_every_column(path: Path) -> None:
     assert table == KernelTable(
         (
             RawKernel("gemm", 3, 80, 256, 64, 1024, 12.5, 1e6, 2e6, 5e5, 3e9, Pipe.TENSOR),
-            RawKernel("kernel 2", 0, 7, 32, flops=4e6),
+            RawKernel("kernel 1", 0, 7, 32, flops=4e6),
         )
     )
 

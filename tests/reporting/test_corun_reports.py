@@ -30,7 +30,7 @@ from iossim.tables import plain_text
         ("conv a: winograd_fused_1x4x8", "conv a: winograd_fused_1x4x8"),
         (LONG_NAME, "elementwise_kernel"),
         ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
-        ("void cutlass::Kernel<cutlass_80_tensorop>(Params)", "Kernel"),
+        ("void cutlass::Kernel<cutlass_80_tensorop>(Params)", "cutlass_80_tensorop"),
         ("void", "void"),
     ],
 )
