@@ -431,7 +431,7 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
             # Blocks of streaming kernels are short and many: their traffic spreads evenly.
             l2_us *= spread / busiest
         operands = kernel["activation_bytes"] + kernel["weight_bytes"] + kernel["bytes_written"]
-        lost = _lost(operands, rates.core_cache_bytes)
+        lost = lost_part(operands, rates.core_cache_bytes)
         if lost > 0.0:
             again = lost * (1.0 / rates.beyond_core_cache[kernel["work_class"]] - 1.0)
             l2_us += again * operands / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
@@ -485,7 +485,7 @@ def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: 
 
 
 @jit
-def _lost(operand_bytes: float, cache_bytes: float) -> float:
+def lost_part(operand_bytes: float, cache_bytes: float) -> float:
     """The part of operands that a cache has lost by the time they are read again."""
     if operand_bytes <= _FITS * cache_bytes:
         return 0.0
@@ -498,11 +498,11 @@ def _lost(operand_bytes: float, cache_bytes: float) -> float:
 def _dram_us(kernel: np.void, rates: DeviceRates) -> tuple[float, float]:
     """DRAM time, and that of what L2 keeps: activations; what is read again within a wave, no neighbour pushes out."""
     activations = kernel["activation_bytes"] + kernel["bytes_written"]
-    lost = activations * _lost(activations + kernel["weight_bytes"], rates.resident_bytes)
+    lost = activations * lost_part(activations + kernel["weight_bytes"], rates.resident_bytes)
     moved = kernel["weight_bytes"] + lost
     if kernel["reread_bytes"] > 0.0:
         at_once = min(1.0, rates.sms * kernel["resident"] / kernel["blocks"]) * kernel["reread_bytes"]
-        moved += kernel["reread_bytes"] * _lost(at_once, rates.resident_bytes)
+        moved += kernel["reread_bytes"] * lost_part(at_once, rates.resident_bytes)
     slower = 1.0
     if kernel["row_tiles"] > 0.0:
         tiles = kernel["row_tiles"] * kernel["column_tiles"]

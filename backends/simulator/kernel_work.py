@@ -16,9 +16,12 @@ from iossim.backends.simulator.kernel_times import (
     ALONE,
     ARITHMETIC,
     DRAM,
+    FOOTPRINT,
     ISSUE,
+    KEPT,
     L2,
     POWER,
+    bandwidth_part,
     kernel_table,
     time_kernels,
 )
@@ -56,10 +59,12 @@ class KernelWork:
     #: What the kernel touches, and the DRAM time of what L2 keeps of it: added where others leave it no room there.
     footprint_bytes: float = 0.0
     kept_us: float = 0.0
+    #: The part of the bandwidth of DRAM and of L2 that the SMs on which it runs can draw.
+    reach: float = 1.0
 
 
 def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
-    """The work of a kernel, such that it takes alone what the kernel model says.
+    """The work of a kernel, such that it takes alone what the kernel model says, on the model's SMs.
 
     Issue and L2 work are those of the model, spread over the blocks. What is left of the model's duration is latency:
     the least time of a block, chosen so that the waves of an idle device end when the model says.
@@ -72,6 +77,10 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     alone_us, arithmetic_us, l2_us, dram_us, full_us = (
         float(unlimited[column]) for column in (ALONE, ARITHMETIC, L2, DRAM, ISSUE)
     )
+    sms = int(model.rates.sms)
+    part = sms / model.profile.sm_count
+    # What a part of the SMs asks of DRAM is told in time of the whole: its neighbours ask of the same.
+    reach = bandwidth_part(part, model.profile.parameters.sm_bandwidth_reach) if part < 1.0 else 1.0
     power_us = float(times[POWER])
     if times[ARITHMETIC] > unlimited[ARITHMETIC]:
         power_us = float(times[ALONE]) - model.rates.gap_us
@@ -83,12 +92,12 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         issue_us = least_us = float("inf")
     else:
         # ``full_us`` is the longer of both on all SMs evenly; the shorter one keeps its proportion.
-        spread = kernel.blocks / model.profile.sm_count
+        spread = kernel.blocks / sms
         longer_us = max(arithmetic_us, l2_us)
         share = full_us / spread
         issue_us = share if arithmetic_us >= l2_us else share * arithmetic_us / longer_us
         l2_us = share if l2_us > arithmetic_us else (share * l2_us / longer_us if longer_us else 0.0)
-        busiest = ceil_div(kernel.blocks, model.profile.sm_count)
+        busiest = ceil_div(kernel.blocks, sms)
         least_us = _least_us(alone_us - gap_us, busiest, resident, max(issue_us, l2_us))
         # Waves that the model does not see in full would take longer here than there.
         waves, rest = divmod(busiest, resident)
@@ -106,9 +115,12 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         issue_us,
         least_us,
         l2_us,
-        dram_us,
+        dram_us * reach,
         gap_us,
         power_us,
+        footprint_bytes=float(times[FOOTPRINT]),
+        kept_us=float(times[KEPT]) * reach,
+        reach=reach,
     )
 
 

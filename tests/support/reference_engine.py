@@ -19,8 +19,10 @@ from iossim.devices.profile import DeviceProfile
 class Block:
     work: KernelWork
     kernel: int
-    dram_us: float
-    power_us: float
+    own_dram_us: float
+    kept_us: float
+    #: Of the device as a whole: DRAM, with what L2 does not keep, power, and the whole of L2.
+    asks: dict[str, float]
     left: float = 1.0
     rate: float = 0.0
 
@@ -101,13 +103,17 @@ class Reference:
         waves = [min(per_wave, work.blocks - begin) for begin in range(0, work.blocks, per_wave)]
         took = [self.together_us(work, ceil(count / self.profile.sm_count)) for count in waves]
         return [
-            Block(work, kernel, work.dram_us * us / sum(took) / count, work.power_us * us / sum(took) / count)
+            self.block(work, kernel, us / sum(took) / count)
             for count, us in zip(waves, took, strict=True)
             for _ in range(count)
         ]
 
+    def block(self, work: KernelWork, kernel: int, part: float) -> Block:
+        asks = {"dram": 0.0, "power": work.power_us * part, "l2": work.l2_device_us * part}
+        return Block(work, kernel, work.dram_us * part, work.kept_us * part, asks)
+
     def together_us(self, work: KernelWork, count: int) -> float:
-        return max(1e-3, work.least_us, count * work.issue_us, count * work.l2_us)
+        return max(1e-3, work.least_us, count * max(work.issue_us, work.pipe_us, work.l2_us))
 
     def most_resident(self, work: KernelWork) -> int:
         return self.room(Sm(), work)
@@ -125,7 +131,7 @@ class Reference:
         return sum(block.kernel == kernel for block in sm.blocks)
 
     def busy(self, work: KernelWork, count: int) -> float:
-        return count * max(work.issue_us, work.l2_us) / self.together_us(work, count)
+        return count * max(work.issue_us, work.pipe_us, work.l2_us) / self.together_us(work, count)
 
     def most_while_waiting(self, work: KernelWork) -> int:
         """An even share of the blocks, or more where that slows none of them."""
@@ -168,50 +174,58 @@ class Reference:
 
     def set_rates(self, sms: Sequence[Sm], works: Sequence[KernelWork]) -> None:
         everything = [block for sm in sms for block in sm.blocks]
-        meet = len({block.kernel for block in everything}) > 1
-        demand_factor = 1.0 + self.profile.parameters.interference * meet
+        running = {block.kernel for block in everything}
+        interference = 0.0 if self.profile.kind == "gpu" else self.profile.parameters.interference
+        factor = 1.0 + interference * (len(running) > 1)
+        touched = sum(works[kernel].footprint_bytes for kernel in running)
+        for block in everything:
+            lost = self.lost(touched)
+            alone = self.lost(block.work.footprint_bytes)
+            spilled = (lost - alone) / (1 - alone) if alone < 1 else 0.0
+            block.asks["dram"] = block.own_dram_us + spilled * block.kept_us
         for sm in sms:
             for block in sm.blocks:
-                beside = sum(other.kernel == block.kernel for other in sm.blocks)
-                block.rate = 1 / self.together_us(block.work, beside)
-        for kernel in range(len(works)):
+                block.rate = 1 / self.together_us(block.work, self.held(sm, block.kernel))
+        for kernel in running:
             own = [block for block in everything if block.kernel == kernel]
-            highest = min(self.highest([(block.rate, us(block)) for block in own]) for us in (dram_us, power_us))
+            reach = works[kernel].reach
+            highest = min(
+                self.highest([(block.rate, block.asks[what]) for block in own], most)
+                for what, most in (("dram", reach), ("l2", reach), ("power", 1.0))
+            )
             for block in own:
                 block.rate = min(block.rate, highest)
         for sm in sms:
-            slowdown = max(
-                1.0,
-                demand_factor * sum(block.rate * block.work.issue_us for block in sm.blocks),
-                demand_factor * sum(block.rate * block.work.l2_us for block in sm.blocks),
-            )
-            for block in sm.blocks:
-                block.rate /= slowdown
-        excess = [
-            max(1.0, demand_factor * sum(block.rate * us(block) for block in everything))
-            for us in (dram_us, power_us)
-        ]
-        for block in everything:
-            used = [part for part, us in zip(excess, (dram_us, power_us), strict=True) if us(block)]
-            block.rate /= max([1.0, *used])
+            uses = [
+                {"issue": block.work.issue_us, "l2": block.work.l2_us, "pipe " + block.work.pipe: block.work.pipe_us}
+                for block in sm.blocks
+            ]
+            self.slow(sm.blocks, uses, factor)
+        self.slow(everything, [block.asks for block in everything], factor)
 
-    def highest(self, asks: Sequence[tuple[float, float]]) -> float:
+    def slow(self, blocks: Sequence[Block], uses: Sequence[dict[str, float]], factor: float) -> None:
+        """What is asked for more than there is slows all that use it, by the largest excess of what they use."""
+        whole: dict[str, float] = {}
+        for block, use in zip(blocks, uses, strict=True):
+            for what, us in use.items():
+                whole[what] = whole.get(what, 0.0) + factor * block.rate * us
+        for block, use in zip(blocks, uses, strict=True):
+            block.rate /= max([1.0, *(whole[what] for what, us in use.items() if us)])
+
+    def lost(self, touched: float) -> float:
+        """Of what is gone through from end to end, up to 0.85 of L2's part all stays, from 1.25 of it nothing does."""
+        room = self.profile.parameters.l2_resident_fraction * self.profile.datasheet.l2_bytes.value
+        return min(1.0, max(0.0, (touched / room - 0.85) / 0.4))
+
+    def highest(self, asks: Sequence[tuple[float, float]], most: float) -> float:
         """The rate to which a kernel's fastest blocks are slowed, so that the device carries what all ask: by bisection."""
-        if sum(rate * us for rate, us in asks) <= 1:
+        if sum(rate * us for rate, us in asks) <= most:
             return inf
         low, high = 0.0, max(rate for rate, _ in asks)
         for _ in range(200):
             middle = (low + high) / 2
-            if sum(min(rate, middle) * us for rate, us in asks) <= 1:
+            if sum(min(rate, middle) * us for rate, us in asks) <= most:
                 low = middle
             else:
                 high = middle
         return low
-
-
-def dram_us(block: Block) -> float:
-    return block.dram_us
-
-
-def power_us(block: Block) -> float:
-    return block.power_us

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from cpus import cpu
 from hypothesis import strategies as st
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.program import Instruction, IssuedKernel, IssueKernel
 from iossim.backends.simulator.kernel_work import KernelWork
 from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.execution.plan import Queue
 
 
@@ -21,10 +22,14 @@ def with_facts(profile: DeviceProfile, **facts: Any) -> DeviceProfile:
     return profile.model_copy(update={"datasheet": sheet.model_copy(update=changed)})
 
 
-def small_device(sms: int, like: str = "v100-sxm2", interference: float = 0.0) -> DeviceProfile:
-    """A device of few SMs, on which kernels that meet disturb each other by ``interference``."""
-    small = with_facts(device(like), sm_count=sms)
-    return small.model_copy(update={"parameters": small.parameters.model_copy(update={"interference": interference})})
+def small_device(sms: int, like: str = "v100-sxm2") -> DeviceProfile:
+    """A device of few SMs."""
+    return with_facts(device(like), sm_count=sms)
+
+
+def small_cpu(cores: int, interference: float = 0.0) -> DeviceProfile:
+    """A CPU of few cores, a block each, on which kernels that meet disturb each other by ``interference``."""
+    return with_values(cpu(sm_count=cores), {"interference": interference})
 
 
 def work(name: str = "kernel", **fields: Any) -> KernelWork:
@@ -44,7 +49,21 @@ def work(name: str = "kernel", **fields: Any) -> KernelWork:
 
 
 times = st.floats(0.01, 20.0)
-interferences = st.sampled_from([0.0, 0.1, 0.7])
+
+#: What few kernels use: pipes, the whole of L2, and room there.
+fewer_use = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries(
+        {
+            "pipe": st.sampled_from(["fp32", "fp64"]),
+            "pipe_us": times,
+            "l2_device_us": st.floats(0.01, 300.0),
+            "footprint_bytes": st.sampled_from([1e5, 2e6, 5e6]),
+            "kept_us": st.floats(0.01, 300.0),
+            "reach": st.sampled_from([0.5, 1.0]),
+        }
+    ),
+)
 
 
 @st.composite
@@ -63,6 +82,7 @@ def works(draw: st.DrawFn, most_blocks: int = 60) -> KernelWork:
         dram_us=draw(st.one_of(st.just(0.0), st.floats(0.01, 300.0))),
         gap_us=draw(st.sampled_from([0.0, 1.0, 5.0])),
         power_us=draw(st.one_of(st.just(0.0), st.floats(0.01, 300.0))),
+        **draw(fewer_use),
     )
 
 

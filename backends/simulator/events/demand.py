@@ -1,17 +1,18 @@
 """A kernel's blocks on one device: how fast they go by themselves, and how what it asks of the device as a whole is spread.
 
-``n`` resident blocks of a kernel that has an SM to itself take ``max(least_us, n * issue_us, n * l2_us)`` each.
+``n`` resident blocks of a kernel that has an SM to itself take ``max(least_us, n * issue_us, n * pipe_us, n * l2_us)`` each.
 
-DRAM and board power are the device's, not an SM's. A kernel alone runs in waves of as many blocks as the device holds,
-and what it asks of these two is spread evenly over the time that its waves take: the blocks of the last wave, which may be
-few and as slow as any, have a larger part of it. A kernel alone then takes the longest of its waves, its DRAM time and its
-time by power, exactly: with equal parts a last wave of few blocks would leave DRAM idle, and a device with more SMs could be
+DRAM, board power and the whole of L2 are the device's, not an SM's. A kernel alone runs in waves of as many blocks as the
+device holds, and what it asks of these is spread evenly over the time that its waves take: the blocks of the last wave, which
+may be few and as slow as any, have a larger part of it. A kernel alone then takes the longest of its waves and its times on
+these three, exactly: with equal parts a last wave of few blocks would leave DRAM idle, and a device with more SMs could be
 slower than one with fewer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from iossim.backends.simulator.events.footprint import Footprint, block_footprint
 from iossim.backends.simulator.kernel_work import KernelWork
@@ -20,16 +21,25 @@ from iossim.errors import ScheduleError
 from iossim.lowering.kernel import ceil_div
 from iossim.lowering.occupancy import resident_blocks
 
-#: Time of the device that a block asks for: of DRAM, and of the arithmetic that the board's power sustains.
-DeviceTime = tuple[float, float]
-
 #: The shortest that a block may take: a kernel that asks for nothing still ends after it starts.
 _LEAST_US = 1e-3
 
 
+class DeviceTime(NamedTuple):
+    """Time of the device that a block asks for: of DRAM, of the arithmetic that the board's power sustains, of the whole L2.
+
+    ``kept_us`` is the DRAM time of what L2 keeps for it as long as all that run find room there.
+    """
+
+    dram_us: float
+    power_us: float
+    l2_us: float
+    kept_us: float
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class BlockDemand:
-    """The blocks of one kernel on one device.
+    """The blocks of one kernel on one device, or on ``sms`` SMs of it.
 
     ``block_us[n]`` is what each of ``n`` resident blocks takes on an SM of its own, shape ``[resident + 1]``. The first
     ``early_blocks`` blocks ask ``early_us`` of the device each, the ``last_blocks`` after them ``last_us``.
@@ -49,7 +59,7 @@ class BlockDemand:
     most_while_waiting: int
 
     @staticmethod
-    def of(work: KernelWork, profile: DeviceProfile) -> BlockDemand:
+    def of(work: KernelWork, profile: DeviceProfile, sms: int | None = None) -> BlockDemand:
         """Raises ScheduleError where not even one block fits an SM."""
         limits = profile.limits
         needs = work.threads_per_block, work.registers_per_thread, work.shared_bytes_per_block
@@ -59,13 +69,14 @@ class BlockDemand:
                 f"kernel {work.name!r}: a block of {needs[0]} threads, {needs[1]} registers a thread and {needs[2]} "
                 f"bytes of shared memory does not fit an SM of {profile.name!r}; choose another device"
             )
+        sms = sms or profile.sm_count
         resident = resident_blocks(limits, *needs)
         block_us = (0.0, *(_together_us(work, count) for count in range(1, resident + 1)))
-        waves = ceil_div(ceil_div(work.blocks, profile.sm_count), resident)
-        early = (waves - 1) * resident * profile.sm_count
+        waves = ceil_div(ceil_div(work.blocks, sms), resident)
+        early = (waves - 1) * resident * sms
         last = work.blocks - early
         early_us = (waves - 1) * block_us[resident]
-        last_us = block_us[ceil_div(last, profile.sm_count)]
+        last_us = block_us[ceil_div(last, sms)]
         waves_us = early_us + last_us
         return BlockDemand(
             work,
@@ -76,8 +87,8 @@ class BlockDemand:
             last,
             _part(work, last_us / waves_us / last),
             waves_us,
-            profile.sm_count,
-            max(ceil_div(work.blocks, profile.sm_count), _unhindered(block_us)),
+            sms,
+            max(ceil_div(work.blocks, sms), _unhindered(block_us)),
         )
 
     @property
@@ -87,16 +98,20 @@ class BlockDemand:
 
     def busy(self, count: int) -> float:
         """The part of an SM that so many blocks keep busy, if they have it to themselves."""
-        return count * max(self.work.issue_us, self.work.l2_us) / self.block_us[count]
+        work = self.work
+        return count * max(work.issue_us, work.pipe_us, work.l2_us) / self.block_us[count]
 
     @property
     def alone_us(self) -> float:
-        """The kernel on an idle device, gap included: the longest of its waves, DRAM and power."""
-        return self.work.gap_us + max(self.waves_us, self.work.dram_us, self.work.power_us)
+        """The kernel on an idle device, gap included: the longest of its waves, DRAM, power and L2."""
+        work = self.work
+        return work.gap_us + max(
+            self.waves_us, work.dram_us / work.reach, work.power_us, work.l2_device_us / work.reach
+        )
 
 
 def _part(work: KernelWork, part: float) -> DeviceTime:
-    return work.dram_us * part, work.power_us * part
+    return DeviceTime(work.dram_us * part, work.power_us * part, work.l2_device_us * part, work.kept_us * part)
 
 
 def _unhindered(block_us: tuple[float, ...]) -> int:
@@ -105,4 +120,4 @@ def _unhindered(block_us: tuple[float, ...]) -> int:
 
 
 def _together_us(work: KernelWork, count: int) -> float:
-    return max(_LEAST_US, work.least_us, count * work.issue_us, count * work.l2_us)
+    return max(_LEAST_US, work.least_us, count * work.issue_us, count * work.pipe_us, count * work.l2_us)

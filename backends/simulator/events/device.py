@@ -15,12 +15,16 @@ from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place, scheduling_order
 from iossim.backends.simulator.events.sharing import Sharing, share
+from iossim.devices.kind import GPU
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.execution import Execution
 from iossim.execution.timeline import Span
 
 #: Ends that are no further apart are one: far above rounding, far below anything that a GPU does.
 _TOGETHER_US = 1e-7
+
+#: What comes last of all that happens at one time, in SimPy's terms: urgent is 0, normal 1.
+_LAST = 2
 
 #: Called after each settlement with the time and the classes: for tests that look inside.
 Observer = Callable[[float, list[MultiprocessorClass]], None]
@@ -45,7 +49,9 @@ class SimulatedDevice:
         empty = empty_multiprocessor(profile.limits)
         self._sms = profile.sm_count
         self._order = scheduling_order(profile)
-        self._interference = profile.parameters.interference
+        # Kernels on GPUs were measured to cost each other no more than what they ask for (``sharing``).
+        self._interference = 0.0 if profile.kind == GPU else profile.parameters.interference
+        self._l2_bytes = profile.parameters.l2_resident_fraction * profile.datasheet.l2_bytes.value
         self._most_warps = empty.warps
         numbers = range(self._sms)
         parts = [numbers] if grouped else [[number] for number in numbers]
@@ -54,22 +60,21 @@ class SimulatedDevice:
         self._ended: dict[KernelRun, simpy.Event] = {}
         self._arrivals: list[KernelRun] = []
         self._settling = False
+        self._freed = False
         self._sharing = Sharing()
         self._wake_us = float("inf")
         self._record = _Record(self._sms, self._most_warps)
 
-    def submit(self, demand: BlockDemand, number: int) -> tuple[KernelRun, simpy.Event]:
+    def submit(self, demand: BlockDemand, number: int, sms: range | None = None) -> tuple[KernelRun, simpy.Event]:
         """A kernel that is ready now; the event fires when its last block has ended.
 
         ``number`` counts launches as the host issued them: of kernels that become ready together the lower comes first.
+        ``sms`` are the numbers of the SMs that it may use, None for all.
         """
-        run = KernelRun(demand, number, self._environment.now)
+        run = KernelRun(demand, number, self._environment.now, sms)
         self._arrivals.append(run)
         ended = self._ended[run] = self._environment.event()
-        if not self._settling:
-            # At the end of this time, when all that happens at it has happened.
-            self._settling = True
-            self._environment.timeout(0.0).callbacks.append(lambda _: self._settle())
+        self._settle_at_end_of_time()
         return run, ended
 
     def execution(self, latency_us: float, spans: tuple[Span, ...]) -> Execution:
@@ -78,21 +83,35 @@ class SimulatedDevice:
 
     def _wake(self, due_us: float) -> None:
         # A wake-up that was overtaken finds another time due.
-        if due_us == self._wake_us and not self._settling:
+        if due_us == self._wake_us:
+            self._settle_at_end_of_time()
+
+    def _settle_at_end_of_time(self) -> None:
+        """Settle what happens now when all of it has happened: what kernels that end let others do included."""
+        if not self._settling:
             self._settling = True
-            self._settle()
+            end = self._environment.event()
+            end.callbacks.append(lambda _: self._settle())
+            end._ok, end._value = True, None
+            self._environment.schedule(end, priority=_LAST)
 
     def _settle(self) -> None:
         now = self._environment.now
         self._settling = False
-        freed = self._finish(now)
-        if freed or self._arrivals:
+        ended = len(self._ended)
+        self._freed |= self._finish(now)
+        if len(self._ended) < ended:
+            # Those that follow may be ready now, too.
+            self._settle_at_end_of_time()
+            return
+        if self._freed or self._arrivals:
             self._queue += sorted(self._arrivals, key=lambda run: run.number)
             self._arrivals.clear()
+            self._freed = False
             self._place(now)
         if self._grouped:
             self._merge(now)
-        self._sharing = share(self._classes, now, self._sharing, self._interference)
+        self._sharing = share(self._classes, now, self._sharing, self._interference, self._l2_bytes)
         self._record.add(now, self._classes)
         if self._observer is not None:
             self._observer(now, self._classes)
@@ -124,12 +143,8 @@ class SimulatedDevice:
 
     def _place(self, now: float) -> None:
         for run in self._queue:
-            demand = run.demand
             before = run.pending
-            if run.early_pending:
-                run.early_pending -= place(self._classes, run, run.early_pending, demand.early_us, now, self._order)
-            if not run.early_pending:
-                run.last_pending -= place(self._classes, run, run.last_pending, demand.last_us, now, self._order)
+            place(self._classes, run, now, self._order)
             if run.start_us < 0 and run.pending < before:
                 run.start_us = now
         self._queue = [run for run in self._queue if run.pending]

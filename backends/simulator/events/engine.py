@@ -119,7 +119,7 @@ class _Engine:
                     demand = instruction.kernel.demand
                     if demand.work.gap_us:
                         yield environment.timeout(demand.work.gap_us)
-                    run, ended = self._devices[instruction.queue.device].submit(demand, number)
+                    run, ended = self._devices[instruction.queue.device].submit(demand, number, instruction.sms)
                     yield ended
                     self._ran(instruction, demand.work.name, run.start_us, run.end_us)
                 case IssueTransfer():

@@ -15,6 +15,7 @@ is lost: they would only have shared the issue of that SM.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from itertools import pairwise
 
 from iossim.backends.simulator.events.demand import BlockDemand, DeviceTime
@@ -27,18 +28,50 @@ _TPC_SMS = 2
 _ROUNDING = 1e-9
 
 
+#: What asks nothing of the device.
+NOTHING = DeviceTime(0.0, 0.0, 0.0, 0.0)
+
+
+class Through(StrEnum):
+    """What a kernel loses time through."""
+
+    SLOTS = "slots"  #: room on the SMs
+    ISSUE = "issue"  #: instructions of an SM
+    PIPE = "pipe"  #: an arithmetic pipe of an SM
+    L2 = "L2"  #: an SM's port to L2, L2's bandwidth, or room in it
+    DRAM = "DRAM"
+    POWER = "power"
+
+
 class KernelRun:
-    """One launch on the device: what is still to be placed, what is resident, and when it ran."""
+    """One launch on the device: what is still to be placed, what is resident, and when it ran.
 
-    __slots__ = ("demand", "early_pending", "end_us", "last_pending", "number", "ready_us", "start_us", "unfinished")
+    ``sms`` are the SMs that it may use, None for all.
+    """
 
-    def __init__(self, demand: BlockDemand, number: int, ready_us: float = 0.0) -> None:
+    __slots__ = (
+        "demand",
+        "early_pending",
+        "end_us",
+        "last_pending",
+        "number",
+        "ready_us",
+        "sms",
+        "spilled",
+        "start_us",
+        "unfinished",
+    )
+
+    def __init__(self, demand: BlockDemand, number: int, ready_us: float, sms: range | None = None) -> None:
         self.demand = demand
-        self.ready_us = ready_us
         self.number = number
+        self.ready_us = ready_us
+        self.sms = sms
         self.early_pending = demand.early_blocks
         self.last_pending = demand.last_blocks
         self.unfinished = demand.work.blocks
+        #: The part of what L2 keeps for it that others leave no room for: it goes to DRAM.
+        self.spilled = 0.0
         self.start_us = -1.0
         self.end_us = -1.0
 
@@ -63,20 +96,44 @@ class Cohort:
 
 
 class Resident:
-    """One kernel's blocks on each SM of a class. All of them progress at ``rate``, in blocks per microsecond."""
+    """One kernel's blocks on each SM of a class. All of them progress at ``rate``, in blocks per microsecond.
 
-    __slots__ = ("base_rate", "cohorts", "count", "dram_us", "power_us", "progress", "rate", "run")
+    ``rate`` is ``base_rate`` over what slows them on the SM and on the device, where anything does: ``sm_limit`` and
+    ``device_limit`` say what.
+    """
+
+    __slots__ = (
+        "base_rate",
+        "cohorts",
+        "count",
+        "device_limit",
+        "device_us",
+        "dram_us",
+        "own_rate",
+        "power_us",
+        "progress",
+        "rate",
+        "run",
+        "sm_limit",
+        "sm_rate",
+    )
 
     def __init__(self, run: KernelRun) -> None:
         self.run = run
         self.count = 0
         #: What all its blocks on one SM ask of the device.
+        self.device_us = NOTHING
         self.dram_us = 0.0
         self.power_us = 0.0
         self.progress = 0.0
-        #: What they would have if the kernel were alone on the SM.
+        #: What they would have if the kernel were alone on the SM; beside what the whole kernel asks of the device; and
+        #: beside others on the SM.
         self.base_rate = 0.0
+        self.own_rate = 0.0
+        self.sm_rate = 0.0
         self.rate = 0.0
+        self.sm_limit: Through | None = None
+        self.device_limit: Through | None = None
         self.cohorts: list[Cohort] = []
 
     def add(self, count: int, block_us: DeviceTime) -> None:
@@ -97,13 +154,26 @@ class Resident:
 
     def _recount(self) -> None:
         # Summed anew each time: no rounding is carried on.
-        self.dram_us = sum(cohort.count * cohort.block_us[0] for cohort in self.cohorts)
-        self.power_us = sum(cohort.count * cohort.block_us[1] for cohort in self.cohorts)
+        dram_us = power_us = l2_us = kept_us = 0.0
+        for cohort in self.cohorts:
+            count, one = cohort.count, cohort.block_us
+            dram_us += count * one.dram_us
+            power_us += count * one.power_us
+            l2_us += count * one.l2_us
+            kept_us += count * one.kept_us
+        self.device_us = DeviceTime(dram_us, power_us, l2_us, kept_us)
+        self.power_us = power_us
+        self.spill()
         self.base_rate = 1.0 / self.run.demand.block_us[self.count] if self.count else 0.0
+
+    def spill(self) -> None:
+        """Ask DRAM for what L2 does not keep at present."""
+        self.dram_us = self.device_us.dram_us + self.run.spilled * self.device_us.kept_us
 
     def copy(self) -> Resident:
         twin = Resident(self.run)
-        twin.count, twin.dram_us, twin.power_us = self.count, self.dram_us, self.power_us
+        twin.count, twin.device_us = self.count, self.device_us
+        twin.dram_us, twin.power_us = self.dram_us, self.power_us
         twin.progress, twin.base_rate, twin.rate = self.progress, self.base_rate, self.rate
         twin.cohorts = [Cohort(cohort.started, cohort.count, cohort.block_us) for cohort in self.cohorts]
         return twin
@@ -117,6 +187,7 @@ class MultiprocessorClass:
         "dram_use",
         "free",
         "issue_use",
+        "l2_device_use",
         "l2_use",
         "next_us",
         "power_use",
@@ -133,9 +204,10 @@ class MultiprocessorClass:
         self.residents: dict[KernelRun, Resident] = {}
         self.updated_us = 0.0
         self.next_us = float("inf")
-        #: Parts of its own issue capacity and L2 port, and of the device's DRAM and power, that each SM uses.
+        #: Parts of its own issue capacity and L2 port, and of the device's L2, DRAM and power, that each SM uses.
         self.issue_use = 0.0
         self.l2_use = 0.0
+        self.l2_device_use = 0.0
         self.dram_use = 0.0
         self.power_use = 0.0
         #: Whether its contents changed since the rates were last shared out.
@@ -228,23 +300,44 @@ def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
     return tuple(order)
 
 
-def place(
+def place(classes: list[MultiprocessorClass], run: KernelRun, now: float, order: Sequence[int]) -> None:
+    """Place as many of a kernel's pending blocks as there is room for. May add classes.
+
+    ``order`` has the place of each SM among equals.
+    """
+    block, most = run.demand.footprint, run.demand.most_while_waiting
+    if run.sms is not None:
+        _cut(classes, run.sms, now)
+    usable = classes if run.sms is None else [found for found in classes if found.sms[0] in run.sms]
+    waits = any(found.held(run) < most and not found.free.room(block) for found in usable)
+    if run.early_pending:
+        run.early_pending -= _deal(classes, run, run.early_pending, run.demand.early_us, now, order, waits)
+    if not run.early_pending:
+        run.last_pending -= _deal(classes, run, run.last_pending, run.demand.last_us, now, order, waits)
+
+
+def _deal(
     classes: list[MultiprocessorClass],
     run: KernelRun,
     count: int,
     block_us: DeviceTime,
     now: float,
     order: Sequence[int],
+    waits: bool,
 ) -> int:
     """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many.
 
-    ``order`` has the place of each SM among equals. May add classes.
+    ``waits`` tells whether there are SMs that could have blocks later.
     """
-    block, most = run.demand.footprint, run.demand.most_while_waiting
-    rooms = [(found.free.room(block), found) for found in classes]
-    if any(not room and found.held(run) < most for room, found in rooms):
-        rooms = [(found.room_while_waiting(run, room), found) for room, found in rooms]
-    roomy = [(room, found) for room, found in rooms if room > 0]
+    block = run.demand.footprint
+    roomy = []
+    for found in classes:
+        if run.sms is None or found.sms[0] in run.sms:
+            room = found.free.room(block)
+            if room and waits:
+                room = found.room_while_waiting(run, room)
+            if room > 0:
+                roomy.append((room, found))
     total = sum(room * len(found.sms) for room, found in roomy)
     level, extra = _level(roomy, count) if count < total else (0, 0)
     reached = [(room, found) for room, found in roomy if room >= level]
@@ -259,6 +352,15 @@ def place(
         if others and room > level:
             found.add(run, room - level, block_us)
     return min(count, total)
+
+
+def _cut(classes: list[MultiprocessorClass], sms: range, now: float) -> None:
+    """Split classes, so that each lies in a range of SMs as a whole or not at all."""
+    for found in list(classes):
+        inside = [sm for sm in found.sms if sm in sms]
+        if 0 < len(inside) < len(found.sms):
+            found.advance(now)
+            classes.append(found.split(inside))
 
 
 def _level(roomy: Iterable[tuple[int, MultiprocessorClass]], count: int) -> tuple[int, int]:

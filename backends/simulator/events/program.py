@@ -34,12 +34,13 @@ class IssuedKernel:
 
 @dataclass(frozen=True, slots=True)
 class IssueKernel:
-    """The host issues a kernel of ``unit`` to a stream."""
+    """The host issues a kernel of ``unit`` to a stream; ``sms`` are the SMs that it may use, None for all."""
 
     kernel: IssuedKernel
     queue: Queue
     unit: str
     stage: int
+    sms: range | None = None
 
 
 @dataclass(frozen=True, slots=True)

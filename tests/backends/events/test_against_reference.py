@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_engine import Reference
-from small_devices import interferences, issue, programs, small_device, work
+from small_devices import issue, programs, small_device, work
 
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.program import Instruction
@@ -33,16 +33,16 @@ def check_alike(one: Execution, other: Execution) -> None:
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.data(), st.integers(1, 5), st.sampled_from(["v100-sxm2", "t4", "p100-pcie-16gb"]), interferences)
-def test_like_the_reference(data: st.DataObject, sms: int, like: str, interference: float) -> None:
-    profile = small_device(sms, like, interference)
+@given(st.data(), st.integers(1, 5), st.sampled_from(["v100-sxm2", "t4", "p100-pcie-16gb"]))
+def test_like_the_reference(data: st.DataObject, sms: int, like: str) -> None:
+    profile = small_device(sms, like)
     check_like_reference(data.draw(programs(profile, most_blocks=25)), profile)
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.data(), st.integers(1, 16), interferences)
-def test_grouping_changes_nothing(data: st.DataObject, sms: int, interference: float) -> None:
-    profile = small_device(sms, interference=interference)
+@given(st.data(), st.integers(1, 16))
+def test_grouping_changes_nothing(data: st.DataObject, sms: int) -> None:
+    profile = small_device(sms)
     instructions = data.draw(programs(profile, most_blocks=400))
     check_alike(execute(instructions, profile), execute(instructions, profile, grouped=False))
 
@@ -93,9 +93,9 @@ def test_small_kernels_behind_one_that_fills_the_device_are_spread_over_sms_as_t
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.data(), interferences)
-def test_two_runs_agree_bit_for_bit(data: st.DataObject, interference: float) -> None:
-    profile = small_device(7, interference=interference)
+@given(st.data())
+def test_two_runs_agree_bit_for_bit(data: st.DataObject) -> None:
+    profile = small_device(7)
     instructions = data.draw(programs(profile, most_blocks=200))
     one, other = execute(instructions, profile), execute(instructions, profile)
     assert one.spans == other.spans

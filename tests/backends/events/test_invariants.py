@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_devices import interferences, issue, programs, small_device, work
+from small_devices import issue, programs, small_device, work
 
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass
@@ -56,37 +56,39 @@ def check_limits(contents: list[tuple[KernelWork, int]], limits: MultiprocessorL
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.data(), st.integers(1, 12), LIKE, interferences)
-def test_at_every_instant(data: st.DataObject, sms: int, like: str, interference: float) -> None:
-    profile = small_device(sms, like, interference)
+@given(st.data(), st.integers(1, 12), LIKE)
+def test_at_every_instant(data: st.DataObject, sms: int, like: str) -> None:
+    profile = small_device(sms, like)
     instructions = data.draw(programs(profile, most_blocks=200))
 
     def look(now: float, classes: list[MultiprocessorClass]) -> None:
         # Every SM is in one class, and holds no more than it can.
         assert sorted(sm for found in classes for sm in found.sms) == list(range(sms))
-        dram = power = 0.0
-        # Where kernels run side by side, a part of what there is is lost.
-        kernels = {run for found in classes for run in found.residents}
-        most = (1 + 1e-9) / (1 + interference * (len(kernels) > 1))
+        dram = power = l2 = 0.0
+        most = 1 + 1e-9
         for found in classes:
             contents = [(run.demand.work, resident.count) for run, resident in found.residents.items()]
             assert check_limits(contents, profile.limits) == found.warps
             rates = [(run.demand.work, resident) for run, resident in found.residents.items()]
             assert sum(kernel.issue_us * held.count * held.rate for kernel, held in rates) <= most
             assert sum(kernel.l2_us * held.count * held.rate for kernel, held in rates) <= most
+            for pipe in ("fp32", "fp64"):
+                of_pipe = [(kernel, held) for kernel, held in rates if kernel.pipe == pipe]
+                assert sum(kernel.pipe_us * held.count * held.rate for kernel, held in of_pipe) <= most
             assert all(held.rate * kernel.least_us <= 1 + 1e-9 for kernel, held in rates)
             assert all(held.rate > 0 for _, held in rates)
             dram += len(found.sms) * sum(held.dram_us * held.rate for _, held in rates)
             power += len(found.sms) * sum(held.power_us * held.rate for _, held in rates)
-        assert max(dram, power) <= most
+            l2 += len(found.sms) * sum(held.device_us.l2_us * held.rate for _, held in rates)
+        assert max(dram, power, l2) <= most
 
     execute(instructions, profile, observer=look)
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.data(), st.integers(1, 12), LIKE, interferences)
-def test_work_is_conserved(data: st.DataObject, sms: int, like: str, interference: float) -> None:
-    profile = small_device(sms, like, interference)
+@given(st.data(), st.integers(1, 12), LIKE)
+def test_work_is_conserved(data: st.DataObject, sms: int, like: str) -> None:
+    profile = small_device(sms, like)
     instructions = data.draw(programs(profile, most_blocks=200))
     works = works_of(instructions)
     execution = execute(instructions, profile)
