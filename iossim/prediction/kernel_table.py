@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
+from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_work
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import DeviceError, IossimError, did_you_mean
+from iossim.errors import DeviceError, IossimError, OptionError, did_you_mean
 from iossim.execution.engine import Engine
 from iossim.lowering.occupancy import resident_blocks
 from iossim.lowering.target import step_candidates, target_of
@@ -69,11 +69,12 @@ class KernelTableError(IossimError):
     """A table of kernels that cannot be read: ``FILE:LINE: COLUMN: reason; remedy``."""
 
 
-class _CellError(ValueError):
-    """What is wrong with a cell, or with a row (no ``column``), and the remedy."""
+class _RowError(ValueError):
+    """What is wrong with a row, and the remedy."""
 
-    def __init__(self, column: str, reason: str, remedy: str) -> None:
-        super().__init__(f"{column}: {reason}; {remedy}" if column else f"{reason}; {remedy}")
+
+def _cell_error(column: str, reason: str, remedy: str) -> _RowError:
+    return _RowError(f"{column}: {reason}; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRA
     for row in recording.rows:
         try:
             kernels += read(row.cells, len(kernels))
-        except _CellError as error:
+        except _RowError as error:
             where = f"{path}: {recording.place} {row.line}" if recording.place else f"{path}:{row.line}"
             raise KernelTableError(f"{where}: {error}") from None
     return KernelTable(tuple(kernels), recording.notes)
@@ -135,7 +136,7 @@ def _check_columns(columns: Sequence[str], path: Path, header: str) -> None:
 
 
 class _RowReader:
-    """The kernels of each row: one, or those that its operator runs as; raises _CellError."""
+    """The kernels of each row: one, or those that its operator runs as; raises _RowError."""
 
     def __init__(self, profile: DeviceProfile, engine: Engine) -> None:
         self._profile = profile
@@ -146,18 +147,18 @@ class _RowReader:
         cells = {name: cell.strip() for name, cell in cells.items() if cell.strip()}
         stream = _count(cells, "stream", 0)
         if stream is None:
-            raise _CellError("stream", "is empty", "number the streams from 0")
+            raise _cell_error("stream", "is empty", "number the streams from 0")
         if "op" in cells:
             return self._of_operator(cells, stream)
         for name in cells:
             if name not in _OWN:
-                raise _CellError(name, "is of operators, and the row has no op", "empty the cell, or give op")
+                raise _cell_error(name, "is of operators, and the row has no op", "empty the cell, or give op")
         return [self._kernel(cells, stream, cells.get("name", f"kernel {number}"))]
 
     def _of_operator(self, cells: Row, stream: int) -> list[RawKernel]:
         for name in (*_HELD, *_ASKED, "pipe"):
             if name in cells:
-                raise _CellError(name, "is given beside op, which says all", "empty one of both")
+                raise _cell_error(name, "is given beside op, which says all", "empty one of both")
         present = tuple(cells)
         if present not in self._operators:
             self._operators[present] = RowOperators(present)
@@ -165,9 +166,9 @@ class _RowReader:
             operator = self._operators[present](cells)
             self._profile.require(operator.precision)
         except RecordError as error:
-            raise _CellError("op", str(error), "correct the line") from None
+            raise _cell_error("op", str(error), "correct the line") from None
         except DeviceError as error:
-            raise _CellError("op", str(error), "choose another precision or device") from None
+            raise _cell_error("op", str(error), "choose another precision or device") from None
         candidate, _ = self._model.fastest(step_candidates(operator.step(), self._profile))
         name = cells.get("name", operator.kind)
         several = len(candidate.kernels) > 1
@@ -188,22 +189,22 @@ class _RowReader:
         blocks, threads = _count(cells, "blocks", 1), _count(cells, "threads", 1)
         for column, value in (("blocks", blocks), ("threads", threads)):
             if value is None:
-                raise _CellError(column, "is empty", "give it, or an op with its shape")
+                raise _cell_error(column, "is empty", "give it, or an op with its shape")
         assert blocks is not None
         assert threads is not None
         if blocks > _MOST_BLOCKS:
-            raise _CellError(
+            raise _cell_error(
                 "blocks", f"{blocks} is more than is simulated: at most {_MOST_BLOCKS}", "give a part of the grid"
             )
         registers, shared = _count(cells, "registers_per_thread", 0), _count(cells, "shared_bytes", 0)
         self._check_fit(threads, registers, shared)
         asked = {column: _amount(cells, column, unit) for column, unit in _ASKED.items()}
         if not any(asked[column] for column in _SAYS_TIME):
-            raise _CellError("", "nothing says how long the kernel runs", f"give {' or '.join(_SAYS_TIME)}")
+            raise _RowError(f"nothing says how long the kernel runs; give {' or '.join(_SAYS_TIME)}")
         pipe = cells.get("pipe")
         if pipe is not None and pipe.lower() not in list(Pipe):
-            raise _CellError("pipe", f"{pipe!r} is unknown", did_you_mean(pipe, [each.value for each in Pipe]))
-        return RawKernel(
+            raise _cell_error("pipe", f"{pipe!r} is unknown", did_you_mean(pipe, [each.value for each in Pipe]))
+        kernel = RawKernel(
             name,
             stream,
             blocks,
@@ -217,6 +218,11 @@ class _RowReader:
             flops=asked["flops"],
             pipe=None if pipe is None else Pipe(pipe.lower()),
         )
+        try:
+            raw_kernel_work(kernel, self._model)
+        except OptionError as error:  # figures that do not fit together, or the device
+            raise _RowError(str(error)) from None
+        return kernel
 
     def _check_fit(self, threads: int, registers: int | None, shared: int | None) -> None:
         """Refuse a block that no SM has room for."""
@@ -227,11 +233,11 @@ class _RowReader:
             ("shared_bytes", shared, limits.shared_bytes_per_block),
         ):
             if value is not None and value > most:
-                raise _CellError(
+                raise _cell_error(
                     column, f"{value} is more than a block has on {device}: at most {most}", "correct the cell"
                 )
         if resident_blocks(limits, threads, registers or 0, shared or 0) == 0:
-            raise _CellError(
+            raise _cell_error(
                 "registers_per_thread",
                 f"a block of {threads} threads with {registers or 0} registers each does not fit an SM of {device}",
                 "correct the row, or choose another device",
@@ -249,12 +255,12 @@ def _count(cells: Row, column: str, least: int) -> int | None:
         given = _amount(cells, column, "whole numbers", least=-math.inf)
         assert given is not None
         if not given.is_integer():
-            raise _CellError(column, f"{text!r} is not a whole number", "correct the cell")
+            raise _cell_error(column, f"{text!r} is not a whole number", "correct the cell")
         value = int(given)
     if value < least:
-        raise _CellError(column, f"{text!r} is less than {least}", "correct the cell")
+        raise _cell_error(column, f"{text!r} is less than {least}", "correct the cell")
     if value > LARGEST_SIZE:
-        raise _CellError(column, f"{text!r} is too large: at most {LARGEST_SIZE}", "correct the cell")
+        raise _cell_error(column, f"{text!r} is too large: at most {LARGEST_SIZE}", "correct the cell")
     return value
 
 
@@ -267,9 +273,9 @@ def _amount(cells: Row, column: str, unit: str, least: float = 0.0) -> float | N
         value = float(text) if "_" not in text else math.nan
     except ValueError:
         comma = ", with a point for decimals and nothing between thousands" if "," in text else f", in {unit}"
-        raise _CellError(column, f"{text!r} is not a number", _PLAIN + comma) from None
+        raise _cell_error(column, f"{text!r} is not a number", _PLAIN + comma) from None
     if not math.isfinite(value):
-        raise _CellError(column, f"{text!r} is not a finite number", f"{_PLAIN}, or leave the cell empty")
+        raise _cell_error(column, f"{text!r} is not a finite number", f"{_PLAIN}, or leave the cell empty")
     if value < least or (column == "alone_us" and value == 0.0):
-        raise _CellError(column, f"{text!r} is not positive", "correct the cell")
+        raise _cell_error(column, f"{text!r} is not positive", "correct the cell")
     return value

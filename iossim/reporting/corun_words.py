@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 from rich.table import Table
 
@@ -14,6 +15,8 @@ from iossim.tables import Cell, Column, records_table
 
 #: Letters of a lane, and of a kernel's name in a table.
 _LANE_LETTERS, _NAME_LETTERS = 66, 24
+#: A number by itself in a phrase, not one in a name as fp32.
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 #: Of what takes a kernel less than this part of its time alone nothing is told in the table; files have all.
 _SMALLEST_PART, _LEAST_TOLD_US = 0.001, 0.05
 
@@ -144,12 +147,16 @@ def lost_words(run: Corun) -> str:
 
 
 def inferred_words(run: Corun) -> list[str]:
-    """What was not given, said once for all rows that it is said of."""
-    rows_of: dict[str, list[int]] = {}
+    """What was not given, said once for all rows of which the same is said, whatever the numbers."""
+    said: dict[str, dict[str, list[int]]] = {}
     for number, row in enumerate(run.kernels):
         for phrase in row.inferred:
-            rows_of.setdefault(phrase, []).append(number)
-    return [f"{phrase} ({_rows(rows, len(run.kernels))})" for phrase, rows in rows_of.items()]
+            said.setdefault(_NUMBER.sub("...", phrase), {}).setdefault(phrase, []).append(number)
+    return [
+        f"{general if len(phrases) > 1 else next(iter(phrases))} "
+        f"({_rows(sorted(chain.from_iterable(phrases.values())), len(run.kernels))})"
+        for general, phrases in said.items()
+    ]
 
 
 def _rows(numbers: Sequence[int], count: int) -> str:

@@ -31,12 +31,12 @@ def test_every_column(path: Path) -> None:
         path,
         "# by hand\nstream,name,blocks,threads,registers_per_thread,shared_bytes,alone_us,dram_bytes,l2_bytes,"
         "footprint_bytes,flops,pipe\n"
-        "3,gemm,80,256,64,1024,12.5,1e6,2e6,5e5,3e9,Tensor\n"
+        "3,gemm,80,256,64,1024,12.5,1e6,2e6,5e5,3e8,Tensor\n"
         "0,, 7 ,32,,,,,,,4e6,\n",
     )
     assert table == KernelTable(
         (
-            RawKernel("gemm", 3, 80, 256, 64, 1024, 12.5, 1e6, 2e6, 5e5, 3e9, Pipe.TENSOR),
+            RawKernel("gemm", 3, 80, 256, 64, 1024, 12.5, 1e6, 2e6, 5e5, 3e8, Pipe.TENSOR),
             RawKernel("kernel 1", 0, 7, 32, flops=4e6),
         )
     )

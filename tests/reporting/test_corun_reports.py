@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 from fake_coruns import LONG_NAME, fake_corun
@@ -71,6 +72,14 @@ def test_sentences() -> None:
     )
     assert lost_words(run) == "lost, summed over kernels: DRAM 39.5 us, slots 20.0 us, L2 0.5 us"
     assert inferred_words(run) == ["32 registers a thread (rows 1-2)", "no shared memory (row 2)"]
+
+
+def test_what_differs_in_numbers_alone_is_said_once() -> None:
+    run = fake_corun()
+    said = ("touches 5 bytes", "touches 1.5e+09 bytes", "fp32 pipe assumed")
+    rows = tuple(replace(row, inferred=(phrase,)) for row, phrase in zip(run.kernels, said, strict=True))
+    told = inferred_words(replace(run, kernels=rows))
+    assert told == ["touches ... bytes (rows 0-1)", "fp32 pipe assumed (row 2)"]
 
 
 def test_csv() -> None:
