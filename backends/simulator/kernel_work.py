@@ -98,7 +98,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         issue_us = share if arithmetic_us >= l2_us else share * arithmetic_us / longer_us
         l2_us = share if l2_us > arithmetic_us else (share * l2_us / longer_us if longer_us else 0.0)
         busiest = ceil_div(kernel.blocks, sms)
-        least_us = _least_us(alone_us - gap_us, busiest, resident, max(issue_us, l2_us))
+        least_us = least_block_us(alone_us - gap_us, busiest, resident, max(issue_us, l2_us))
         # Waves that the model does not see in full would take longer here than there.
         waves, rest = divmod(busiest, resident)
         waves_us = waves * max(least_us, resident * share) + (max(least_us, rest * share) if rest else 0.0)
@@ -124,7 +124,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     )
 
 
-def _least_us(total_us: float, busiest: int, resident: int, share_us: float) -> float:
+def least_block_us(total_us: float, busiest: int, resident: int, share_us: float) -> float:
     """The least time of a block with which waves of ``resident`` blocks of ``share_us`` each take ``total_us``."""
     waves, rest = divmod(busiest, resident)
     least_us = total_us / (waves + (rest > 0))

@@ -1,18 +1,29 @@
 """Kernels from what a CUDA engineer has, as figures of Nsight Compute: grid, resources, time alone, bytes and arithmetic.
 
 A raw kernel becomes the :class:`~iossim.backends.simulator.kernel_work.KernelWork` of the event-driven engine. What it
-asks of each resource is what was given over what the device gives; what is left of its time alone is latency. What was not
-given is inferred, and said.
+asks of each resource is what was given over what the device gives; what is left of its time alone is latency, and by itself
+it takes that time. Without a time alone it takes the longest of what it asks for (a roofline). What was not given is
+inferred, and said.
+
+Capacities: DRAM gives the part of its bandwidth that copies reach; the whole of L2 what library kernels reach on all SMs
+(``l2_bytes_per_clock_per_sm``), and one SM ``sm_bandwidth_reach`` times its even share of it; a pipe what its lanes do at
+boost clock; issue an instruction a clock for each warp scheduler.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import isfinite
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_work import KernelWork, kernel_work
+from iossim.backends.simulator.kernel_times import TENSOR_CLASSES, bandwidth_part
+from iossim.backends.simulator.kernel_work import KernelWork, kernel_work, least_block_us
+from iossim.devices.compute_capability import FP64_LANES, INT_LANES, TENSOR_CORES, WARP_THREADS
+from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError
+from iossim.ir.types import Precision
 from iossim.lowering.kernel import Kernel, ceil_div
 from iossim.lowering.occupancy import resident_blocks
 
@@ -50,20 +61,187 @@ class RawKernel:
     kernel: Kernel | None = None
 
 
-def raw_kernel_work(raw: RawKernel, model: KernelModel, sms: int | None = None) -> tuple[KernelWork, tuple[str, ...]]:
-    """The work of a raw kernel, and what was inferred, a phrase each."""
+#: Where the compiler was not asked: enough for a simple kernel.
+_REGISTERS = 32
+#: A multiply-add of a thread is so many operations; a warp's instruction of a tensor core (m16n8k8) so many.
+_LANE_FLOPS, _TENSOR_INSTRUCTION_FLOPS = 2.0, 2048.0
+#: How far beyond what a device gives a measured kernel may be: clocks move, and peaks are rounded.
+_TOLERANCE = 1.05
+_ASKS = ("dram_bytes", "l2_bytes", "flops")
+
+
+def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tuple[str, ...]]:
+    """The work of a raw kernel on the SMs of the model, and what was inferred, a phrase each.
+
+    ``alone_us`` is that on the whole device, whichever the model's SMs are. Raises OptionError, naming the kernel, for figures
+    that cannot be, for one that asks for more than the device gives in its time alone, and where nothing tells how long it
+    takes.
+    """
     if raw.kernel is not None:
-        return kernel_work(model, raw.kernel), ()
-    if raw.alone_us is None:
-        raise OptionError(f"kernel {raw.name!r}: no time alone is given; give alone_us")
+        work = kernel_work(model, raw.kernel)
+        pipe = Pipe.TENSOR if raw.kernel.work_class in TENSOR_CLASSES else Pipe.FP32
+        return replace(work, name=raw.name, pipe=str(pipe), pipe_us=work.issue_us if raw.kernel.flops else 0.0), ()
+    _check(raw)
     profile = model.profile
-    registers = 32 if raw.registers_per_thread is None else raw.registers_per_thread
-    shared = raw.shared_bytes or 0
+    said: list[str] = []
+    registers = _given(raw.registers_per_thread, _REGISTERS, f"{_REGISTERS} registers a thread assumed", said)
+    shared = _given(raw.shared_bytes, 0, "no shared memory assumed", said)
+    asked = _Asked(raw, profile, said)
+    alone_us = raw.alone_us
+    sms, used = profile.sm_count, int(model.rates.sms)
+    busiest = ceil_div(raw.blocks, sms)
+    if alone_us is None:
+        alone_us = asked.roofline_us(busiest)
+        said.append(f"{alone_us:.6g} us alone by what it asks for (a roofline)")
+        used = min(raw.blocks, used)
+    else:
+        # Measured on the whole device it drew what it could.
+        asked.fit_into(alone_us)
+    reach = bandwidth_part(used / sms, profile.parameters.sm_bandwidth_reach)
     resident = max(1, resident_blocks(profile.limits, raw.threads, registers, shared))
-    waves = ceil_div(ceil_div(raw.blocks, sms or profile.sm_count), resident)
-    dram_us = min(raw.alone_us, (raw.dram_bytes or 0.0) / (profile.dram_bandwidth_gbps * 1e3))
+    issue_us, pipe_us, l2_us = asked.block_us
+    longest_us = max(issue_us, pipe_us, l2_us)
+    least_us = least_block_us(alone_us, busiest, resident, longest_us)
+    waves, rest = divmod(busiest, resident)
+    waves_us = waves * max(least_us, resident * longest_us) + (max(least_us, rest * longest_us) if rest else 0.0)
+    # The busiest SM may have more blocks than its even share: then these are not all alike.
+    even = min(1.0, alone_us / waves_us) if waves_us else 1.0
     work = KernelWork(
-        raw.name, raw.blocks, raw.threads, registers, shared,
-        issue_us=0.0, least_us=raw.alone_us / waves, l2_us=0.0, dram_us=dram_us, gap_us=model.rates.gap_us,
-    )  # fmt: skip
-    return work, ()
+        raw.name,
+        raw.blocks,
+        raw.threads,
+        registers,
+        shared,
+        issue_us * even,
+        least_us * even,
+        l2_us * even,
+        min(asked.dram_us, alone_us),
+        model.rates.gap_us,
+        min(asked.power_us, alone_us),
+        str(asked.pipe or ""),
+        pipe_us * even,
+        min(asked.l2_device_us, alone_us),
+        asked.footprint_bytes,
+        asked.kept_us,
+        reach,
+    )
+    return work, tuple(said)
+
+
+class _Asked:
+    """What a raw kernel asks of the device: microseconds of each resource, and ``block_us`` of one block of its SM's own
+    (issue, its pipe, the port to L2)."""
+
+    def __init__(self, raw: RawKernel, profile: DeviceProfile, said: list[str]) -> None:
+        self._raw, self._said = raw, said
+        parameters = profile.parameters
+        clocks_per_us = profile.boost_clock_ghz * 1e3
+        sms = profile.sm_count
+        dram_bytes = raw.dram_bytes or 0.0
+        l2_bytes = raw.l2_bytes
+        if l2_bytes is None:
+            l2_bytes = dram_bytes
+            if dram_bytes:
+                said.append("L2 traffic as that with DRAM")
+        footprint = raw.footprint_bytes
+        kept_bytes = l2_bytes - dram_bytes
+        if footprint is None:
+            footprint = dram_bytes or l2_bytes
+            kept_bytes = footprint - dram_bytes
+            if footprint:
+                told = "DRAM" if dram_bytes else "L2"
+                said.append(f"touches {footprint:.6g} bytes, as its traffic with {told}")
+        self.pipe = raw.pipe
+        flops = raw.flops or 0.0
+        if flops and self.pipe is None:
+            self.pipe = Pipe.FP32
+            said.append("fp32 pipe assumed")
+        if not flops:
+            self.pipe = None
+        if not (flops or l2_bytes):
+            said.append("asks for nothing: it only holds its slots")
+        # Of what few SMs can draw, where there are few blocks.
+        self._reach = bandwidth_part(min(1.0, raw.blocks / sms), parameters.sm_bandwidth_reach)
+        dram_rate = profile.dram_bandwidth_gbps * 1e3
+        self._dram_peak_us = dram_bytes / dram_rate
+        self.dram_us = self._dram_peak_us / parameters.stream_efficiency
+        self.kept_us = max(0.0, kept_bytes) / (dram_rate * parameters.stream_efficiency)
+        self.footprint_bytes = footprint
+        share_rate = parameters.l2_bytes_per_clock_per_sm * clocks_per_us
+        self.l2_device_us = l2_bytes / (sms * share_rate)
+        l2_us = l2_bytes / raw.blocks / (share_rate * parameters.sm_bandwidth_reach)
+        pipe_rate = _flops_per_us(self.pipe, profile, raw.name) if self.pipe else 1.0
+        self._pipe_peak_us = flops / (sms * pipe_rate)
+        tensor = self.pipe is Pipe.TENSOR
+        self._efficiency = parameters.tensor_efficiency if tensor else parameters.vector_efficiency
+        instruction_flops = _TENSOR_INSTRUCTION_FLOPS if tensor else WARP_THREADS * _LANE_FLOPS
+        issue_rate = profile.limits.warp_schedulers * instruction_flops * clocks_per_us
+        self.block_us = flops / raw.blocks / issue_rate, flops / raw.blocks / pipe_rate, l2_us
+        watt = parameters.tensor_sustained_gflops_per_watt if tensor else parameters.sustained_gflops_per_watt
+        has_power = self.pipe in (Pipe.FP32, Pipe.TENSOR)
+        self.power_us = flops / (watt * profile.board_power_w * 1e3) if has_power else 0.0
+
+    def roofline_us(self, busiest: int) -> float:
+        """The longest of what it asks for, at the efficiencies of the profile; the busiest SM has so many blocks."""
+        arithmetic_us = busiest * self.block_us[1] / self._efficiency
+        return max(self.dram_us / self._reach, self.l2_device_us / self._reach, arithmetic_us, self.power_us)
+
+    def fit_into(self, alone_us: float) -> None:
+        """Take what exceeds a time alone, a little, as all of it; raises OptionError where that is much."""
+        name = self._raw.name
+        for given, peak_us in (("dram_bytes", self._dram_peak_us), ("flops", self._pipe_peak_us)):
+            if peak_us > alone_us * _TOLERANCE:
+                raise OptionError(
+                    f"kernel {name!r}: {getattr(self._raw, given):g} {given} take the device {peak_us:.6g} us at its peak, "
+                    f"and alone_us is {alone_us:g}; correct one of them"
+                )
+        over = [
+            (self.dram_us, "all of DRAM's bandwidth"),
+            (self.l2_device_us, "all of L2's bandwidth"),
+            (self._pipe_peak_us, f"all of the {self.pipe} pipes"),
+        ]
+        self._said += [f"uses {what} (what was given is more)" for us, what in over if us > alone_us]
+
+
+def _flops_per_us(pipe: Pipe, profile: DeviceProfile, name: str) -> float:
+    """What one SM's pipe does in a microsecond."""
+    clocks_per_us = profile.boost_clock_ghz * 1e3
+    if pipe is Pipe.TENSOR:
+        tflops = profile.reduced_precision_tflops(Precision.FP16)
+        if tflops is None or profile.architecture not in TENSOR_CORES[Precision.FP16]:
+            raise OptionError(f"kernel {name!r}: {profile.name!r} has no tensor cores; give another pipe")
+        return tflops * 1e6 / profile.sm_count
+    lanes = {
+        Pipe.FP32: profile.datasheet.fp32_lanes_per_sm.value,
+        Pipe.FP64: FP64_LANES.get(profile.compute_capability, 0),
+        Pipe.INT: INT_LANES.get(profile.compute_capability, 0),
+    }[pipe]
+    if not lanes:
+        raise OptionError(f"kernel {name!r}: of {profile.name!r} no {pipe} pipe is known; give another device")
+    return _LANE_FLOPS * lanes * clocks_per_us
+
+
+def _given(value: int | None, otherwise: int, phrase: str, said: list[str]) -> int:
+    if value is None:
+        said.append(phrase)
+        return otherwise
+    return value
+
+
+def _check(raw: RawKernel) -> None:
+    for what in ("blocks", "threads"):
+        if getattr(raw, what) < 1:
+            raise OptionError(f"kernel {raw.name!r}: {what} is {getattr(raw, what)}; give 1 or more")
+    for what in ("registers_per_thread", "shared_bytes", "alone_us", "footprint_bytes", *_ASKS):
+        value = getattr(raw, what)
+        if value is not None and not (isfinite(value) and value >= 0):
+            raise OptionError(f"kernel {raw.name!r}: {what} is {value:g}; give 0 or more")
+    if not raw.alone_us and not any(getattr(raw, what) for what in _ASKS):
+        raise OptionError(
+            f"kernel {raw.name!r}: nothing tells how long it takes; give alone_us, or what it asks for ({_listed(_ASKS)})"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}"

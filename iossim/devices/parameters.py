@@ -210,6 +210,9 @@ class EngineOverheads(Value):
     fork_us: NotNegative = 1.5
     #: Several nodes followed by one in a CUDA graph.
     join_us: NotNegative = 1.5
+    #: What a node of a CUDA graph starts later while nodes of another chain run: fitted to chains of small operators in two
+    #: graphs on an RTX A5000 (``calibration.corun_fit``).
+    graph_beside_us: NotNegative = 0.2
 
 
 #: What a call costs beside its kernels' work.

@@ -28,13 +28,15 @@ _LEAST_US = 1e-3
 class DeviceTime(NamedTuple):
     """Time of the device that a block asks for: of DRAM, of the arithmetic that the board's power sustains, of the whole L2.
 
-    ``kept_us`` is the DRAM time of what L2 keeps for it as long as all that run find room there.
+    ``kept_us`` is the DRAM time of what L2 keeps for it as long as all that run find room there; ``part`` is the block's
+    part of the kernel's time alone.
     """
 
     dram_us: float
     power_us: float
     l2_us: float
     kept_us: float
+    part: float
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -111,7 +113,7 @@ class BlockDemand:
 
 
 def _part(work: KernelWork, part: float) -> DeviceTime:
-    return DeviceTime(work.dram_us * part, work.power_us * part, work.l2_device_us * part, work.kept_us * part)
+    return DeviceTime(work.dram_us * part, work.power_us * part, work.l2_device_us * part, work.kept_us * part, part)
 
 
 def _unhindered(block_us: tuple[float, ...]) -> int:

@@ -7,7 +7,7 @@ has ended, the later of the two. What was issued but is not ready occupies nothi
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
@@ -75,6 +75,8 @@ class _Engine:
         self._spans: defaultdict[int, list[Span]] = defaultdict(list)
         #: Instructions that streams were given and have not done.
         self._outstanding = 0
+        #: The same of each stream.
+        self._left: Counter[Queue] = Counter()
         self._idle: simpy.Event | None = None
 
     def run(self) -> tuple[Execution, ...]:
@@ -102,6 +104,7 @@ class _Engine:
             if host_us:
                 yield environment.timeout(host_us)
             self._outstanding += 1
+            self._left[instruction.queue] += 1
             self._stream(instruction.queue).put((number, instruction))
 
     def _stream(self, queue: Queue) -> simpy.Store:
@@ -117,8 +120,11 @@ class _Engine:
             match instruction:
                 case IssueKernel():
                     demand = instruction.kernel.demand
-                    if demand.work.gap_us:
-                        yield environment.timeout(demand.work.gap_us)
+                    gap_us = demand.work.gap_us
+                    if instruction.kernel.beside_us and self._left.total() > self._left[instruction.queue]:
+                        gap_us += instruction.kernel.beside_us
+                    if gap_us:
+                        yield environment.timeout(gap_us)
                     run, ended = self._devices[instruction.queue.device].submit(demand, number, instruction.sms)
                     yield ended
                     self._ran(instruction, demand.work.name, run.start_us, run.end_us)
@@ -139,6 +145,7 @@ class _Engine:
                     if instruction.stream_us:
                         yield environment.timeout(instruction.stream_us)
             self._outstanding -= 1
+            self._left[instruction.queue] -= 1
             if self._idle is not None and not self._outstanding:
                 self._idle.succeed()
                 self._idle = None

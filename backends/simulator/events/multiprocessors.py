@@ -29,7 +29,7 @@ _ROUNDING = 1e-9
 
 
 #: What asks nothing of the device.
-NOTHING = DeviceTime(0.0, 0.0, 0.0, 0.0)
+NOTHING = DeviceTime(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Through(StrEnum):
@@ -154,14 +154,15 @@ class Resident:
 
     def _recount(self) -> None:
         # Summed anew each time: no rounding is carried on.
-        dram_us = power_us = l2_us = kept_us = 0.0
+        dram_us = power_us = l2_us = kept_us = part = 0.0
         for cohort in self.cohorts:
             count, one = cohort.count, cohort.block_us
             dram_us += count * one.dram_us
             power_us += count * one.power_us
             l2_us += count * one.l2_us
             kept_us += count * one.kept_us
-        self.device_us = DeviceTime(dram_us, power_us, l2_us, kept_us)
+            part += count * one.part
+        self.device_us = DeviceTime(dram_us, power_us, l2_us, kept_us, part)
         self.power_us = power_us
         self.spill()
         self.base_rate = 1.0 / self.run.demand.block_us[self.count] if self.count else 0.0

@@ -26,10 +26,11 @@ from iossim.schedule.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class IssuedKernel:
-    """A kernel, and what the host needs to issue it."""
+    """A kernel, and what the host needs to issue it; it starts ``beside_us`` later while other streams have work."""
 
     demand: BlockDemand
     host_us: float
+    beside_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

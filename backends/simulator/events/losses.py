@@ -1,0 +1,175 @@
+"""What kernels lose to each other, and through what, while the engine runs.
+
+A kernel's progress is counted in time of its own alone: what its blocks do in a microsecond, over what all of them do in
+its time alone. Where that is less than a microsecond the rest is lost, in the order of the rates of
+:mod:`iossim.backends.simulator.events.sharing`:
+
+- to those that hold the SMs' slots, while it has blocks that wait for room;
+- to all that touch L2, while that has no room for what it would keep for it;
+- to those beside its blocks on an SM, in proportion to what they ask of what limits them there;
+- to those that use DRAM, L2 or power, in proportion, where that is the limit.
+
+A kernel may also catch up later, as when its last blocks find more room than alone. So what was lost moment by moment is
+scaled to what it took longer in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import fsum
+
+from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, Resident, Through
+
+#: By the other kernel, and through what: time, or time in a microsecond.
+Lost = dict[tuple[KernelRun, Through], float]
+Weights = dict[KernelRun, float]
+
+#: Longer than alone by less than this part is rounding.
+_ROUNDING = 1e-9
+
+
+class Losses:
+    """An :data:`~iossim.backends.simulator.events.device.Observer` that adds up what is lost."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._rates: dict[KernelRun, Lost] = {}
+        self._lost: dict[KernelRun, Lost] = {}
+        #: From when to when how many warps each kernel held: those that wait are not on any SM.
+        self._held: list[tuple[float, float, Weights]] = []
+        self._holders: Weights = {}
+
+    def __call__(self, now: float, classes: list[MultiprocessorClass]) -> None:
+        passed_us = now - self._now
+        if passed_us > 0.0:
+            if self._holders:
+                self._held.append((self._now, now, self._holders))
+            for run, rates in self._rates.items():
+                lost = self._lost.setdefault(run, {})
+                for key, rate in rates.items():
+                    lost[key] = lost.get(key, 0.0) + rate * passed_us
+        self._now = now
+        self._holders = _held_warps(classes)
+        self._rates = _lost_in_a_microsecond(classes, self._holders) if len(self._holders) > 1 else {}
+
+    def runs(self) -> list[KernelRun]:
+        """All kernels that were seen, in the order of their launches."""
+        seen = {run for _, _, holders in self._held for run in holders}
+        return sorted(seen, key=lambda run: run.number)
+
+    def of(self, run: KernelRun) -> Lost:
+        """What a kernel that has ended took longer than alone, counted from when it was ready: nothing where it did not."""
+        alone_us = _alone_us(run)
+        longer_us = run.end_us - run.ready_us - alone_us
+        if longer_us <= _ROUNDING * max(alone_us, run.end_us):
+            return {}
+        lost = dict(self._lost.get(run, {}))
+        _add(lost, Through.SLOTS, run.start_us - run.ready_us, self._holders_between(run, run.ready_us, run.start_us))
+        if not lost:
+            # Its blocks lie as others left them room, who have gone since.
+            _add(lost, Through.SLOTS, longer_us, self._holders_between(run, run.ready_us, run.end_us))
+        total = fsum(lost.values())
+        return {key: us * longer_us / total for key, us in lost.items() if us} if total else {}
+
+    def _holders_between(self, run: KernelRun, begin_us: float, end_us: float) -> Weights:
+        """For how long the room that a kernel may use was each other's, in parts by the warps held."""
+        found: Weights = {}
+        for since_us, until_us, holders in self._held:
+            passed_us = min(until_us, end_us) - max(since_us, begin_us)
+            others = {other: warps for other, warps in holders.items() if other is not run and _meet(run, other)}
+            if passed_us > 0.0 and others:
+                total = sum(others.values())
+                for other, warps in others.items():
+                    found[other] = found.get(other, 0.0) + passed_us * warps / total
+        return found
+
+
+def _held_warps(classes: Iterable[MultiprocessorClass]) -> Weights:
+    held: Weights = {}
+    for found in classes:
+        for run, resident in found.residents.items():
+            warps = len(found.sms) * resident.count * run.demand.footprint.warps
+            held[run] = held.get(run, 0.0) + warps
+    return held
+
+
+def _lost_in_a_microsecond(classes: list[MultiprocessorClass], held: Weights) -> dict[KernelRun, Lost]:
+    lost: dict[KernelRun, Lost] = {run: {} for run in held}
+    uses = {limit: _weights(classes, use) for limit, use in _DEVICE_USES.items()}
+    base = _progress(classes, lambda resident: resident.base_rate)
+    own = _progress(classes, lambda resident: resident.own_rate)
+    for run in held:
+        others = {other: warps for other, warps in held.items() if other is not run and _meet(run, other)}
+        if run.pending:
+            _add(lost[run], Through.SLOTS, max(0.0, 1.0 - base[run]), others)
+        if run.spilled:
+            touching = {other: other.demand.work.footprint_bytes for other in held if other is not run}
+            _add(lost[run], Through.L2, max(0.0, min(1.0, base[run]) - own[run]), touching)
+    for found in classes:
+        for run, resident in found.residents.items():
+            scale = len(found.sms) * resident.device_us.part * _alone_us(run)
+            if resident.sm_limit is not None:
+                beside = {other: _sm_use(one, resident) for other, one in found.residents.items() if other is not run}
+                _add(lost[run], resident.sm_limit, scale * (resident.own_rate - resident.sm_rate), beside)
+            if resident.device_limit is not None:
+                among = {other: use for other, use in uses[resident.device_limit].items() if other is not run}
+                _add(lost[run], resident.device_limit, scale * (resident.sm_rate - resident.rate), among)
+    return lost
+
+
+def _alone_us(run: KernelRun) -> float:
+    return run.demand.alone_us - run.demand.work.gap_us
+
+
+def _meet(run: KernelRun, other: KernelRun) -> bool:
+    """Whether there are SMs that both may use."""
+    if run.sms is None or other.sms is None:
+        return True
+    return max(run.sms.start, other.sms.start) < min(run.sms.stop, other.sms.stop)
+
+
+def _progress(classes: Iterable[MultiprocessorClass], rate: Callable[[Resident], float]) -> Weights:
+    """What each kernel would do of its time alone in a microsecond, at one of its blocks' rates."""
+    done: Weights = {}
+    for found in classes:
+        for run, resident in found.residents.items():
+            progress = len(found.sms) * resident.device_us.part * rate(resident) * _alone_us(run)
+            done[run] = done.get(run, 0.0) + progress
+    return done
+
+
+def _weights(classes: Iterable[MultiprocessorClass], use: Callable[[Resident], float]) -> Weights:
+    weights: Weights = {}
+    for found in classes:
+        for run, resident in found.residents.items():
+            weights[run] = weights.get(run, 0.0) + len(found.sms) * use(resident) * resident.sm_rate
+    return weights
+
+
+#: What blocks ask of what the device shares.
+_DEVICE_USES: dict[Through, Callable[[Resident], float]] = {
+    Through.DRAM: lambda resident: resident.dram_us,
+    Through.POWER: lambda resident: resident.power_us,
+    Through.L2: lambda resident: resident.device_us.l2_us,
+}
+
+
+def _sm_use(one: Resident, slowed: Resident) -> float:
+    """What blocks ask of what limits others on their SM."""
+    work = one.run.demand.work
+    if slowed.sm_limit is Through.ISSUE:
+        block_us = work.issue_us
+    elif slowed.sm_limit is Through.L2:
+        block_us = work.l2_us
+    else:
+        block_us = work.pipe_us if work.pipe == slowed.run.demand.work.pipe else 0.0
+    return one.count * block_us * one.own_rate
+
+
+def _add(lost: Lost, through: Through, us: float, weights: Mapping[KernelRun, float]) -> None:
+    """Add a loss, in proportion to weights."""
+    total = sum(weights.values())
+    if us > 0.0 and total:
+        for other, weight in weights.items():
+            if weight:
+                lost[other, through] = lost.get((other, through), 0.0) + us * weight / total
