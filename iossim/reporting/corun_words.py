@@ -14,7 +14,7 @@ from iossim.prediction.corun import Corun, CorunKernel, Through
 from iossim.tables import Cell, Column, records_table
 
 #: Letters of a lane, and of a kernel's name in a table.
-_LANE_LETTERS, _NAME_LETTERS = 66, 24
+_LANE_LETTERS, _NAME_LETTERS = 66, 22
 #: A number by itself in a phrase, not one in a name as fp32.
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 #: Of what takes a kernel less than this part of its time alone nothing is told in the table; files have all.
@@ -79,7 +79,7 @@ def corun_table(run: Corun, most: int | None = None) -> Table:
             "end_us": row.end_us,
             "alone_us": row.alone_us,
             "slower_x": slower(row),
-            "slowed_by": "\n".join(_told(run, row)),
+            "slowed_by": "\n".join(_told(row)),
         }
         for number, row in enumerate(run.kernels)
         if number in shown
@@ -87,10 +87,10 @@ def corun_table(run: Corun, most: int | None = None) -> Table:
     columns = [
         Column("row"),
         Column("stream"),
-        Column("name", wraps=True),
+        Column("name"),
         *(Column(key, digits=1) for key in ("start_us", "end_us", "alone_us")),
         Column("slower_x", "time"),
-        Column("slowed_by", "slowed by, us", wraps=True),
+        Column("slowed_by", "slowed by row, us", wraps=True),
     ]
     return records_table("", rows, columns)
 
@@ -104,15 +104,15 @@ def _lost_us(row: CorunKernel) -> float:
     return sum(one.us for one in row.slowed_by)
 
 
-def _told(run: Corun, row: CorunKernel) -> list[str]:
-    """A line for each kernel that slowed a row, the most first."""
+def _told(row: CorunKernel) -> list[str]:
+    """A line for each row that slowed this one, the most first."""
     lost: dict[int, dict[Through, float]] = {}
     for one in row.slowed_by:
         if one.us >= _SMALLEST_PART * row.alone_us:
             lost.setdefault(one.by, {})[one.through] = one.us
     order = sorted(lost, key=lambda by: (-sum(lost[by].values()), by))
     return [
-        f"{by} {_cut(short_name(run.kernels[by].kernel.name))}: "
+        f"{by}: "
         + ", ".join(f"{through} {us:,.1f}" for through, us in sorted(lost[by].items(), key=lambda item: -item[1]))
         for by in order
     ]

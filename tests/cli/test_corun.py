@@ -21,8 +21,8 @@ DEVICES = {
     "a5000_convolution_batch_norm.csv": "rtx-a5000",
     "gtx1080ti_upsample_batch_norm.nsys.csv": "gtx-1080-ti",
     "rtx5090_copies.csv": "rtx-5090",
-    "v100_fp64.csv": "v100-sxm2",
-    "v100_sleep.csv": "v100-sxm2",
+    "v100_fp64.csv": "v100-pcie-32gb",
+    "v100_sleep.csv": "v100-pcie-32gb",
 }
 PAIR = "stream,name,blocks,threads,alone_us\n0,a,160,1024,100\n1,b,160,1024,100\n"
 
@@ -106,9 +106,10 @@ def test_pictures(capsys: pytest.CaptureFixture[str]) -> None:
         ("-d v100-sxm2 --sm-share 50,-5", ["--sm-share"]),
         ("-d v100-sxm2 --sm-share 0,50", ["--sm-share"]),
         ("-d v100-sxm2 --sm-share nan,50", ["--sm-share"]),
-        ("-d v100-sxm2 --sm-share 60,50", ["100 at most in all"]),
+        ("-d v100-sxm2 --sm-share 60,50", ["--sm-share", "at most 100"]),
         ("-d v100-sxm2 --sm-share 30,30,30", ["--sm-share", "3", "2"]),
         ("-d v100-sxm2 --sm-share 50", ["--sm-share", "1", "2"]),
+        ("-d v100-sxm2 --sm-share 99.9,0.1", ["--sm-share", "no SM"]),
         ("-d v100-sxm2 --trace", ["--trace needs a folder"]),
         ("-d v100-sxm2 --out KERNELS.csv", ["is not a folder"]),
     ],

@@ -50,10 +50,10 @@ def test_lanes() -> None:
 def test_the_table_says_who_slowed_whom() -> None:
     lines = plain_text(corun_table(fake_corun())).splitlines()
     assert [" ".join(line.split()) for line in lines[3:]][-4:] == [
-        "0 7 gemm 0.0 40.0 30.0 1.33 2 copy: DRAM 10.0",
+        "0 7 gemm 0.0 40.0 30.0 1.33 2: DRAM 10.0",
         "1 7 elementwise_kernel 41.0 43.0 2.0 1.00",
-        "2 9 copy 20.0 100.0 50.0 2.00 0 gemm: DRAM 29.5, slots 20.0",
-        "1 elementwise_kernel: L2 0.5",
+        "2 9 copy 20.0 100.0 50.0 2.00 0: DRAM 29.5, slots 20.0",
+        "1: L2 0.5",
     ]
 
 
