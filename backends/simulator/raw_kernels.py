@@ -5,6 +5,9 @@ asks of each resource is what was given over what the device gives; what is left
 it takes that time. Without a time alone it takes the longest of what it asks for (a roofline). What was not given is
 inferred, and said.
 
+Of a kernel that DRAM or L2 hold up, nobody knows how fast its blocks would be on an SM without them: as fast as an SM can
+draw, which is what matters where it has fewer SMs or fewer neighbours.
+
 Capacities: DRAM gives the part of its bandwidth that copies reach; the whole of L2 what library kernels reach on all SMs
 (``l2_bytes_per_clock_per_sm``), and one SM ``sm_bandwidth_reach`` times its even share of it; a pipe what its lanes do at
 boost clock; issue an instruction a clock for each warp scheduler.
@@ -91,21 +94,20 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
     sms, used = profile.sm_count, int(model.rates.sms)
     busiest = ceil_div(raw.blocks, sms)
     if alone_us is None:
-        alone_us = asked.roofline_us(busiest)
+        alone_us, waves_us = asked.roofline_us(busiest)
         said.append(f"{alone_us:.6g} us alone by what it asks for (a roofline)")
         used = min(raw.blocks, used)
     else:
-        # Measured on the whole device it drew what it could.
-        asked.fit_into(alone_us)
+        waves_us = asked.fit_into(alone_us)
     reach = bandwidth_part(used / sms, profile.parameters.sm_bandwidth_reach)
     resident = max(1, resident_blocks(profile.limits, raw.threads, registers, shared))
     issue_us, pipe_us, l2_us = asked.block_us
     longest_us = max(issue_us, pipe_us, l2_us)
-    least_us = least_block_us(alone_us, busiest, resident, longest_us)
+    least_us = least_block_us(waves_us, busiest, resident, longest_us)
     waves, rest = divmod(busiest, resident)
-    waves_us = waves * max(least_us, resident * longest_us) + (max(least_us, rest * longest_us) if rest else 0.0)
+    found_us = waves * max(least_us, resident * longest_us) + (max(least_us, rest * longest_us) if rest else 0.0)
     # The busiest SM may have more blocks than its even share: then these are not all alike.
-    even = min(1.0, alone_us / waves_us) if waves_us else 1.0
+    even = min(1.0, alone_us / found_us) if found_us else 1.0
     work = KernelWork(
         raw.name,
         raw.blocks,
@@ -115,12 +117,12 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
         issue_us * even,
         least_us * even,
         l2_us * even,
-        min(asked.dram_us, alone_us),
+        asked.dram_us,
         model.rates.gap_us,
         min(asked.power_us, alone_us),
         str(asked.pipe or ""),
         pipe_us * even,
-        min(asked.l2_device_us, alone_us),
+        asked.l2_device_us,
         asked.footprint_bytes,
         asked.kept_us,
         reach,
@@ -160,7 +162,8 @@ class _Asked:
             self.pipe = None
         if not (flops or l2_bytes):
             said.append("asks for nothing: it only holds its slots")
-        # Of what few SMs can draw, where there are few blocks.
+        self._most = parameters.sm_bandwidth_reach
+        # What few SMs can draw, where there are few blocks.
         self._reach = bandwidth_part(min(1.0, raw.blocks / sms), parameters.sm_bandwidth_reach)
         dram_rate = profile.dram_bandwidth_gbps * 1e3
         self._dram_peak_us = dram_bytes / dram_rate
@@ -181,13 +184,23 @@ class _Asked:
         has_power = self.pipe in (Pipe.FP32, Pipe.TENSOR)
         self.power_us = flops / (watt * profile.board_power_w * 1e3) if has_power else 0.0
 
-    def roofline_us(self, busiest: int) -> float:
-        """The longest of what it asks for, at the efficiencies of the profile; the busiest SM has so many blocks."""
-        arithmetic_us = busiest * self.block_us[1] / self._efficiency
-        return max(self.dram_us / self._reach, self.l2_device_us / self._reach, arithmetic_us, self.power_us)
+    def roofline_us(self, busiest: int) -> tuple[float, float]:
+        """The longest of what it asks for, at the efficiencies of the profile, and that of its SMs.
 
-    def fit_into(self, alone_us: float) -> None:
-        """Take what exceeds a time alone, a little, as all of it; raises OptionError where that is much."""
+        The busiest SM has so many blocks.
+        """
+        arithmetic_us = busiest * self.block_us[1] / self._efficiency
+        bandwidth_us = max(self.dram_us, self.l2_device_us)
+        return (
+            max(bandwidth_us / self._reach, arithmetic_us, self.power_us),
+            max(bandwidth_us / self._most, arithmetic_us),
+        )
+
+    def fit_into(self, alone_us: float) -> float:
+        """Take what exceeds a time alone, a little, as all of it; returns how long its SMs would take.
+
+        Raises OptionError where it exceeds by much.
+        """
         name = self._raw.name
         for given, peak_us in (("dram_bytes", self._dram_peak_us), ("flops", self._pipe_peak_us)):
             if peak_us > alone_us * _TOLERANCE:
@@ -201,6 +214,13 @@ class _Asked:
             (self._pipe_peak_us, f"all of the {self.pipe} pipes"),
         ]
         self._said += [f"uses {what} (what was given is more)" for us, what in over if us > alone_us]
+        holds_up = alone_us / _TOLERANCE
+        waves_us = alone_us
+        if max(self.dram_us, self.l2_device_us) > holds_up:
+            waves_us = max(alone_us / self._most, self._pipe_peak_us)
+        self.dram_us = alone_us if self.dram_us > holds_up else self.dram_us
+        self.l2_device_us = alone_us if self.l2_device_us > holds_up else self.l2_device_us
+        return waves_us
 
 
 def _flops_per_us(pipe: Pipe, profile: DeviceProfile, name: str) -> float:
