@@ -156,6 +156,46 @@ def _scenario() -> Schema:
     return made
 
 
+def _corun() -> Schema:
+    """What ``iossim corun --json`` prints: ``by`` is a kernel's place among ``kernels``, counted from 0."""
+    from iossim.prediction.corun import Through
+
+    time_us: Schema = {"type": "number", "minimum": 0}
+    return {
+        "description": " ".join((_corun.__doc__ or "").split()),
+        "$defs": {
+            "slowed": _record(
+                by={"type": "integer", "minimum": 0}, through={"enum": [str(each) for each in Through]}, us=time_us
+            ),
+            "kernel": _record(
+                name={"type": "string"},
+                stream={"type": "integer", "minimum": 0},
+                start_us=time_us,
+                end_us=time_us,
+                alone_us=time_us,
+                slowed_by={"type": "array", "items": {"$ref": "#/$defs/slowed"}},
+                inferred={"type": "array", "items": {"type": "string"}},
+            ),
+        },
+        **_record(
+            makespan_us={**time_us, "description": "until the last kernel ends"},
+            alone_us={**time_us, "description": "of the longest stream by itself"},
+            sequential_us={**time_us, "description": "of the streams one after another"},
+            kernels={"type": "array", "items": {"$ref": "#/$defs/kernel"}},
+        ),
+    }
+
+
+def _record(**properties: Schema) -> Schema:
+    """An object with just these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
     """An operator by its columns: height and width, or one column for both."""
     properties: Schema = {"op": {"enum": spellings}}
@@ -182,5 +222,6 @@ _SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "table": ("A table of stage prices for iossim (JSON)", _table),
     "scenario": ("A scenario of a study for iossim (YAML)", _scenario),
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
+    "corun": ("Kernels side by side, as iossim corun prints them (JSON)", _corun),
 }
 _GROUP: Group[tuple[str, Callable[[], Schema]]] = Group("no schema {!r}", lambda: _SCHEMAS, _SCHEMAS.get)

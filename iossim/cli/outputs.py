@@ -31,33 +31,43 @@ _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
 
 
 @dataclass(frozen=True)
-class ScheduleOutputs(OptionGroup):
-    """What is written of a schedule, and where to."""
+class TimelineOutputs(OptionGroup):
+    """What is written of something that runs, and where to: a trace and a picture of it among others."""
 
     out: options.Out = None
     trace: options.Trace = None
     plot: options.Plot = None
 
-    def check(self, cost_model: CostModel) -> None:
-        """Refuse what cannot be written before the search starts."""
-        from iossim.cost.model import ProvidesTimeline
+    def check_files(self) -> None:
+        """Refuse what cannot be written before the work starts."""
         from iossim.user_files import check_writable
 
         if self.out is None and (self.trace or self.plot):
             raise OptionError(f"{'--trace' if self.trace else '--plot'} needs a folder to write to; give --out DIR")
         if self.out is not None:
             check_writable(self.out)
-        if (self.trace or self.plot) and not isinstance(cost_model, ProvidesTimeline):
-            raise OptionError(
-                f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
-                "--trace and --plot"
-            )
         if self.plot:
             check_drawing()
 
     @property
     def draws(self) -> bool:
         return wants_plot(self.plot)
+
+
+@dataclass(frozen=True)
+class ScheduleOutputs(TimelineOutputs):
+    """What is written of a schedule, and where to."""
+
+    def check(self, cost_model: CostModel) -> None:
+        """Refuse what cannot be written or drawn before the search starts."""
+        from iossim.cost.model import ProvidesTimeline
+
+        self.check_files()
+        if (self.trace or self.plot) and not isinstance(cost_model, ProvidesTimeline):
+            raise OptionError(
+                f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
+                "--trace and --plot"
+            )
 
     def files(
         self,

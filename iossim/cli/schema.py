@@ -12,7 +12,7 @@ from iossim.cli.outputs import text_file, write_files
 from iossim.errors import OptionError
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="profile, schedule, table, scenario or measurement.")
+    str | None, typer.Argument(metavar="NAME", help="profile, schedule, table, scenario, measurement or corun.")
 ]
 Folder = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all of them into this folder.")

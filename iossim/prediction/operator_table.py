@@ -22,6 +22,8 @@ from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS, RecordReader, kind_named
+from iossim.measurements.rows import Row
+from iossim.prediction.csv_rows import CsvError, csv_rows
 from iossim.prediction.predict import Prediction, rounded
 from iossim.user_files import read_text
 
@@ -51,47 +53,25 @@ def read_operators(path: Path, kind: str | None = None, precision: Precision = P
     """
     where = f"operator table {path}"
     text = read_text(path, "operator table", "give a CSV file with a row for each operator", OperatorTableError)
-    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
-    # Comment lines, as a measurement set has in front, count as lines.
-    first = next((index for index, line in enumerate(lines) if line.strip() and not line.startswith("#")), None)
-    if first is None:
-        raise OperatorTableError(f"{where} is empty; give a header line and a row for each operator")
-    reader = csv.reader(io.StringIO("".join(lines[first:]), newline=""), strict=True)
-    rows: list[dict[str, str]] = []
-    operators: list[Operator] = []
-    columns: tuple[str, ...] = ()
-    line = first + 1
     try:
-        columns = tuple(cell.strip() for cell in next(reader))
-        _check_columns(columns, kind, where)
-        read = _RowKinds(columns, kind, precision)
-        begin = reader.line_num
-        for cells in reader:
-            line, begin = first + begin + 1, reader.line_num
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) != len(columns):
-                raise OperatorTableError(
-                    f"{where}: line {line} has {len(cells)} cells, the header has {len(columns)}; correct the line"
-                )
-            row = dict(zip(columns, cells, strict=True))
-            operators.append(read(row))
-            rows.append(row)
-    except RecordError as error:
-        place = f"line {line}" + (f", column {error.column}" if error.column else "")
-        raise OperatorTableError(f"{where}: {place}: {error}; correct the line") from None
-    except csv.Error as error:
-        raise OperatorTableError(f"{where}: line {first + reader.line_num} is not CSV: {error}; correct it") from None
-    if not rows:
-        raise OperatorTableError(f"{where} has no rows; add one for each operator")
-    return OperatorTable(columns, tuple(rows), tuple(operators))
+        table = csv_rows(text)
+    except CsvError as error:
+        place = where if error.line is None else f"{where}: line {error.line}"
+        raise OperatorTableError(f"{place} {error.reason}; {error.remedy}") from None
+    _check_columns(table.columns, kind, where)
+    read = RowOperators(table.columns, kind, precision)
+    operators: list[Operator] = []
+    for row in table.rows:
+        try:
+            operators.append(read(row.cells))
+        except RecordError as error:
+            place = f"line {row.line}" + (f", column {error.column}" if error.column else "")
+            raise OperatorTableError(f"{where}: {place}: {error}; correct the line") from None
+    return OperatorTable(table.columns, tuple(dict(row.cells) for row in table.rows), tuple(operators))
 
 
 def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None:
-    """Refuse a header that names a column twice, or that names no kind or too few columns of it."""
-    repeated = [name for index, name in enumerate(columns) if name and name in columns[:index]]
-    if repeated:
-        raise OperatorTableError(f"{where}: column {repeated[0]!r} is there twice; remove one")
+    """Refuse a header that names no kind or too few columns of it."""
     if set(PRECISION_COLUMNS) <= set(columns):
         raise OperatorTableError(f"{where}: columns {' and '.join(PRECISION_COLUMNS)} say one thing; remove one")
     if kind is None and "op" not in columns:
@@ -109,17 +89,19 @@ def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None
         ) from None
 
 
-class _RowKinds:
-    """Reads each row by its kind."""
+class RowOperators:
+    """Reads the operator of each row by its kind; raises RecordError."""
 
-    def __init__(self, columns: Sequence[str], kind: str | None, precision: Precision) -> None:
+    def __init__(
+        self, columns: Sequence[str], kind: str | None = None, precision: Precision = Precision.FP32
+    ) -> None:
         self._columns = columns
         self._kind = kind
         self._precision = precision
         self._precision_column = next((name for name in PRECISION_COLUMNS if name in columns), None)
         self._readers: dict[tuple[str, frozenset[str]], RecordReader] = {}
 
-    def __call__(self, row: dict[str, str]) -> Operator:
+    def __call__(self, row: Row) -> Operator:
         name = self._kind if self._kind is not None else row["op"].strip()
         present = row
         if self._kind is None:
@@ -131,7 +113,7 @@ class _RowKinds:
             reader = self._readers[key] = RecordReader(kind_named(name), present)
         return reader(present, self._precision_of(row))
 
-    def _precision_of(self, row: dict[str, str]) -> Precision:
+    def _precision_of(self, row: Row) -> Precision:
         column = self._precision_column
         name = row[column].strip() if column else ""
         if not name:

@@ -1,15 +1,12 @@
-"""A timeline in the Chrome trace event format, which ui.perfetto.dev and chrome://tracing open.
+"""The timeline of a schedule as a Chrome trace (:mod:`iossim.reporting.trace_events`).
 
-One process, with a track (a "thread") for the stages and one for each stream. Every kernel is a complete event
-(``ph: "X"``) with its start ``ts`` and duration ``dur`` in microseconds, to the nanosecond, as the format has it
-("Trace Event Format", Duv & Nelson, 2016). Where it is known what the device was doing, counters (``ph: "C"``) show
+There is a track for the stages and one for each stream. Where it is known what the device was doing, counters show
 resident warps, and the parts in use of issue capacity, L2, DRAM and board power. Kernels have the colour of their kind of op
 (``cname``), as far as the format has names for it: chrome://tracing shows it, Perfetto colours by name.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,10 +17,10 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.reporting.kind_colours import op_kind, reserved_colour
 from iossim.reporting.stage_extent import StageExtent, stage_extents
+from iossim.reporting.trace_events import complete, counters, trace_text
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 
-PROCESS = 1
 STAGES_TRACK = 1
 _FIRST_STREAM_TRACK = 2
 
@@ -35,74 +32,21 @@ def perfetto_trace(
     streams = sorted({span.stream for span in spans})
     tracks = {STAGES_TRACK: "stages", **{_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in streams}}
     title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
-    events = [_metadata("process_name", {"name": title})]
-    for order, (track, name) in enumerate(tracks.items()):
-        events.append(_metadata("thread_name", {"name": name}, track))
-        events.append(_metadata("thread_sort_index", {"sort_index": order}, track))
-    events += [_stage_event(schedule, extent) for extent in stage_extents(schedule, spans)]
+    events = [_stage_event(schedule, extent) for extent in stage_extents(schedule, spans)]
     for span in sorted(spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
         events.append(_kernel_event(network, schedule.stages[span.stage], span))
     if execution is not None:
-        events += _counters(execution)
-    document = {
-        "traceEvents": events,
-        "displayTimeUnit": "ns",
-        "otherData": {
-            "network": schedule.network,
-            "graph_hash": schedule.graph_hash,
-            "device": schedule.device,
-            "precision": schedule.precision,
-            "engine": schedule.engine,
-            "scheduler": schedule.scheduler,
-            "latency_us": schedule.latency_us,
-        },
+        events += counters(execution)
+    other = {
+        "network": schedule.network,
+        "graph_hash": schedule.graph_hash,
+        "device": schedule.device,
+        "precision": schedule.precision,
+        "engine": schedule.engine,
+        "scheduler": schedule.scheduler,
+        "latency_us": schedule.latency_us,
     }
-    return json.dumps(document, indent=1) + "\n"
-
-
-def _counters(execution: Execution) -> list[dict[str, Any]]:
-    """A value at each change; at the end, nothing is in use."""
-    tracks = {
-        "active warps": execution.active_warps.tolist(),
-        "issue in use, %": [round(100 * part, 2) for part in execution.issue.tolist()],
-        "L2 in use, %": [round(100 * part, 2) for part in execution.l2.tolist()],
-        "DRAM in use, %": [round(100 * part, 2) for part in execution.dram.tolist()],
-        "power in use, %": [round(100 * part, 2) for part in execution.power.tolist()],
-    }
-    return [
-        {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}
-        for name, values in tracks.items()
-        for time_us, value in zip(execution.time_us.tolist(), [*values, 0], strict=True)
-    ]
-
-
-def _metadata(name: str, arguments: dict[str, Any], track: int | None = None) -> dict[str, Any]:
-    where = {"pid": PROCESS} if track is None else {"pid": PROCESS, "tid": track}
-    return {"ph": "M", "name": name, **where, "args": arguments}
-
-
-def _complete(
-    name: str,
-    category: str,
-    track: int,
-    start_us: float,
-    end_us: float,
-    arguments: dict[str, Any],
-    colour: str | None = None,
-) -> dict[str, Any]:
-    # Both ends are rounded before their difference is taken, so that neighbours meet and never overlap.
-    start_ns, end_ns = round(start_us * 1000), round(end_us * 1000)
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": category,
-        "pid": PROCESS,
-        "tid": track,
-        "ts": start_ns / 1000,
-        "dur": (end_ns - start_ns) / 1000,
-        "args": arguments,
-        **({"cname": colour} if colour else {}),
-    }
+    return trace_text(title, tracks, events, other)
 
 
 def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
@@ -116,7 +60,7 @@ def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
         "latency_us": stage.latency_us,
         "boundary_us": stage.boundary_us,
     }
-    return _complete(
+    return complete(
         f"stage {extent.number} ({what})", "stage", STAGES_TRACK, extent.start_us, extent.end_us, arguments
     )
 
@@ -128,7 +72,7 @@ def _kernel_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
         arguments["sms"] = f"{span.sms.start}-{span.sms.stop - 1}"
     kind = op_kind(network, network.units[network.unit_index[members[0]]])
     track = _FIRST_STREAM_TRACK + span.stream
-    return _complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
+    return complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
 
 
 def _work(network: Network, members: Sequence[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "iossim/devices/template.py",
     "iossim/measurements/formats/nsight_compute.py",
     "iossim/models/load.py",
+    "iossim/prediction/recordings/nsight_compute.py",
     "iossim/reporting/study/commands.py",
     "iossim/reporting/study/plots/timeline.py",
     "iossim/study/run_directory.py",

@@ -18,17 +18,17 @@ count.
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from iossim.ir.types import Precision
 from iossim.measurements.calls import Call, measurements_of_calls
+from iossim.measurements.chrome_trace import TraceEvent, complete_events, is_chrome_trace, parse_trace
 from iossim.measurements.device_names import device_of, device_of_product
 from iossim.measurements.formats.format import Format
 from iossim.measurements.formats.pytorch_operators import Recorded, operator_of
@@ -47,32 +47,13 @@ _OTHERS_NAMED = 4
 
 
 def _recognises(path: Path, head: str) -> bool:
-    begin = head.lstrip()
-    marks = ('"traceEvents"', '"ph"', '"deviceProperties"')
-    return begin.startswith(("{", "[")) and any(mark in begin for mark in marks) and f'"{SCHEMA}"' not in begin
-
-
-@dataclass(frozen=True, slots=True)
-class _Event:
-    """A complete event of a trace; names of arguments in lower case, as their spelling changed between versions."""
-
-    name: str
-    category: str
-    thread: str
-    begin_us: float
-    duration_us: float
-    arguments: dict[str, Any]
-
-    def number(self, name: str) -> int | None:
-        """An argument that links events; 0 links none."""
-        value = self.arguments.get(name)
-        return value if isinstance(value, int) and value else None
+    return is_chrome_trace(head) and f'"{SCHEMA}"' not in head
 
 
 def _read(path: Path, device: str | None) -> MeasurementSet:
     trace = _parse(path)
     sieve = Sieve(path, place="GPU event")
-    events = list(_events(trace.get("traceEvents"), path))
+    events = _events(trace, path)
     operators = [event for event in events if event.category in _OPERATOR_CATEGORIES]
     kernels = [event for event in events if event.category in _GPU_CATEGORIES]
     if not kernels:
@@ -99,42 +80,27 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        trace = json.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
+        return parse_trace(read_file(path))
+    except ValueError as error:
         raise MeasurementError(
             f"measurements {path}: not a whole JSON trace ({error}); it may be cut short, record it again"
         ) from None
-    return trace if isinstance(trace, dict) else {"traceEvents": trace}
 
 
-def _events(records: Any, path: Path) -> Iterator[_Event]:
-    if not isinstance(records, list):
-        raise MeasurementError(f"measurements {path}: the trace has no list 'traceEvents'; record it again")
-    for record in records:
-        if not isinstance(record, dict) or record.get("ph") != "X":
-            continue
-        arguments = record.get("args")
-        yield _Event(
-            str(record.get("name", "")),
-            str(record.get("cat", "")).lower(),
-            f"{record.get('pid')} {record.get('tid')}",
-            _microseconds(record.get("ts")),
-            _microseconds(record.get("dur")),
-            {str(key).lower(): value for key, value in arguments.items()} if isinstance(arguments, dict) else {},
-        )
-
-
-def _microseconds(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+def _events(trace: dict[str, Any], path: Path) -> list[TraceEvent]:
+    try:
+        return list(complete_events(trace))
+    except ValueError as error:
+        raise MeasurementError(f"measurements {path}: {error}; record it again") from None
 
 
 def _calls(
-    operators: list[_Event], kernels: list[_Event], events: list[_Event], sieve: Sieve
+    operators: list[TraceEvent], kernels: list[TraceEvent], events: list[TraceEvent], sieve: Sieve
 ) -> tuple[list[Call], Counter[str]]:
     """The calls of known operators, and the names of what launched the other kernels."""
     around = _Nesting(operators)
     launches = {event.number("correlation"): event for event in events if event.category in _LAUNCH_CATEGORIES}
-    launched: dict[int, list[_Event]] = defaultdict(list)
+    launched: dict[int, list[TraceEvent]] = defaultdict(list)
     made: dict[int, Operator | None] = {}
     others: Counter[str] = Counter()
     for position, kernel in enumerate(sorted(kernels, key=lambda kernel: kernel.begin_us)):
@@ -183,7 +149,7 @@ def _known_place(chain: list[Recorded]) -> int | None:
     return around[0] if around and chain[known[0]].is_product else known[0]
 
 
-def _extent(kernel: _Event, name: str) -> Extent | None:
+def _extent(kernel: TraceEvent, name: str) -> Extent | None:
     sizes = kernel.arguments.get(name)
     if isinstance(sizes, list) and len(sizes) == 3 and all(isinstance(size, int) and size > 0 for size in sizes):
         return Extent(*sizes)
@@ -193,7 +159,7 @@ def _extent(kernel: _Event, name: str) -> Extent | None:
 class _Nesting:
     """Which operator ran inside which, and which one launched a kernel."""
 
-    def __init__(self, operators: list[_Event]) -> None:
+    def __init__(self, operators: list[TraceEvent]) -> None:
         self._operators = operators
         self._outer: dict[int, int] = {}
         self._by_id = {operator.number("external id"): index for index, operator in enumerate(operators)}
@@ -215,7 +181,7 @@ class _Nesting:
             thread: [operators[index].begin_us for index in indices] for thread, indices in self._of_thread.items()
         }
 
-    def launcher(self, kernel: _Event, launches: dict[int | None, _Event]) -> int | None:
+    def launcher(self, kernel: TraceEvent, launches: dict[int | None, TraceEvent]) -> int | None:
         """The innermost operator that launched a kernel."""
         index = self._with_id(kernel)
         if index is not None:
@@ -227,11 +193,11 @@ class _Nesting:
         index = self._with_id(launch)
         return index if index is not None else self._innermost(launch)
 
-    def _with_id(self, event: _Event) -> int | None:
+    def _with_id(self, event: TraceEvent) -> int | None:
         own = event.number("external id")
         return None if own is None else self._by_id.get(own)
 
-    def _innermost(self, launch: _Event) -> int | None:
+    def _innermost(self, launch: TraceEvent) -> int | None:
         place = bisect_right(self._begins.get(launch.thread, []), launch.begin_us) - 1
         index: int | None = self._of_thread[launch.thread][place] if place >= 0 else None
         while index is not None and _end_us(self._operators[index]) < launch.begin_us:
@@ -246,7 +212,7 @@ class _Nesting:
             inner = self._outer.get(inner)
 
 
-def _end_us(event: _Event) -> float:
+def _end_us(event: TraceEvent) -> float:
     return event.begin_us + event.duration_us
 
 

@@ -13,7 +13,7 @@ from iossim.calibration.leave_one_out import LeftOut
 from iossim.ir.types import Precision
 from iossim.reporting.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
-from iossim.reporting.figures.specifications import layer, log_ticks, need_altair, specification
+from iossim.reporting.figures.specifications import layer, log_ticks, need_altair, only, specification
 from iossim.reporting.figures.theme import HALO, PALETTE
 from iossim.tables import Cell
 from iossim.validation.engines import EngineAgreement
@@ -170,13 +170,13 @@ class _Grid:
         line = {"color": "#111111", "strokeWidth": 0.8, "clip": True}
         layers = [
             *_points(x, y),
-            _only("equal").mark_line(**line).encode(x=x, y=y),
-            _only("off").mark_line(strokeDash=[4, 3], **line).encode(x=x, y=y, detail="line:N"),
+            only("equal").mark_line(**line).encode(x=x, y=y),
+            only("off").mark_line(strokeDash=[4, 3], **line).encode(x=x, y=y, detail="line:N"),
         ]
         for number, text in enumerate(filter(None, said.split("\n"))):
             label = {"text": text, "align": "left", "baseline": "top"}
             place = {"x": alt.value(6), "y": alt.value(5 + 14 * number)}
-            once = _only("equal").transform_filter(f"datum.x == {low!r}")
+            once = only("equal").transform_filter(f"datum.x == {low!r}")
             layers += [once.mark_text(style=HALO, **label).encode(**place), once.mark_text(**label).encode(**place)]
         self.panels.append(Panel(name, specification(*layers, height=_HEIGHT_PIXELS), {"panel": panel}))
 
@@ -200,7 +200,7 @@ class _Grid:
         layers = [
             *_points(x, y),
             layer().mark_rule(color="#111111", strokeWidth=0.8).encode(y=alt.datum(0.0)),
-            _only("trend").mark_line(color=_LINE, strokeWidth=1.8).encode(x=x, y=y),
+            only("trend").mark_line(color=_LINE, strokeWidth=1.8).encode(x=x, y=y),
         ]
         self.panels.append(Panel("", specification(*layers, height=_HEIGHT_PIXELS), {"panel": panel}))
 
@@ -219,15 +219,11 @@ class _Grid:
 
 def _points(x: Any, y: Any) -> list[Any]:
     mark = {"size": 14, "opacity": 0.55, "filled": True, "clip": True}
-    points = _only("point")
+    points = only("point")
     return [
         points.transform_filter("!datum.coloured").mark_point(color=_SEEN, **mark).encode(x=x, y=y),
         points.transform_filter("datum.coloured").mark_point(color=_HELD_OUT, **mark).encode(x=x, y=y),
     ]
-
-
-def _only(what: str) -> Any:
-    return layer().transform_filter(f"datum.what == '{what}'")
 
 
 def _log(low: float, high: float) -> Any:

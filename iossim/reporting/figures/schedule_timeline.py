@@ -16,11 +16,12 @@ from iossim.ir.network import Network
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.timeline import (
     GAP,
-    LABEL_PIXELS,
     MERGED,
+    fitting_label,
     lanes,
     occupancy,
     occupancy_legend,
+    text_pixels,
     timeline_records,
 )
 from iossim.reporting.kind_colours import kind_colour, kind_colours, text_on
@@ -143,7 +144,7 @@ def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
         has_room = start_ms > free_ms
         found.append({"what": "block", "text": block if has_room else "", "start_ms": start_ms})
         if has_room:
-            free_ms = start_ms + (_text_pixels(block, 10.5) + 8) * row_ms / _WIDTH_PIXELS
+            free_ms = start_ms + (text_pixels(block, 10.5) + 8) * row_ms / _WIDTH_PIXELS
     return found
 
 
@@ -184,16 +185,7 @@ def _label(units: Sequence[str], pixels: float) -> tuple[str, float]:
     candidates = [" + ".join(".".join(names[start:]) for names in parts) for start in (0, -2, -1)]
     if len(units) > 1:
         candidates.append(f"{len(units)} merged")
-    for candidate in candidates:
-        for size in LABEL_PIXELS:
-            if _text_pixels(candidate, size) <= pixels:
-                return candidate, size
-    return "", LABEL_PIXELS[-1]
-
-
-def _text_pixels(text: str, size: float) -> float:
-    """Width of a line of text, by the mean advance of the font of pictures."""
-    return len(text) * size * 0.56
+    return fitting_label(candidates, pixels)
 
 
 def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:

@@ -46,6 +46,11 @@ def layer() -> Any:
     return need_altair().Chart()
 
 
+def only(what: str) -> Any:
+    """A layer of the records that are ``what``."""
+    return layer().transform_filter(f"datum.what == '{what}'")
+
+
 def scheduler_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
     """Domain and range of the colours of schedulers."""
     marks = scheduler_marks(schedulers)

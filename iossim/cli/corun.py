@@ -1,0 +1,136 @@
+"""``iossim corun``: kernels side by side on a device, and who slows whom through what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.option_groups import takes_options
+from iossim.cli.outputs import (
+    TimelineOutputs,
+    Writer,
+    pictures,
+    plain_console,
+    print_json,
+    print_notes,
+    text_file,
+    write_files,
+)
+from iossim.errors import OptionError
+
+if TYPE_CHECKING:
+    from iossim.prediction.corun import Corun
+
+#: Rows of the table without ``--all``.
+_ROWS_SHOWN = 40
+
+Kernels = Annotated[
+    Path,
+    typer.Argument(
+        metavar="KERNELS.csv",
+        help="A table with a row for each kernel, those of a stream in order: stream, name, blocks, threads, "
+        "registers_per_thread, shared_bytes, and what the kernel takes or asks for: alone_us, dram_bytes, l2_bytes, "
+        "footprint_bytes, flops, pipe (fp32, fp64, tensor, int); or op with the columns of 'iossim predict'. Or a recording: "
+        "CSV of Nsight Systems (cuda_gpu_trace) or Nsight Compute (raw), trace.json of the PyTorch profiler.",
+    ),
+]
+Graph = Annotated[
+    bool,
+    typer.Option("--graph/--streams", help="One CUDA graph (default), or launches by the host, row after row."),
+]
+Shares = Annotated[
+    str | None,
+    typer.Option(
+        "--sm-share",
+        metavar="50,50",
+        help="Percent of the SMs that each stream has to itself, in the order of their numbers (MPS, green contexts).",
+    ),
+]
+Whole = Annotated[bool, typer.Option("--all", help="Show every kernel, not those alone that lose most time.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("corun", help="Run kernels side by side: what each takes, and who slows whom.")(corun)
+
+
+@takes_options
+def corun(
+    kernels: Kernels,
+    device: options.Device = None,
+    graph: Graph = True,
+    sm_share: Shares = None,
+    *,
+    outputs: TimelineOutputs,
+    as_json: options.Json = False,
+    whole: Whole = False,
+) -> None:
+    """Run kernels side by side, block by block, on the event-driven simulator.
+
+    Of each kernel the table tells when it ran, how many times its time alone it took since its stream had reached it, and
+    through what it lost that: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are counted from 0.
+    """
+    from iossim.devices.load import device as load_device
+    from iossim.devices.load import device_names
+    from iossim.execution.engine import Engine
+    from iossim.prediction.corun import corun as run_side_by_side
+    from iossim.prediction.kernel_table import read_kernels
+    from iossim.reporting.corun_words import corun_table, inferred_words, lanes, lost_words, makespan_words
+
+    if device is None:
+        raise OptionError(f"corun needs a device; give --device NAME; known: {', '.join(device_names())}")
+    outputs.check_files()
+    profile = load_device(device)
+    engine = Engine.GRAPH if graph else Engine.PAPER
+    shares = None if sm_share is None else _shares(sm_share)
+    table = read_kernels(kernels, profile, engine)
+    run = run_side_by_side(table.kernels, profile, engine, shares)
+    how = "one CUDA graph" if graph else "streams, launched by the host"
+    if shares is not None:
+        how += f", SMs {sm_share}%"
+    title = f"{kernels.name} on {profile.name}, {how}"
+    if as_json:
+        print_json(run.to_json())
+    else:
+        console = plain_console()
+        console.print(title, style="bold")
+        console.print(corun_table(run, None if whole else _ROWS_SHOWN))
+        console.print(lanes(run), soft_wrap=True)
+        count, cut = len(run.kernels), []
+        if count > _ROWS_SHOWN and not whole:
+            cut = [f"the {_ROWS_SHOWN} of {count} kernels that lost most time are shown (--all shows each)"]
+        for line in filter(None, (makespan_words(run), lost_words(run))):
+            console.print(line)
+        print_notes(console, [*cut, *table.notes, *inferred_words(run)])
+    if outputs.out is not None:
+        write_files(outputs.out, _files(run, title, outputs))
+
+
+def _shares(text: str) -> list[float]:
+    """``50,50`` as percentages; raises OptionError for what is no numbers."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionError(f"--sm-share {text!r} is not a percentage for each stream; give 50,50, say") from None
+
+
+def _files(run: Corun, title: str, outputs: TimelineOutputs) -> dict[str, Writer]:
+    import json
+
+    from iossim.reporting.corun_words import corun_csv
+
+    files = {
+        "corun.json": text_file(json.dumps(run.to_json(), indent=1) + "\n"),
+        "kernels.csv": text_file(corun_csv(run)),
+    }
+    if outputs.trace is not False:
+        from iossim.reporting.corun_trace import corun_trace
+
+        files["trace.json"] = text_file(corun_trace(run, title))
+    if outputs.draws:
+        from iossim.reporting.figures.corun import corun_figure
+
+        files |= pictures(corun_figure(run, title))
+    return files
