@@ -103,7 +103,7 @@ def _convolution(kernel: PairKernel, stream: int, model: KernelModel) -> list[Ra
         RawKernel(
             f"{kernel.name}: {one.name}", stream, one.blocks, one.threads_per_block, one.registers_per_thread,
             one.shared_bytes_per_block, scale * us, l2_bytes=one.l2_bytes,
-            dram_bytes=price.device_demand * scale * us * model.profile.dram_bandwidth_gbps * 1e3,
+            dram_bytes=price.dram_demand * scale * us * model.profile.dram_bandwidth_gbps * 1e3,
             flops=one.flops, pipe=Pipe.TENSOR if one.work_class in TENSOR_CLASSES else Pipe.FP32,
         )
         for one, us, price in zip(candidate.kernels, own_us, prices, strict=True)

@@ -17,6 +17,7 @@ from iossim.measurements.measured_networks import NetworkRun
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import parse_description
 from iossim.reporting.accuracy_tables import accuracy_tables
+from iossim.validation.concurrency import MODELS, ConcurrencyEvaluation, MicroRatio, PairErrors, Placement
 from iossim.validation.engines import EngineAgreement
 from iossim.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
 from iossim.validation.networks import Foretold, NetworkEvaluation, NetworkLatency, SchedulerOrder
@@ -78,7 +79,27 @@ def report() -> ValidationReport:
         split_rows("device", "zero-shot", 0.5, rows=3, key="elu"),
         split_rows("family", "normalisations", -0.2),
     )
-    return ValidationReport(operators, (stages,), (networks,), (measured,), (agreement,), transfer, splits, notes)
+    pair_ratios = np.array([2.0, 1.0, 1.5])
+    pairs = PairErrors(
+        "pairs.made", DEVICE, 1, pair_ratios, dict.fromkeys(MODELS, 1.1 * pair_ratios), np.array([False, False, True]),
+        0.9 * pair_ratios, 1.2 * pair_ratios, "graph_beside_us", 0.2,
+    )  # fmt: skip
+    ratios = (
+        MicroRatio(DEVICE, "slots", "80 + 80", 2, 1.0, 1.05),
+        MicroRatio(DEVICE, "slots", "160 + 160", 3, 2.0, 1.0),
+    )
+    placements = (Placement(DEVICE, "copy", 170, 1.0, 0.25, 0.125, 0.01),)
+    return ValidationReport(
+        operators,
+        (stages,),
+        (networks,),
+        (measured,),
+        (ConcurrencyEvaluation((pairs,), ratios, placements),),
+        engines=(agreement,),
+        transfer=transfer,
+        splits=splits,
+        notes=notes,
+    )
 
 
 def test_tables(report: ValidationReport) -> None:
@@ -98,6 +119,12 @@ def test_tables(report: ValidationReport) -> None:
     assert "sequential 0.800 0.700 0.900 1.000 -20.0 1.00 1.00" in text
     assert "torch-eager - - - 1.000 - - 1.00" in text
     assert "error: mean 20.0%, bias -20.0%; 0 of 1 latencies in their intervals" in text
+    assert "pairs.made (1) no interference 10.0 10.0 10.0 10.0 10.0 10.0" in text
+    assert "pairs.made: graph_beside_us 0.2, fitted; without the set it is untold" in text
+    assert "pairs.made: 100% of slowdowns in intervals of nine in ten, 1.33x wide" in text
+    assert f"slots, {DEVICE} 1 2 -50.0 2.00 1.00" in text
+    assert f"beyond, slots, {DEVICE}: 160 + 160" in text
+    assert f"copy on {DEVICE} 170 100.0 25.0 12.5 1.0" in text
     # Beyond twice what was measured, outside the interval of two, and 15 times as wrong as inside.
     assert "softmax 120 10.0 150.0 150.0 15.00 120 150.0 150.0 0 2.00" in text
     assert "softmax 120 25.0 25.0 25.0 150.0 100 2.00 5.0 100 2.00" in text

@@ -55,7 +55,7 @@ def test_alone_it_takes_the_longest_of_its_waves_dram_and_power(work: KernelWork
         demand.early_blocks * early_us + demand.last_blocks * last_us
         for early_us, last_us in zip(demand.early_us, demand.last_us, strict=True)
     ]
-    assert dealt_us == pytest.approx([work.dram_us, work.power_us], rel=1e-9)
+    assert dealt_us == pytest.approx([work.dram_us, work.power_us, work.l2_device_us, work.kept_us, 1.0], rel=1e-9)
     assert demand.early_blocks + demand.last_blocks == work.blocks
 
 
