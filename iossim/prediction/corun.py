@@ -103,13 +103,13 @@ def corun(
     streams = sorted({raw.stream for raw in kernels})
     sms = dict(zip(streams, _shares(streams, profile, sm_share), strict=True))
     gap_factor, libraries = costs.graph_gap_factor if graph else 1.0, engine.libraries_on(profile.architecture)
-    models = {stream: KernelModel(profile, gap_factor, libraries, of and len(of)) for stream, of in sms.items()}
+    models = {stream: KernelModel(profile, gap_factor, libraries, _count(of)) for stream, of in sms.items()}
     host_us, beside_us = (0.0, costs.graph_beside_us) if graph else (costs.bare_launch_us, 0.0)
     issued, inferred = [], []
     for row, raw in enumerate(kernels):
         of = sms[raw.stream]
         work, phrases = raw_kernel_work(raw, models[raw.stream])
-        demand = BlockDemand.of(work, profile, of and len(of))
+        demand = BlockDemand.of(work, profile, _count(of))
         # The unit is the row, to find its span again.
         kernel = IssuedKernel(demand, host_us, beside_us)
         issued.append(IssueKernel(kernel, Queue(0, raw.stream), str(row), 0, of))
@@ -137,6 +137,10 @@ def _by_itself_us(kernels: Sequence[IssuedKernel]) -> float:
         clock_us += kernel.host_us
         end_us = max(end_us, clock_us) + kernel.demand.alone_us
     return end_us
+
+
+def _count(sms: range | None) -> int | None:
+    return None if sms is None else len(sms)
 
 
 def _shares(streams: Sequence[int], profile: DeviceProfile, percent: Sequence[float] | None) -> list[range | None]:

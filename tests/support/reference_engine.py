@@ -68,13 +68,17 @@ class Reference:
                     running[index] = len(waiting[index])
             for index in arrived:
                 beside = {other for other, work in enumerate(works) if work.blocks < len(sms) and other != index}
-                waits = any(
-                    not self.room(sm, works[index]) and self.held(sm, index) < self.most_while_waiting(works[index])
+                others = any(block.kernel != index for sm in sms for block in sm.blocks)
+                waits = others and any(
+                    not self.room(sm, works[index]) and self.held(sm, index) < self.most_beside_others(works[index])
                     for sm in sms
                 )
                 while waiting[index]:
                     rooms = [
-                        self.given(sm, index, works, beside) if waits else self.room(sm, works[index]) for sm in sms
+                        self.given(sm, index, works, beside if waits else set())
+                        if others
+                        else self.room(sm, works[index])
+                        for sm in sms
                     ]
                     best = max(range(len(sms)), key=lambda sm: (rooms[sm], -self.warps(sms[sm]), -sm))
                     if rooms[best] <= 0:
@@ -119,9 +123,9 @@ class Reference:
         return self.room(Sm(), work)
 
     def given(self, sm: Sm, kernel: int, works: Sequence[KernelWork], beside: set[int]) -> int:
-        """How many more blocks an SM is given while other SMs are full: as many as slow none of small kernels."""
+        """How many more blocks an SM is given beside others: its share, and as many as slow none of some kernels."""
         counts = [self.held(sm, other) for other in range(len(works))]
-        room = min(self.room(sm, works[kernel]), self.most_while_waiting(works[kernel]) - counts[kernel])
+        room = min(self.room(sm, works[kernel]), self.most_beside_others(works[kernel]) - counts[kernel])
         busy = sum(self.busy(works[other], counts[other]) for other in beside if counts[other])
         while busy and room > 0 and busy + self.busy(works[kernel], counts[kernel] + room) > 1 + 1e-9:
             room -= 1
@@ -133,7 +137,7 @@ class Reference:
     def busy(self, work: KernelWork, count: int) -> float:
         return count * max(work.issue_us, work.pipe_us, work.l2_us) / self.together_us(work, count)
 
-    def most_while_waiting(self, work: KernelWork) -> int:
+    def most_beside_others(self, work: KernelWork) -> int:
         """An even share of the blocks, or more where that slows none of them."""
         most = ceil(work.blocks / self.profile.sm_count)
         while most < self.most_resident(work) and self.together_us(work, most + 1) <= self.together_us(work, 1):

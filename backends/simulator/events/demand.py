@@ -56,9 +56,8 @@ class BlockDemand:
     last_us: DeviceTime
     waves_us: float
     sms: int
-    #: The most blocks that an SM is given while others are full of other kernels: its even share, or as many as do not
-    #: slow each other.
-    most_while_waiting: int
+    #: The most blocks that an SM is given beside other kernels: its even share, or as many as do not slow each other.
+    most_beside_others: int
 
     @staticmethod
     def of(work: KernelWork, profile: DeviceProfile, sms: int | None = None) -> BlockDemand:

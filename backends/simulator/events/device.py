@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import simpy
+from simpy.events import EventPriority
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
@@ -24,7 +25,7 @@ from iossim.execution.timeline import Span
 _TOGETHER_US = 1e-7
 
 #: What comes last of all that happens at one time, in SimPy's terms: urgent is 0, normal 1.
-_LAST = 2
+_LAST = EventPriority(2)
 
 #: Called after each settlement with the time and the classes: for tests that look inside.
 Observer = Callable[[float, list[MultiprocessorClass]], None]

@@ -2,19 +2,19 @@
 
 A block goes to the SM with the most room, counted in blocks of its kernel; of those to the one with the fewest
 resident warps (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread block scheduler", 2020), then
-to the first in :func:`scheduling_order`. Placing a block leaves its SM room for exactly one
-less, so that ``n`` blocks over classes of SMs are dealt level by level, as one by one, without a step for each.
+to the first in :func:`scheduling_order`. Placing a block leaves its SM room for exactly one less, so that ``n`` blocks over
+classes of SMs are dealt level by level, as one by one, without a step for each.
 
-Real SMs do not end the blocks of a wave in lockstep, these do. Small kernels that wait behind one which fills the device
-would find all of the room on the few SMs that end first, and be crammed there; on a device they are spread over SMs as
-these end. So while SMs are full that could have its blocks later, a kernel is given no more room on another than it needs
-to run at full speed beside the small kernels there; the rest of its blocks waits for the next end. Nothing
-is lost: they would only have shared the issue of that SM.
+Real SMs do not end the blocks of a wave in lockstep, these do. Small kernels behind one which fills the device would find
+most of the room on the few SMs that end first, and be crammed there; on a device they are spread over SMs as these end. So
+beside others a kernel is given no more room on an SM than its even share, or than it needs to run at full speed; while SMs
+are full that could have its blocks later, no more than leaves small kernels there at full speed, too. The rest of its blocks
+waits for the next end. Nothing is lost: they would only have shared the issue of that SM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
@@ -222,15 +222,18 @@ class MultiprocessorClass:
                 resident.progress += resident.rate * passed_us
         self.updated_us = now
 
-    def room_while_waiting(self, run: KernelRun, room: int) -> int:
-        """How many of ``room`` more blocks of a kernel each SM is given, while other SMs could have them later."""
-        room = min(room, run.demand.most_while_waiting - self.held(run))
+    def room_beside(self, run: KernelRun, waits: bool) -> int:
+        """How many more blocks of a kernel each SM is given beside others; ``waits`` where other SMs could have them later."""
+        held = self.held(run)
+        room = min(self.free.room(run.demand.footprint), run.demand.most_beside_others - held)
+        if not waits or room <= 0:
+            return room
         busy = sum(
             other.demand.busy(resident.count)
             for other, resident in self.residents.items()
             if other is not run and other.demand.leaves_sms
         )
-        while busy and room > 0 and busy + run.demand.busy(self.held(run) + room) > 1.0 + _ROUNDING:
+        while busy and room > 0 and busy + run.demand.busy(held + room) > 1.0 + _ROUNDING:
             room -= 1
         return room
 
@@ -306,15 +309,20 @@ def place(classes: list[MultiprocessorClass], run: KernelRun, now: float, order:
 
     ``order`` has the place of each SM among equals.
     """
-    block, most = run.demand.footprint, run.demand.most_while_waiting
     if run.sms is not None:
         _cut(classes, run.sms, now)
+    block, most = run.demand.footprint, run.demand.most_beside_others
     usable = classes if run.sms is None else [found for found in classes if found.sms[0] in run.sms]
-    waits = any(found.held(run) < most and not found.free.room(block) for found in usable)
+    beside = any(other is not run for found in usable for other in found.residents)
+    waits = beside and any(found.held(run) < most and not found.free.room(block) for found in usable)
+
+    def room(found: MultiprocessorClass) -> int:
+        return found.room_beside(run, waits) if beside else found.free.room(block)
+
     if run.early_pending:
-        run.early_pending -= _deal(classes, run, run.early_pending, run.demand.early_us, now, order, waits)
+        run.early_pending -= _deal(classes, run, run.early_pending, run.demand.early_us, now, order, room)
     if not run.early_pending:
-        run.last_pending -= _deal(classes, run, run.last_pending, run.demand.last_us, now, order, waits)
+        run.last_pending -= _deal(classes, run, run.last_pending, run.demand.last_us, now, order, room)
 
 
 def _deal(
@@ -324,21 +332,12 @@ def _deal(
     block_us: DeviceTime,
     now: float,
     order: Sequence[int],
-    waits: bool,
+    room_of: Callable[[MultiprocessorClass], int],
 ) -> int:
-    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many.
-
-    ``waits`` tells whether there are SMs that could have blocks later.
-    """
+    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many."""
     block = run.demand.footprint
-    roomy = []
-    for found in classes:
-        if run.sms is None or found.sms[0] in run.sms:
-            room = found.free.room(block)
-            if room and waits:
-                room = found.room_while_waiting(run, room)
-            if room > 0:
-                roomy.append((room, found))
+    usable = classes if run.sms is None else [found for found in classes if found.sms[0] in run.sms]
+    roomy = [(room, found) for found in usable if (room := room_of(found)) > 0]
     total = sum(room * len(found.sms) for room, found in roomy)
     level, extra = _level(roomy, count) if count < total else (0, 0)
     reached = [(room, found) for room, found in roomy if room >= level]

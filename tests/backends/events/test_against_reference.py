@@ -52,8 +52,8 @@ def test_a_block_goes_where_most_room_is() -> None:
     # once that is taken all are equal, and the fewest warps decide, then the number.
     profile = small_device(4)
     first = work("first", blocks=3, least_us=100.0, threads_per_block=512)
-    second = work("second", blocks=3, least_us=10.0, issue_us=10.0)
-    third = work("third", blocks=1, least_us=10.0, issue_us=10.0)
+    second = work("second", blocks=3, least_us=10.0, issue_us=0.1)
+    third = work("third", blocks=1, least_us=10.0, issue_us=0.1)
     seen: list[list[int]] = []
     execute(
         [issue(first, profile, 0), issue(second, profile, 1, host_us=1.0), issue(third, profile, 2, host_us=1.0)],
