@@ -25,8 +25,8 @@ from iossim.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.validation.report import ValidationReport
 from iossim.validation.sm_shares import (
     CurveErrors,
+    NetworkPairErrors,
     NetworkShareErrors,
-    PairErrors,
     ReachErrors,
     ShareEvaluation,
     Spread,
@@ -102,7 +102,7 @@ def report() -> ValidationReport:
         (CurveErrors("decode, batch 8", 8, 0.66, 0.056, 0.061),),
         (ReachErrors("rtx-5090", 7, 2.32, 0.027, 2.0, 0.067),),
         (NetworkShareErrors("vgg19", 1, 18.0, 0.07, 0.07, 0.07, None),),
-        PairErrors(750, 3.5, 0.45, spread, spread, spread),
+        NetworkPairErrors(750, 3.5, 0.45, spread, spread, spread),
     )
     return ValidationReport(
         operators,
