@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from iossim.tables import Cell, Column, records_table
-from iossim.validation.sm_shares import PairErrors, ShareEvaluation
+from iossim.validation.sm_shares import NetworkPairErrors, ShareEvaluation
 
 
 def sm_share_tables(found: ShareEvaluation) -> Iterator[tuple[str, Table, str]]:
@@ -89,7 +89,7 @@ def _percents(in_sample: float, left_out: float) -> dict[str, Cell]:
     return {"in_sample": 100 * in_sample, "left_out": 100 * left_out}
 
 
-def _pair_table(pairs: PairErrors) -> Table:
+def _pair_table(pairs: NetworkPairErrors) -> Table:
     rows: list[dict[str, Cell]] = [
         {"by": by, "median": 100 * each.median, "mean": 100 * each.mean, "p90": 100 * each.ninetieth}
         for by, each in (

@@ -119,7 +119,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class PairErrors:
+class NetworkPairErrors:
     """Slowdowns of networks side by side: nothing, the model, and the model fitted without any pair of that network."""
 
     rows: int
@@ -137,7 +137,7 @@ class ShareEvaluation:
     curves: tuple[CurveErrors, ...] = ()
     reaches: tuple[ReachErrors, ...] = ()
     networks: tuple[NetworkShareErrors, ...] = ()
-    pairs: PairErrors | None = None
+    pairs: NetworkPairErrors | None = None
 
     def __bool__(self) -> bool:
         return bool(self.curves or self.reaches or self.networks)
@@ -161,7 +161,7 @@ def evaluate_shares(
     curves: tuple[CurveErrors, ...] = ()
     rates: list[BandwidthCurve] = []
     networks: tuple[NetworkShareErrors, ...] = ()
-    pairs: PairErrors | None = None
+    pairs: NetworkPairErrors | None = None
     profile = profile_of(CURVES_DEVICE)
     if profile is not None and (path := folder / CURVES_FILE).is_file():
         read = read_curves(path)
@@ -316,7 +316,7 @@ def _copy_us(priced: Floats, measured: Floats, batch: Floats) -> float:
 
 def evaluate_pairs(
     runs: Sequence[SharedRun], shares: Sequence[NetworkShare], kernels: Callable[[str], int]
-) -> PairErrors | None:
+) -> NetworkPairErrors | None:
     """Slowdowns of networks side by side, those whose L2 throughput by itself is known; None without any."""
     l2 = {(row.network, row.batch, row.percent): row.l2 for row in shares}
     known = [
@@ -340,7 +340,7 @@ def evaluate_pairs(
         without = np.array([name not in (run.network, run.other) for run, _ in known])
         held = np.array([run.network == name for run, _ in known])
         left_out[held] = (1.0 + features[held] @ (fitted(without) if without.any() else both)) / measured[held] - 1.0
-    return PairErrors(
+    return NetworkPairErrors(
         len(known),
         float(both[0]),
         float(both[1]),

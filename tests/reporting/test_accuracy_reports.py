@@ -23,6 +23,14 @@ from iossim.validation.measured_networks import MeasuredEvaluation, MeasuredLate
 from iossim.validation.networks import Foretold, NetworkEvaluation, NetworkLatency, SchedulerOrder
 from iossim.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.validation.report import ValidationReport
+from iossim.validation.sm_shares import (
+    CurveErrors,
+    NetworkPairErrors,
+    NetworkShareErrors,
+    ReachErrors,
+    ShareEvaluation,
+    Spread,
+)
 from iossim.validation.splits import SplitRows
 from iossim.validation.stages import StageEvaluation
 
@@ -89,12 +97,20 @@ def report() -> ValidationReport:
         MicroRatio(DEVICE, "slots", "160 + 160", 3, 2.0, 1.0),
     )
     placements = (Placement(DEVICE, "copy", 170, 1.0, 0.25, 0.125, 0.01),)
+    spread = Spread(0.08, 0.09, 0.14)
+    shares = ShareEvaluation(
+        (CurveErrors("decode, batch 8", 8, 0.66, 0.056, 0.061),),
+        (ReachErrors("rtx-5090", 7, 2.32, 0.027, 2.0, 0.067),),
+        (NetworkShareErrors("vgg19", 1, 18.0, 0.07, 0.07, 0.07, 0.04),),
+        NetworkPairErrors(750, 3.5, 0.45, spread, spread, spread),
+    )
     return ValidationReport(
         operators,
         (stages,),
         (networks,),
         (measured,),
         (ConcurrencyEvaluation((pairs,), ratios, placements),),
+        (shares,),
         engines=(agreement,),
         transfer=transfer,
         splits=splits,
@@ -125,6 +141,10 @@ def test_tables(report: ValidationReport) -> None:
     assert f"slots, {DEVICE} 1 2 -50.0 2.00 1.00" in text
     assert f"beyond, slots, {DEVICE}: 160 + 160" in text
     assert f"copy on {DEVICE} 170 100.0 25.0 12.5 1.0" in text
+    assert "decode, batch 8 8 0.66 5.6 6.1" in text
+    assert "rtx-5090 7 2.32 2.7 2.00 6.7" in text
+    assert "vgg19 1 18 7.0 7.0 7.0 4.0" in text
+    assert "model, left out 8.0 9.0 14.0" in text
     # Beyond twice what was measured, outside the interval of two, and 15 times as wrong as inside.
     assert "softmax 120 10.0 150.0 150.0 15.00 120 150.0 150.0 0 2.00" in text
     assert "softmax 120 25.0 25.0 25.0 150.0 100 2.00 5.0 100 2.00" in text
