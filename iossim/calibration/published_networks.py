@@ -1,8 +1,8 @@
 """Published figures of whole networks as something to fit.
 
-What a network takes unit after unit tells the same parameters as kernels measured alone, and the gap between kernels,
-which no isolated kernel tells. What its concurrent schedules take tells how kernels share the device, and what a
-synchronisation costs: ``concurrency_fit`` fits those, after the kernels.
+What a network takes unit after unit tells the same parameters as kernels measured alone, and the gap between kernels
+and the cost of a launch, which no isolated kernel tells (``host_fit``, after the kernels). What concurrent schedules take, and
+stages of several groups, is fitted by none: it is what the model of concurrency is tested by.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.measurements.published_figures import fitted_networks, published_stages_us
+from iossim.measurements.published_figures import SEQUENTIAL, fitted_networks, published_stages_us
 from iossim.models.load import load
 
-SEQUENTIAL = "sequential"
 #: The network whose stages are published too, one by one.
 SAMPLE = "ios_sample"
 
@@ -52,6 +51,19 @@ def published_networks(device: str) -> list[PublishedNetwork]:
 def published_models(device: str) -> tuple[str, ...]:
     """The models of :func:`published_networks`, each once."""
     return tuple(dict.fromkeys(row["model"] for row in fitted_networks(device)))
+
+
+def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSamples | None:
+    """Samples of the published networks as wholes, that of :data:`SAMPLE` among them; None for a device without.
+
+    ``without`` names a network that is left out.
+    """
+    whole = [
+        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
+        for one in published_networks(profile.name)
+        if one.model != without and SEQUENTIAL in one.latency_us
+    ]
+    return SequenceSamples.of("published networks", profile, whole, float(len(whole))) if whole else None
 
 
 def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples]:

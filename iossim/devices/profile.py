@@ -142,7 +142,7 @@ class DeviceProfile(Value):
         kind = device_kind(filled["kind"] if filled["kind"] in device_kinds() else GPU)
         known = capability if capability in kind.limits else next(iter(kind.limits))
         transferred = _transferred(data) if kind.borrows else {}
-        for name, default in (("parameters", kind.default_parameters(known)), ("engine", kind.engine)):
+        for name, default in (("parameters", kind.default_parameters(known)), ("engine", kind.engine_costs(known).values)):
             given = data.get(name, {})
             if isinstance(given, dict):
                 own = {RENAMED.get(key, key): value for key, value in given.items() if key not in DROPPED}
