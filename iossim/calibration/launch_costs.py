@@ -31,8 +31,8 @@ from statistics import fmean, quantiles, stdev
 import numpy as np
 
 from iossim.devices.compute_capability import Architecture
-from iossim.measurements.measurement import MeasurementError
 from iossim.measurements.data_sets import shared_data
+from iossim.measurements.measurement import MeasurementError
 
 TABLE = Path("concurrency") / "launch_and_sync_costs.csv"
 PAIRS = Path("concurrency") / "a5000_operator_pairs.csv"
@@ -126,7 +126,9 @@ def launch_costs(
         "fork_us": Estimate(edge / 2, edge / 4, "GeForce 3080"),
         "join_us": Estimate(edge / 2, edge / 4, "GeForce 3080"),
     }
-    plain_us, graph_us = (_figure(costs, "GV100", text) / _CHAIN_LAUNCHES for text in ("plain launches", "CUDA graph"))
+    plain_us, graph_us = (
+        _figure(costs, "GV100", text) / _CHAIN_LAUNCHES for text in ("plain launches", "CUDA graph")
+    )
     least_us, most_us = nodes_us
     nodes = {
         Architecture.VOLTA: (gap_us - (plain_us - graph_us), 0.0, "GV100"),
@@ -168,7 +170,9 @@ def _figure(costs: Sequence[LaunchCost], device: str, what: str) -> float:
     """The one row of a device that says ``what``, us."""
     found = [row.value_us for row in costs if row.device == device and what in row.what]
     if len(found) != 1:
-        raise MeasurementError(f"launch costs: {len(found)} rows of {device} with {what!r}; give the whole table, with one")
+        raise MeasurementError(
+            f"launch costs: {len(found)} rows of {device} with {what!r}; give the whole table, with one"
+        )
     return found[0]
 
 
@@ -178,7 +182,9 @@ def _rows(path: Path) -> Iterable[tuple[int, dict[str, str]]]:
         with path.open(encoding="utf-8", newline="") as file:
             yield from enumerate(csv.DictReader(file), start=2)
     except OSError as error:
-        raise MeasurementError(f"{path}: {error.strerror}; name the folder of the tables with IOSSIM_SHARED") from None
+        raise MeasurementError(
+            f"{path}: {error.strerror}; name the folder of the tables with IOSSIM_SHARED"
+        ) from None
 
 
 def main() -> None:

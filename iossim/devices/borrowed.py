@@ -1,8 +1,7 @@
-"""Parameters of concurrency that a device borrows: nearly none has schedules measured on it that tell them.
+"""Costs of a launch that a device borrows: nearly none has networks measured on it that tell them.
 
-What kernels cost each other side by side, and what the host takes for a launch and a synchronisation, were fitted on one
-device. Others take them, with their spread and their resamples, so that intervals know how little is known; their
-provenance says from where.
+What the host takes to launch was fitted on one device. Others take it, with its spread and its resamples, so that intervals
+know how little is known; their provenance says from where.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from iossim.values import Value
 
 
 class Concurrency(Value):
-    """What the profile of ``device`` says of concurrency."""
+    """What the profile of ``device`` says of launches."""
 
     device: str
     values: dict[str, float] = Field(min_length=1)

@@ -168,7 +168,7 @@ class ModelParameters(Value):
     #: the A100 and the RTX 3070, beside the gaps between kernels that transfers lend to these boards.
     layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 9.0
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
-    interference: NotNegative = 0.208
+    interference: NotNegative = 0.0
 
 
 #: Parameters by what files of before call them.

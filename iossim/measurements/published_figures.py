@@ -8,7 +8,6 @@ from typing import Any
 
 from iossim.shipped_yaml import read_shipped
 
-
 #: The scheduler whose figures fits may see. Those of all others, which run kernels side by side or merge them, are a test.
 SEQUENTIAL = "sequential"
 

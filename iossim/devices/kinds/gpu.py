@@ -88,11 +88,8 @@ ENGINES: dict[str, EngineCosts] = {
 
 #: What stages that replay a graph tell, beside their kernels: what an edge between two streams costs (a stage has a fork and a
 #: join, and nothing tells one from the other; an event between two streams costs some 3 us), and the gap between nodes.
-#: Interference is 0 if kernels side by side take no longer for it; networks on SMs of their own beside another one were seen to
-#: take 1.1 times as long, and 1.22 at most, so that a half is ample.
 GPU_CONCURRENCY = ParameterSpace(
     (
-        FittedParameter("interference", 0.0, 0.5),
         FittedParameter("graph_gap_factor", 0.1, 1.0),
         FittedParameter("fork_us", 0.0, 10.0),
     ),
