@@ -75,10 +75,15 @@ def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], 
 
 def lent_by(profile: DeviceProfile) -> Concurrency:
     """What a GPU whose launches networks told says to those without: the cost of a launch belongs to the host and the engine,
-    the gap to the device."""
+    the gap to the device. Hosts differ, so that it is known no better there than without any network."""
     space = profile.device_kind.launches
     names = [name for name in (*space.names, *(name for name, _, _ in space.ties)) if name != GAP]
-    return Concurrency.of(profile.name, profile.parameter_values, profile.provenance, names)
+    spread = profile.device_kind.engine_costs(profile.compute_capability).spread
+    return Concurrency(
+        device=profile.name,
+        values={name: profile.parameter_values[name] for name in names},
+        spread={name: spread[name] for name in names if name in spread},
+    )
 
 
 def borrowing(profile: DeviceProfile, lent: Concurrency) -> DeviceProfile:

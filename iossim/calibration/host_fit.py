@@ -2,9 +2,9 @@
 
 Rows of operators do not tell the gap: moved into what a call costs besides (``dispatch_us``, ``dispatch_kernel_us``), all that
 rows show stays the same (:func:`with_gap`). Networks show the sum of gaps and launches; short units wait for the host
-and longer ones do not, but over a network either can stand for a good part of the other. So both are drawn to what was
-measured of launches elsewhere (the kind's :class:`~iossim.devices.kind.EngineCosts`), as far as that is known. Figures of
-concurrent schedules take no part.
+and longer ones do not, but over a network either can stand for a good part of the other. A unit of nothing but launches tells
+them apart: a concat by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the kind's
+:class:`~iossim.devices.kind.EngineCosts`), as far as that is known. Figures of concurrent schedules take no part.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _BESIDE_GAP = ("dispatch_us", "dispatch_kernel_us")
 @dataclass(frozen=True)
 class HostFit:
     """``values`` are the fitted parameters with those tied to them, ``draws`` some of the distribution that the figures and
-    the prior leave, entry ``k`` of every list together; ``spread`` are its standard deviations. ``networks`` is how many
-    figures took part, on ``device``."""
+    the prior leave, entry ``k`` of every list together; ``spread`` are its standard deviations. ``figures`` is how many
+    took part, on ``device``."""
 
     device: str
     values: Mapping[str, float]
     spread: Mapping[str, float]
     draws: Mapping[str, list[float]]
-    networks: int
+    figures: int
 
     def on(self, profile: DeviceProfile) -> DeviceProfile:
         """The profile with what was found; its provenance says from what."""
@@ -55,13 +55,13 @@ class HostFit:
         # A profile may have been told before: then this replaces it.
         sets = [one for one in own.data_sets if one.name != DATA_SET]
         told = (
-            f"{' and '.join(self.draws)} from {self.networks} networks run unit after unit and from costs of launches"
+            f"{' and '.join(self.draws)} from {self.figures} figures of networks run unit after unit and from costs of launches"
         )
         note = f"{own.note.partition(_NOTE)[0]}{_NOTE}{told}; no figure of a concurrent schedule took part in any fit"
         provenance = own.model_copy(
             update={
                 "note": note,
-                "data_sets": [*sets, DataSet(name=DATA_SET, device=self.device, rows=self.networks)],
+                "data_sets": [*sets, DataSet(name=DATA_SET, device=self.device, rows=self.figures)],
                 "spread": {**own.spread, **self.spread},
                 "resamples": {**own.resamples, **launches},
                 "unidentified": [name for name in own.unidentified if name not in self.values],

@@ -7,6 +7,7 @@ stages of several groups, is fitted by none: it is what the model of concurrency
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iossim.calibration.recording import STEADY_FACTOR
@@ -54,16 +55,18 @@ def published_models(device: str) -> tuple[str, ...]:
 
 
 def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSamples | None:
-    """Samples of the published networks as wholes, that of :data:`SAMPLE` among them; None for a device without.
+    """Samples of the published networks as wholes, and of the single units that are published; None for a device without.
 
     ``without`` names a network that is left out.
     """
-    whole = [
+    networks = [one for one in published_networks(profile.name) if one.model != without]
+    figures: list[tuple[Network, Sequence[int], float]] = [
         (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
-        for one in published_networks(profile.name)
-        if one.model != without and SEQUENTIAL in one.latency_us
+        for one in networks
+        if SEQUENTIAL in one.latency_us
     ]
-    return SequenceSamples.of("published networks", profile, whole, float(len(whole))) if whole else None
+    figures += _single_units(networks, profile.name)
+    return SequenceSamples.of("published networks", profile, figures, float(len(figures))) if figures else None
 
 
 def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples]:
@@ -82,9 +85,16 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
     if whole:
         weight = float(ROWS_A_UNIT * sum(len(units) for _, units, _ in whole))
         found.append(SequenceSamples.of("published networks", profile, whole, weight))
-    sample = next((one.network for one in networks if one.model == SAMPLE), None)
-    if sample is not None:
-        stages = published_stages_us(profile.name)
-        single = [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]
+    single = _single_units(networks, profile.name)
+    if single:
         found.append(SequenceSamples.of("published stages", profile, single, STEADY_FACTOR * len(single)))
     return found
+
+
+def _single_units(networks: Sequence[PublishedNetwork], device: str) -> list[tuple[Network, Sequence[int], float]]:
+    """The units of the sample network that ran by themselves, and how long."""
+    sample = next((one.network for one in networks if one.model == SAMPLE), None)
+    if sample is None:
+        return []
+    stages = published_stages_us(device)
+    return [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]
