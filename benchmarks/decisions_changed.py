@@ -34,7 +34,9 @@ def save(folder: Path) -> None:
 
 def compare(old: Path, new: Path) -> None:
     """Print a line for each schedule that both folders have."""
-    print(f"{'network':14} {'device':14} {'engine':6} {'stages changed':>15} {'old us':>9} {'new us':>9} {'regret of old':>14}")
+    print(
+        f"{'network':14} {'device':14} {'engine':6} {'stages changed':>15} {'old us':>9} {'new us':>9} {'regret of old':>14}"
+    )
     for path in sorted(new.glob("*.json")):
         before = old / path.name
         if not before.is_file():

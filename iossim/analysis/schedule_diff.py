@@ -91,7 +91,9 @@ class ScheduleDiff:
     @property
     def decided_otherwise(self) -> tuple[int, int]:
         """How many stages of each schedule the other does not have."""
-        return sum(len(passage.first) for passage in self.changed), sum(len(passage.second) for passage in self.changed)
+        return sum(len(passage.first) for passage in self.changed), sum(
+            len(passage.second) for passage in self.changed
+        )
 
     @property
     def regrets(self) -> tuple[float, float] | None:
