@@ -2,48 +2,64 @@
 
 A kernel that leaves SMs idle, or waits for latency, leaves room for others. ``issue_demand`` is the part of the
 device's achievable issue capacity that it uses while running alone: its arithmetic (or L2) time on a full device over
-its duration; ``device_demand`` the same of what all SMs share, DRAM bandwidth or the board's power, whichever it needs
-more of. It has ``spread`` blocks resident on each SM, if that is a whole number, and else one more on a part of them.
-The durations are those of :mod:`iossim.backends.simulator.kernel_times`.
+its duration; ``dram_demand`` and ``power_demand`` the same of what all SMs share, DRAM bandwidth and the board's power.
+It has ``spread`` blocks resident on each SM, if that is a whole number, and else one more on a part of them; in its last
+wave ``last_spread``. The durations are those of :mod:`iossim.backends.simulator.kernel_times`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import product
-from math import ceil, fsum
+from math import fsum
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_times import (
     ALONE,
     DRAM,
+    FOOTPRINT,
     ISSUE,
+    KEPT,
     POWER,
+    DeviceRates,
+    Floats,
     device_rates,
     kernel_table,
     time_kernels,
 )
+from iossim.compiled import jit
 from iossim.devices.compute_capability import WARP_THREADS
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import PlanError, did_you_mean
 from iossim.lowering.kernel import Candidate, Kernel, Libraries
+from iossim.lowering.occupancy import block_slots
 from iossim.schedule.batch import FASTEST, steps_of, variant_of
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPrice:
+class KernelPrice(NamedTuple):
     """``alone_us`` on an idle device; demands are fractions of the device's capacity, 0 to 1.
 
-    ``spread`` is the blocks that are resident at a time over the number of SMs, ``warps`` those of one block.
+    ``spread`` is the blocks that are resident at a time over the number of SMs, ``warps`` those of one block. The last
+    ``last_us`` it runs its last wave, of ``last_spread``. ``footprint`` is what it touches, over the part of L2 that keeps
+    operands; once L2 loses all of it to others, it asks for ``kept_demand`` of DRAM besides. A block has these parts of an
+    SM's ``slots``: warps, blocks, registers and shared memory.
     """
 
     alone_us: float
     issue_demand: float
-    device_demand: float
+    dram_demand: float
+    power_demand: float
     spread: float
     warps: float
+    last_us: float
+    last_spread: float
+    footprint: float
+    kept_demand: float
+    slots: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
 
 class KernelModel:
@@ -58,13 +74,16 @@ class KernelModel:
 
     def prices(self, kernels: Iterable[Kernel]) -> list[KernelPrice]:
         """Duration and demands of each kernel; one of which no block fits an SM takes forever."""
+        kernels = list(kernels)
         table = kernel_table(self.profile.limits, kernels)
         times = time_kernels(table, self.rates)
-        device_us = np.maximum(times[:, DRAM], times[:, POWER])
-        spread = np.minimum(table["blocks"] / self.rates.sms, table["resident"])
-        warps = np.ceil(table["threads"] / WARP_THREADS)
-        columns = (times[:, ALONE], times[:, ISSUE], device_us, spread, warps)
-        return [_price(*row) for row in np.stack(columns, axis=1).tolist()]
+        columns = np.empty((len(kernels), len(KernelPrice._fields) - 1), dtype=np.float64)
+        _lay_out(table, times, self.rates, columns)
+        return [KernelPrice(*row, self._slots(kernel)) for kernel, row in zip(kernels, columns.tolist(), strict=True)]
+
+    def _slots(self, kernel: Kernel) -> tuple[float, float, float, float]:
+        needs = kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
+        return block_slots(self.profile.limits, *needs)
 
     def price(self, kernel: Kernel) -> KernelPrice:
         """Duration and demands of one kernel."""
@@ -131,11 +150,47 @@ class KernelModel:
         return best
 
 
-def _price(alone_us: float, issue_us: float, device_us: float, spread: float, warps: float) -> KernelPrice:
-    if alone_us == float("inf"):
-        return KernelPrice(alone_us, 1.0, 1.0, 1.0, warps)
-    if alone_us == 0.0:
-        return KernelPrice(0.0, 0.0, 0.0, spread, warps)
-    # The busiest SM has all that it needs: a part of the rounding up to whole blocks is never seen (``wave_quantisation``).
-    most = min(1.0, spread / ceil(spread))
-    return KernelPrice(alone_us, min(most, issue_us / alone_us), min(1.0, device_us / alone_us), spread, warps)
+@jit
+def _lay_out(kernels: NDArray[np.void], times: Floats, rates: DeviceRates, prices: Floats) -> None:
+    """Write the numbers of each kernel's :class:`KernelPrice`, slots left out, shape ``[kernels, 10]``."""
+    for index in range(len(kernels)):
+        kernel = kernels[index]
+        alone_us = times[index, ALONE]
+        spread = kernel["blocks"] / rates.sms
+        resident = min(spread, kernel["resident"])
+        warps = math.ceil(kernel["threads"] / WARP_THREADS)
+        prices[index] = 0.0
+        prices[index, 0] = prices[index, 6] = alone_us
+        prices[index, 4], prices[index, 5], prices[index, 7] = resident, warps, resident
+        if alone_us == np.inf:
+            prices[index, 1:5] = 1.0
+            continue
+        if alone_us == 0.0:
+            continue
+        # The busiest SM has all that it needs: a part of the rounding up to whole blocks is never seen (``wave_quantisation``).
+        most = min(1.0, resident / math.ceil(resident))
+        prices[index, 1] = min(most, times[index, ISSUE] / alone_us)
+        prices[index, 2] = min(1.0, times[index, DRAM] / alone_us)
+        prices[index, 3] = min(1.0, times[index, POWER] / alone_us)
+        prices[index, 8] = min(2.0, times[index, FOOTPRINT] / max(1.0, rates.resident_bytes))
+        prices[index, 9] = times[index, KEPT] / alone_us
+        waves = math.ceil(math.ceil(spread) / kernel["resident"])
+        if waves > 1:
+            last = spread - (waves - 1) * kernel["resident"]
+            prices[index, 6] = last_wave_us(
+                alone_us - rates.gap_us, waves, kernel["resident"], math.ceil(last), times[index, ISSUE] / spread
+            )
+            prices[index, 7] = last
+
+
+@jit
+def last_wave_us(total_us: float, waves: int, resident: float, last: float, block_us: float) -> float:
+    """The part of ``total_us`` that the last of several waves takes, of ``last`` blocks an SM; the others have ``resident``.
+
+    A block takes ``block_us`` times those that run beside it, itself included, or else what latency makes all of them take.
+    """
+    least_us = total_us / waves
+    if least_us < resident * block_us:
+        # Full waves are held up by their work, only the last one by latency.
+        return max(total_us - (waves - 1) * resident * block_us, last * block_us)
+    return least_us

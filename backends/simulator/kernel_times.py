@@ -52,9 +52,9 @@ from iossim.lowering.occupancy import resident_blocks
 
 Floats = NDArray[np.float64]
 
-#: Columns of the result of :func:`time_kernels`, microseconds.
-ALONE, ARITHMETIC, L2, DRAM, ISSUE, POWER = range(6)
-RESULTS = 6
+#: Columns of the result of :func:`time_kernels`: microseconds, and of ``FOOTPRINT`` bytes.
+ALONE, ARITHMETIC, L2, DRAM, ISSUE, POWER, FOOTPRINT, KEPT = range(8)
+RESULTS = 8
 
 _CLASSES = list(WorkClass)
 _CLASS = {work_class: index for index, work_class in enumerate(_CLASSES)}
@@ -114,7 +114,7 @@ AVERAGE_WINDOW_BANDWIDTH = 0.18
 
 #: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of this part and more none
 #: is, once they are gone through from end to end.
-_FITS, _LOST = 0.85, 1.25
+FITS, _LOST = 0.85, 1.25
 
 #: A row of a table of kernels. ``resident`` is the blocks that an SM holds, 0 where none fits.
 KERNEL_ROW = np.dtype(
@@ -371,12 +371,14 @@ def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> NDA
 
 
 def time_kernels(kernels: NDArray[np.void], rates: DeviceRates) -> Floats:
-    """Times of each kernel in microseconds, shape ``[kernels, RESULTS]``.
+    """Times of each kernel in microseconds, and what it needs of L2, shape ``[kernels, RESULTS]``.
 
     ``ALONE`` is the duration on an idle device, with the gap before it; ``ARITHMETIC``, ``L2`` and ``DRAM`` are what it
     is made of; ``ISSUE`` is the arithmetic or L2 time if its blocks were spread evenly over all SMs and hid all latency:
     the part of the device's issue capacity that it needs. ``POWER`` is the arithmetic at the rate that the board
-    sustains. A kernel of which no block fits an SM takes forever.
+    sustains. ``FOOTPRINT`` is all that it touches, in bytes, and ``KEPT`` the DRAM time of what L2 keeps of it while
+    nothing else runs: what it moves besides once L2 has lost that to others. A kernel of which no block fits an SM takes
+    forever.
     """
     times = np.empty((len(kernels), RESULTS), dtype=np.float64)
     _time_kernels(kernels, rates, times)
@@ -404,7 +406,7 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
         if lost > 0.0:
             again = lost * (1.0 / rates.beyond_core_cache[kernel["work_class"]] - 1.0)
             l2_us += again * operands / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
-        dram_us = _dram_us(kernel, rates)
+        dram_us, kept_us = _dram_us(kernel, rates)
         longest_us = max(arithmetic_us, l2_us, dram_us)
         norm = rates.gemm_overlap_norm if kernel["work_class"] == _GEMM else rates.overlap_norm
         if _IS_TENSOR[kernel["work_class"]]:
@@ -423,6 +425,8 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
             # A thread has its core for itself as long as it runs, also while it waits for memory.
             times[index, 4] = times[index, 0] * spread / busiest
         times[index, 5] = power_us
+        times[index, 6] = operands
+        times[index, 7] = kept_us
 
 
 @jit
@@ -452,19 +456,28 @@ def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: 
 
 
 @jit
-def _lost(operand_bytes: float, cache_bytes: float) -> float:
-    """The part of operands that a cache has lost by the time they are read again."""
-    if operand_bytes <= _FITS * cache_bytes:
+def lost_part(of_cache: float) -> float:
+    """The part of operands that a cache has lost by the time they are read again; ``of_cache``: in caches that size."""
+    if of_cache <= FITS:
         return 0.0
-    if operand_bytes >= _LOST * cache_bytes:
+    if of_cache >= _LOST:
         return 1.0
-    return (operand_bytes / cache_bytes - _FITS) / (_LOST - _FITS)
+    return (of_cache - FITS) / (_LOST - FITS)
 
 
 @jit
-def _dram_us(kernel: np.void, rates: DeviceRates) -> float:
+def _lost(operand_bytes: float, cache_bytes: float) -> float:
+    if operand_bytes <= FITS * cache_bytes:
+        return 0.0
+    return lost_part(operand_bytes / cache_bytes) if cache_bytes > 0.0 else 1.0
+
+
+@jit
+def _dram_us(kernel: np.void, rates: DeviceRates) -> tuple[float, float]:
+    """DRAM time, and that of what L2 keeps: activations; what is read again within a wave, no neighbour pushes out."""
     activations = kernel["activation_bytes"] + kernel["bytes_written"]
-    moved = kernel["weight_bytes"] + activations * _lost(activations + kernel["weight_bytes"], rates.resident_bytes)
+    lost = activations * _lost(activations + kernel["weight_bytes"], rates.resident_bytes)
+    moved = kernel["weight_bytes"] + lost
     if kernel["reread_bytes"] > 0.0:
         at_once = min(1.0, rates.sms * kernel["resident"] / kernel["blocks"]) * kernel["reread_bytes"]
         moved += kernel["reread_bytes"] * _lost(at_once, rates.resident_bytes)
@@ -484,4 +497,5 @@ def _dram_us(kernel: np.void, rates: DeviceRates) -> float:
         # A step loads a short piece of each row of an operand that lies along the inner dimension.
         moved += rates.tensor_strided_excess * min(kernel["strided_bytes"], moved)
     dram_us: float = moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower
-    return dram_us
+    # What some classes reach by themselves is less than the device's bandwidth.
+    return dram_us, (activations - lost) / rates.dram_bytes_per_us.max()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
-from iossim.backends.simulator.stage_model import ISSUE_DEMAND, SPREAD, StageKernels
+from iossim.backends.simulator.stage_model import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SPREAD, StageKernels
 from iossim.devices.parameters import EngineOverheads
 from iossim.lowering.kernel import Candidate, Kernel
 from iossim.lowering.unit import StepCandidates
@@ -29,18 +29,14 @@ class UnitPrice:
     """
 
     names: tuple[str, ...]
-    alone_us: tuple[float, ...]
-    issue_demand: tuple[float, ...]
-    device_demand: tuple[float, ...]
-    spread: tuple[float, ...]
-    warps: tuple[float, ...]
+    prices: tuple[KernelPrice, ...]
     host_us: tuple[float, ...]
     kernels: tuple[Kernel, ...] = ()
 
     @property
     def device_us(self) -> float:
         """All kernels one after another on an idle device."""
-        return fsum(self.alone_us)
+        return fsum(price.alone_us for price in self.prices)
 
     @property
     def single_us(self) -> float:
@@ -60,14 +56,18 @@ class PreparedProblem:
     def of(units: Sequence[UnitPrice]) -> PreparedProblem:
         begin = np.zeros(len(units) + 1, dtype=np.int64)
         np.cumsum([len(unit.names) for unit in units], out=begin[1:])
-        names = ("alone_us", "issue_demand", "device_demand", "spread", "warps", "host_us")
         columns = np.array(
-            [row for unit in units for row in zip(*(getattr(unit, name) for name in names), strict=True)],
+            [
+                (*price[:-1], *price.slots, host_us)
+                for unit in units
+                for price, host_us in zip(unit.prices, unit.host_us, strict=True)
+            ],
             dtype=np.float64,
-        ).reshape(-1, len(names))
+        ).reshape(-1, HOST + 1)
         block_load = columns[:, ISSUE_DEMAND] / columns[:, SPREAD]
+        held = columns[:, SPREAD] * columns[:, SLOTS : SLOTS + SLOT_KINDS].max(axis=1, initial=0.0)
         single = np.array([unit.single_us for unit in units], dtype=np.float64)
-        kernels = StageKernels(begin, np.column_stack([columns, block_load]), single)
+        kernels = StageKernels(begin, np.column_stack([columns, block_load, held]), single)
         rows = [columns[a:b].tobytes().hex() for a, b in pairwise(begin.tolist())]
         return PreparedProblem(tuple(units), kernels, unit_keys(rows))
 
@@ -105,11 +105,7 @@ def price_unit(
             host.append(0.0 if costs is None else host_issue_us(candidate, position, costs))
     return UnitPrice(
         tuple(kernel.name for kernel in kernels),
-        tuple(price.alone_us for price in prices),
-        tuple(price.issue_demand for price in prices),
-        tuple(price.device_demand for price in prices),
-        tuple(price.spread for price in prices),
-        tuple(price.warps for price in prices),
+        tuple(prices),
         tuple(host),
         tuple(kernels),
     )

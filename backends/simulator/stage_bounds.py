@@ -1,7 +1,8 @@
 """What the stages of a problem cost at least, by the fluid's own rules (:mod:`iossim.backends.simulator.stage_model`).
 
-Resources are host issue, issue capacity, and what all SMs share. On no SM do the resident blocks together get more than it has,
-so neither do they on all SMs. While two or more kernels are active, what they ask for counts ``1 + interference`` times, so a
+Resources are host issue, issue capacity, DRAM and power. On no SM do the resident blocks together get more than it has, so
+neither do they on all SMs. Waiting for slots, and operands that L2 loses to others, only make stages longer: a kernel's rate is
+never above that of its sums, nor are its demands below those alone. While two or more kernels are active, what they ask for counts ``1 + interference`` times, so a
 kernel of demand ``d`` that runs beside others takes ``(1 + interference) * d`` of the device's time for each of its own, and one
 that runs by itself takes all of it: at least the smaller of the two, whatever part of it runs which way.
 
@@ -11,7 +12,8 @@ resources have late work, if only *heavy* kernels count:
 - issue capacity, once more;
 - an SM that all wide kernels share. A kernel of spread ``x`` leaves ``1 - x`` of the SMs out; so ``m`` kernels, each of which
   leaves out less than an ``m``-th, all have a block on some SM. There each asks for the load of its block, which is more
-  than its demand of all SMs, and kernels that lie on all SMs ask for their demand.
+  than its demand of all SMs, and kernels that lie on all SMs ask for their demand in their last wave; before, that SM may
+  get fewer of their blocks.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_model import (
     ALONE,
     BLOCK_LOAD,
-    DEVICE_DEMAND,
+    DRAM_DEMAND,
     EVEN_SPREAD,
     HOST,
     ISSUE_DEMAND,
+    LAST_US,
     MAX_GROUPS,
+    POWER_DEMAND,
     SPREAD,
     Floats,
 )
@@ -68,14 +72,17 @@ def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBou
 
 
 def _work_us(prepared: PreparedProblem, interference: float) -> Floats:
-    """What units take alone and of each resource (host issue, issue capacity, what all SMs share), shape ``[units, 4]``."""
-    alone_us, issue, device, host_us = prepared.kernels.columns[:, (ALONE, ISSUE_DEMAND, DEVICE_DEMAND, HOST)].T
+    """What units take alone and of each resource (host issue, issue capacity, DRAM, power), shape ``[units, 5]``."""
+    columns = prepared.kernels.columns
+    alone_us = columns[:, ALONE]
     return np.stack(
         [
             prepared.per_unit(alone_us),
-            prepared.per_unit(host_us),
-            prepared.per_unit(alone_us * _part(issue, interference)),
-            prepared.per_unit(alone_us * _part(device, interference)),
+            prepared.per_unit(columns[:, HOST]),
+            *(
+                prepared.per_unit(alone_us * _part(columns[:, demand], interference))
+                for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND)
+            ),
         ],
         axis=1,
     )
@@ -92,20 +99,21 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
     is_heavy = issue >= _HEAVY * issue.max(initial=0.0)
     if not is_heavy.any():
         return None
-    loads, most_groups = [np.where(is_heavy, issue, 0.0)], [MAX_GROUPS]
+    loads, times_us, most_groups = [np.where(is_heavy, issue, 0.0)], [alone_us], [MAX_GROUPS]
     sparse = is_heavy & (spread < EVEN_SPREAD)
     sharing = np.where(sparse, np.ceil(1.0 / np.maximum(1.0 - spread + _ROUNDING, _ROUNDING)) - 1, 0)
     if (sharing >= _FEWEST_WIDE).any():
         most = min(MAX_GROUPS, int(sharing[sharing >= _FEWEST_WIDE].min()))
         shared = np.where(sparse, np.where(sharing >= most, columns[:, BLOCK_LOAD], 0.0), issue)
         loads.append(np.where(is_heavy, shared, 0.0))
+        times_us.append(np.where(sparse, alone_us, columns[:, LAST_US]))
         most_groups.append(most)
     parts = [_part(load, interference) for load in loads]
     share = [[part[a:b].max(initial=0.0) for a, b in pairwise(begin)] for part in parts]
     return LateWork(
         _leads_us(prepared, is_heavy) * _KEPT,
         np.array(share).T,
-        np.stack([prepared.per_unit(alone_us * part) for part in parts], axis=1) * _KEPT,
+        np.stack([prepared.per_unit(us * part) for us, part in zip(times_us, parts, strict=True)], axis=1) * _KEPT,
         np.array(most_groups, dtype=np.int64),
     )
 

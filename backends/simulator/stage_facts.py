@@ -47,7 +47,7 @@ def stage_facts(run: StageRun, model: KernelModel, network: Network, stage: Stag
     peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(network.precision) or 0.0)
     dram_bytes = fsum((times[:, DRAM] * rates.dram_bytes_per_us[table["work_class"]]).tolist())
     begin = run.prepared.kernels.kernel_begin.tolist()
-    chains = [fsum(fsum(run.prepared.units[unit].alone_us) for unit in group) for group in run.groups]
+    chains = [fsum(run.prepared.units[unit].device_us for unit in group) for group in run.groups]
     return StageFacts(
         duration_us,
         _divided(run, facts, begin),
@@ -68,7 +68,7 @@ def _kernels(run: StageRun, kernels: Sequence[Kernel], times: Floats, model: Ker
     sms = profile.sm_count
     most_warps = min(profile.limits.max_warps, profile.limits.max_threads // WARP_THREADS)
     labels = [label for label, unit in zip(run.labels, run.prepared.units, strict=True) for _ in unit.kernels]
-    alone_us = [us for unit in run.prepared.units for us in unit.alone_us]
+    alone_us = [price.alone_us for unit in run.prepared.units for price in unit.prices]
     found = []
     for kernel, label, own_us, row, span in zip(kernels, labels, alone_us, times, run.spans, strict=True):
         resident = resident_blocks(

@@ -19,11 +19,13 @@ cutting a chain into stages changes nothing.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.backends.simulator.kernel_times import FITS, lost_part
 from iossim.compiled import jit
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks
@@ -49,13 +51,17 @@ class StageKernels(NamedTuple):
     single_us: Floats
 
 
-#: Columns of ``StageKernels.columns``: see ``KernelPrice``; what the host needs to issue the kernel; the load of one
-#: resident block on its SM.
-ALONE, ISSUE_DEMAND, DEVICE_DEMAND, SPREAD, WARPS, HOST, BLOCK_LOAD = range(7)
+#: Columns of ``StageKernels.columns``: those of ``KernelPrice``, its ``slots`` last; then what the host needs to issue the
+#: kernel, the load of one resident block on its SM, and the largest part that its blocks have of any kind of slots.
+ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS, LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND = range(
+    10
+)
+SLOTS, SLOT_KINDS = 10, 4
+HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
 
 # Room to work in is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
-# Rows of the numbers, an entry a group, a segment or a kernel in order of issue ...
-_REMAINING, _STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, _ISSUED, _READY = range(7)
+# Rows of the numbers, an entry a group, a segment, a kernel in order of issue, one that runs, or a kind of slots ...
+_REMAINING, _STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, _ISSUED, _READY, _PART, _TAKEN, _TAKEN_EVERYWHERE = range(10)
 # ... of the integers (kernels in order of issue; of each group, where its own begin and which is next; the groups whose
 # kernels run, in the order in which they started, and those kernels; of them, the sparse ones) ...
 _ORDER, _BEGIN, _POSITION, _STARTED, _RUNNING, _SPARSE = range(6)
@@ -80,7 +86,7 @@ def price_masks(
     At most ``max_kernels`` kernels run at a time.
     """
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((7, size), dtype=np.float64)
+    numbers = np.empty((10, size), dtype=np.float64)
     integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     spans = np.empty((0, 3), dtype=np.float64)
@@ -116,7 +122,7 @@ def stage_spans(
     ``spans`` has shape ``[kernels of the problem, 3]``; the others are those of :func:`price_masks`.
     """
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((7, size), dtype=np.float64)
+    numbers = np.empty((10, size), dtype=np.float64)
     integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     return _price(
@@ -206,17 +212,25 @@ def _share(
             active += 1
             if len(spans):
                 spans[kernel, 0] = group
-                spans[kernel, 1] = now
+                spans[kernel, 1] = -1.0  # not yet
         if active == 0:
             if next_issue == np.inf:
                 return now
             now = next_issue
             continue
-        _slowdowns(active, columns, interference, numbers, integers, sets)
-        # The next event: the first kernel to end, unless one is issued before.
+        held_back = _slowdowns(active, columns, interference, numbers, integers, sets)
+        if len(spans):
+            for slot in range(active):
+                if numbers[_PART, slot] > 0.0 and spans[integers[_RUNNING, slot], 1] < 0.0:
+                    spans[integers[_RUNNING, slot], 1] = now
+        # The next event: the first kernel to end, or to free slots for those that wait, unless one is issued before.
         step = np.inf
         for slot in range(active):
-            step = min(step, numbers[_REMAINING, integers[_STARTED, slot]] * numbers[_STRETCH, slot])
+            if numbers[_PART, slot] > 0.0:
+                left = numbers[_REMAINING, integers[_STARTED, slot]]
+                if held_back and _has_full_waves(left, integers[_RUNNING, slot], columns):
+                    left -= columns[integers[_RUNNING, slot], LAST_US]
+                step = min(step, left * numbers[_STRETCH, slot])
         if now + step > next_issue:
             step = next_issue - now
             now = next_issue
@@ -258,11 +272,56 @@ def _is_next(group: int, count: int, free: int, now: float, numbers: Floats, int
 
 
 @jit
+def _has_full_waves(remaining_us: float, kernel: int, columns: Floats) -> bool:
+    """Whether a kernel with that much left, as if alone, is not in its last wave."""
+    return remaining_us > columns[kernel, LAST_US] * (1.0 + 1e-9)
+
+
+@jit
+def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integers) -> bool:
+    """The part of the blocks that it would have resident for which each active kernel finds slots, in the order in which
+    they started; whether any has less than all.
+    """
+    held_back = False
+    for kind in range(SLOT_KINDS):
+        numbers[_TAKEN, kind] = 0.0
+        numbers[_TAKEN_EVERYWHERE, kind] = 0.0
+    for slot in range(active):
+        kernel = integers[_RUNNING, slot]
+        remaining_us = numbers[_REMAINING, integers[_STARTED, slot]]
+        blocks = columns[kernel, SPREAD if _has_full_waves(remaining_us, kernel, columns) else LAST_SPREAD]
+        room = np.inf
+        for kind in range(SLOT_KINDS):
+            one = columns[kernel, SLOTS + kind]
+            if one > 0.0:
+                on_each = math.floor((1.0 - numbers[_TAKEN_EVERYWHERE, kind]) / one + 1e-9)
+                room = min(room, on_each, (1.0 - numbers[_TAKEN, kind]) / one)
+        part = 1.0
+        # Whoever started first has what it has alone, whatever rounding says.
+        if slot > 0 and room < blocks * (1.0 - 1e-9):
+            part = max(0.0, room / blocks)
+            held_back = True
+        numbers[_PART, slot] = part
+        for kind in range(SLOT_KINDS):
+            one = columns[kernel, SLOTS + kind]
+            numbers[_TAKEN, kind] += part * blocks * one
+            numbers[_TAKEN_EVERYWHERE, kind] += math.floor(part * blocks) * one
+    return held_back
+
+
+@jit
 def _slowdowns(
     active: int, columns: Floats, interference: float, numbers: Floats, integers: Integers, sets: Masks
-) -> None:
-    """How many times longer than alone each active kernel takes now."""
-    device = 0.0
+) -> bool:
+    """How many times longer than alone each active kernel takes now; whether slots hold any of them back."""
+    wanted = 0.0
+    for slot in range(active):
+        wanted += columns[integers[_RUNNING, slot], HELD]
+        numbers[_PART, slot] = 1.0
+    held_back = wanted > 1.0 and _give_slots(active, columns, numbers, integers)
+    dram = 0.0
+    power = 0.0
+    footprint = 0.0
     everywhere = 0.0  # load of kernels that lie on all SMs
     even_warps = 0.0
     most = 0.0  # an upper bound on what the others add to the load of any SM
@@ -270,41 +329,84 @@ def _slowdowns(
     sparse = 0
     for slot in range(active):
         kernel = integers[_RUNNING, slot]
-        demand = columns[kernel, ISSUE_DEMAND]
+        part = numbers[_PART, slot]
+        if part == 0.0:
+            continue
+        demand = columns[kernel, ISSUE_DEMAND] * part
         spread = columns[kernel, SPREAD]
-        device += columns[kernel, DEVICE_DEMAND]
+        dram += columns[kernel, DRAM_DEMAND] * part
+        power += columns[kernel, POWER_DEMAND] * part
+        footprint += columns[kernel, FOOTPRINT]
         if spread >= EVEN_SPREAD:
             everywhere += demand
             even_warps += spread * columns[kernel, WARPS]
         elif demand > 0.0:
-            most += columns[kernel, BLOCK_LOAD]
+            most += columns[kernel, BLOCK_LOAD] * part
             total += spread
             integers[_SPARSE, sparse] = slot
             sparse += 1
+    if footprint > FITS and active > 1:
+        dram += _lost_dram(active, footprint, columns, numbers, integers)
+    waves_matter = held_back
     demand_factor = 1.0 + interference if active > 1 else 1.0
-    evenly = max(1.0, max(device, everywhere) * demand_factor)
+    dram *= demand_factor
+    power *= demand_factor
+    heaviest = max(1.0, everywhere * demand_factor)
+    evenly = heaviest
     for slot in range(active):
         numbers[_STRETCH, slot] = evenly
-    if sparse == 0 or (most + everywhere) * demand_factor <= evenly:
-        return
-    heaviest = evenly
-    if total <= 1.0:
-        # Each has SMs of its own.
-        for index in range(sparse):
-            slot = integers[_SPARSE, index]
-            kernel = integers[_RUNNING, slot]
-            load = (everywhere + columns[kernel, BLOCK_LOAD]) * demand_factor
-            numbers[_STRETCH, slot] = max(evenly, load)
-            heaviest = max(heaviest, load)
-    else:
-        heaviest = max(
-            evenly, _segments(sparse, everywhere, even_warps, demand_factor, columns, numbers, integers, sets)
-        )
-    if everywhere > 0.0 and heaviest > evenly:
-        # What lies on all SMs is as slow as the SM that is asked for most.
+    if sparse > 0 and (most + everywhere) * demand_factor > evenly:
+        speed = 1.0 / evenly
+        if total <= 1.0:
+            # Each has SMs of its own.
+            for index in range(sparse):
+                slot = integers[_SPARSE, index]
+                kernel = integers[_RUNNING, slot]
+                load = max(evenly, (everywhere + columns[kernel, BLOCK_LOAD] * numbers[_PART, slot]) * demand_factor)
+                numbers[_STRETCH, slot] = load
+                heaviest = max(heaviest, load)
+                speed += columns[kernel, SPREAD] * (1.0 / load - 1.0 / evenly)
+        else:
+            heaviest, speed = _segments(
+                sparse, everywhere, even_warps, demand_factor, columns, numbers, integers, sets
+            )
+            heaviest = max(heaviest, evenly)
+        if everywhere > 0.0 and heaviest > evenly:
+            # What lies on all SMs is in its last wave as slow as the SM that is asked for most; before, that SM gets fewer
+            # blocks.
+            for slot in range(active):
+                kernel = integers[_RUNNING, slot]
+                if columns[kernel, SPREAD] >= EVEN_SPREAD:
+                    if _has_full_waves(numbers[_REMAINING, integers[_STARTED, slot]], kernel, columns):
+                        numbers[_STRETCH, slot] = 1.0 / speed
+                        waves_matter = True
+                    else:
+                        numbers[_STRETCH, slot] = heaviest
+    if dram > 1.0 or power > 1.0:
         for slot in range(active):
-            if columns[integers[_RUNNING, slot], SPREAD] >= EVEN_SPREAD:
-                numbers[_STRETCH, slot] = heaviest
+            kernel = integers[_RUNNING, slot]
+            if columns[kernel, DRAM_DEMAND] > 0.0:
+                numbers[_STRETCH, slot] = max(numbers[_STRETCH, slot], dram)
+            if columns[kernel, POWER_DEMAND] > 0.0:
+                numbers[_STRETCH, slot] = max(numbers[_STRETCH, slot], power)
+    if held_back:
+        for slot in range(active):
+            part = numbers[_PART, slot]
+            numbers[_STRETCH, slot] = numbers[_STRETCH, slot] / part if part > 0.0 else np.inf
+    return waves_matter
+
+
+@jit
+def _lost_dram(active: int, footprint: float, columns: Floats, numbers: Floats, integers: Integers) -> float:
+    """What kernels ask of DRAM besides, where all that they touch together does not stay in L2."""
+    lost = lost_part(footprint)
+    more = 0.0
+    for slot in range(active):
+        kernel = integers[_RUNNING, slot]
+        alone = lost_part(columns[kernel, FOOTPRINT])
+        if alone < lost and numbers[_PART, slot] > 0.0:
+            more += columns[kernel, KEPT_DEMAND] * numbers[_PART, slot] * (lost - alone) / (1.0 - alone)
+    return more
 
 
 @jit
@@ -317,7 +419,7 @@ def _segments(
     numbers: Floats,
     integers: Integers,
     sets: Masks,
-) -> float:
+) -> tuple[float, float]:
     """Lay the blocks of sparse kernels on segments of the SMs; slows them down, and returns the heaviest load of any."""
     numbers[_WIDTH, 0], numbers[_LOAD, 0], numbers[_SEGMENT_WARPS, 0] = 1.0, everywhere, even_warps
     sets[_MEMBERS, 0] = np.uint64(0)
@@ -325,6 +427,7 @@ def _segments(
     for index in range(sparse):
         kernel = integers[_RUNNING, integers[_SPARSE, index]]
         bit = np.uint64(1) << np.uint64(index)
+        load = columns[kernel, BLOCK_LOAD] * numbers[_PART, integers[_SPARSE, index]]
         # A block on a part of the SMs: those with the fewest warps, the first of equals.
         rest = columns[kernel, SPREAD]
         while rest > 1e-9:
@@ -346,20 +449,22 @@ def _segments(
                 rest = 0.0
             else:
                 rest -= numbers[_WIDTH, least]
-            numbers[_LOAD, least] += columns[kernel, BLOCK_LOAD]
+            numbers[_LOAD, least] += load
             numbers[_SEGMENT_WARPS, least] += columns[kernel, WARPS]
             sets[_MEMBERS, least] |= bit
     heaviest = 0.0
+    speed = 0.0
     for segment in range(count):
         load = numbers[_LOAD, segment] * demand_factor
         heaviest = max(heaviest, load)
+        speed += numbers[_WIDTH, segment] / max(1.0, load)
         if load > 1.0:
             found = sets[_MEMBERS, segment]
             while found:
                 slot = integers[_SPARSE, lowest_bit(found)]
                 found &= found - np.uint64(1)
                 numbers[_STRETCH, slot] = max(numbers[_STRETCH, slot], load)
-    return heaviest
+    return heaviest, speed
 
 
 @jit

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from iossim.backends.simulator.kernel_model import KernelPrice
 from iossim.backends.simulator.preparation import UnitPrice
 
 #: Standard deviations of the logarithms of the factors.
@@ -28,12 +29,18 @@ class StructuredError:
         digest = hashlib.sha256(f"{self.seed} {signature}".encode()).digest()
         drawn = np.random.default_rng(int.from_bytes(digest[:16], "little")).standard_normal(3)
         time, issue, device = np.exp(drawn * (TIME_SIGMA, SHARE_SIGMA, SHARE_SIGMA)).tolist()
-        # Blocks that fill more of an SM, or spread over more of them, ask for more together; no more than there is.
-        asked = [min(1.0, demand * issue) / demand if demand > 0 else 1.0 for demand in unit.issue_demand]
-        return replace(
-            unit,
-            alone_us=tuple(one * time for one in unit.alone_us),
-            issue_demand=tuple(one * factor for one, factor in zip(unit.issue_demand, asked, strict=True)),
-            spread=tuple(one * factor for one, factor in zip(unit.spread, asked, strict=True)),
-            device_demand=tuple(min(1.0, one * device) for one in unit.device_demand),
-        )
+        return replace(unit, prices=tuple(_off(price, time, issue, device) for price in unit.prices))
+
+
+def _off(price: KernelPrice, time: float, issue: float, device: float) -> KernelPrice:
+    # Blocks that fill more of an SM, or spread over more of them, ask for more together; no more than there is.
+    asked = min(1.0, price.issue_demand * issue) / price.issue_demand if price.issue_demand > 0 else 1.0
+    return price._replace(
+        alone_us=price.alone_us * time,
+        last_us=price.last_us * time,
+        issue_demand=price.issue_demand * asked,
+        spread=price.spread * asked,
+        last_spread=price.last_spread * asked,
+        dram_demand=min(1.0, price.dram_demand * device),
+        power_demand=min(1.0, price.power_demand * device),
+    )

@@ -29,6 +29,23 @@ def resident_blocks(
     )
 
 
+@cache
+def block_slots(
+    limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
+) -> tuple[float, float, float, float]:
+    """The parts of an SM's warps, blocks, registers and shared memory that one block takes; zeros where none fits."""
+    if not resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block):
+        return 0.0, 0.0, 0.0, 0.0
+    warps = ceil_div(threads_per_block, WARP_THREADS)
+    files = limits.registers // limits.registers_per_block if registers_per_thread else 0
+    return (
+        warps / min(limits.max_warps, limits.max_threads // WARP_THREADS),
+        1 / limits.max_blocks,
+        warps / (files * warps_by_registers(limits, registers_per_thread)) if files else 0.0,
+        allocated_shared_bytes(limits, shared_bytes_per_block) / limits.shared_bytes if limits.shared_bytes else 0.0,
+    )
+
+
 def occupancy(
     limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
 ) -> float:

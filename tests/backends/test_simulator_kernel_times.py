@@ -315,14 +315,14 @@ def test_the_board_sustains_so_much_arithmetic() -> None:
     # 10 GFLOP/s for each of 300 W; 80 blocks take 1 us at the peak and 5.2 us by power.
     capped = price(kernel(), gemm_sustained_gflops_per_watt=10.0)
     assert capped.alone_us == pytest.approx(80 * FLOPS / 3e6)
-    assert capped.device_demand == pytest.approx(1.0)
+    assert capped.power_demand == pytest.approx(1.0)
     assert alone_us(kernel(), sustained_gflops_per_watt=10.0) == pytest.approx(1.0)
     gather = kernel(80, WorkClass.IMPLICIT_PRECOMP_GEMM)
     assert alone_us(gather, sustained_gflops_per_watt=10.0) == pytest.approx(80 * FLOPS / 3e6)
     # A single block is far below it: slow by itself, and no burden to the board.
     single = price(kernel(1), gemm_sustained_gflops_per_watt=10.0)
     assert single.alone_us == pytest.approx(1.0)
-    assert single.device_demand == pytest.approx(FLOPS / 3e6)
+    assert single.power_demand == pytest.approx(FLOPS / 3e6)
 
 
 @pytest.mark.parametrize(("blocks", "spread"), [(1, 1 / 80), (40, 0.5), (120, 1.5), (161, 2.0), (4_000, 2.0)])
@@ -336,4 +336,4 @@ def test_demands_while_it_runs_alone() -> None:
     found = price(kernel(161, weight_bytes=DRAM_BYTES), kernel_gap_us=3.0)
     assert found.alone_us == pytest.approx(6.0)
     assert found.issue_demand == pytest.approx(161 / 480)
-    assert found.device_demand == pytest.approx(1 / 6)
+    assert found.dram_demand == pytest.approx(1 / 6)

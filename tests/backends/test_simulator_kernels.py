@@ -69,7 +69,11 @@ def test_demands_are_fractions_of_the_device(kernel: Kernel, name: str) -> None:
     price = KernelModel(profile).price(kernel)
     assert price.alone_us >= profile.parameters.kernel_gap_us
     assert 0 <= price.issue_demand <= 1 + 1e-12
-    assert 0 <= price.device_demand <= 1 + 1e-12
+    assert 0 <= price.dram_demand <= 1 + 1e-12
+    assert 0 <= price.power_demand <= 1 + 1e-12
+    assert 0 < price.last_us <= price.alone_us
+    assert 0 < price.last_spread <= price.spread
+    assert all(price.spread * part <= 1 + 1e-12 for part in price.slots)
     # Nor does an SM with one block more than others ever wait for its own kernel.
     assert price.issue_demand / price.spread * math.ceil(price.spread) <= 1 + 1e-12
     # No efficiency can beat the datasheet's peak, no cache the bytes that must come from DRAM.

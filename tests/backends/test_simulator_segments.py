@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from iossim.backends.simulator.kernel_model import KernelPrice
 from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice
 from iossim.backends.simulator.stage_model import EVEN_SPREAD, MAX_GROUPS, stage_spans
 
@@ -18,7 +19,11 @@ SMS = 80
 
 @dataclass(frozen=True)
 class Kernel:
-    """``load`` is what its blocks ask of the SM that holds most of them, ``device`` of DRAM or power."""
+    """``load`` is what its blocks ask of the SM that holds most of them, ``device`` of DRAM.
+
+    The last wave, of ``last`` as many blocks, takes the part ``tail`` of its time. A block has ``slots`` of its SM; what
+    the kernel touches is ``footprint`` of what L2 keeps.
+    """
 
     spread: float
     load: float
@@ -26,6 +31,28 @@ class Kernel:
     device: float = 0.0
     alone_us: float = 10.0
     host_us: float = 0.0
+    power: float = 0.0
+    tail: float = 1.0
+    last: float = 1.0
+    slots: float = 0.0
+    footprint: float = 0.0
+    kept: float = 0.0
+
+    @property
+    def price(self) -> KernelPrice:
+        return KernelPrice(
+            self.alone_us,
+            self.demand,
+            self.device,
+            self.power,
+            self.spread,
+            self.warps,
+            self.alone_us * self.tail,
+            self.spread * self.last,
+            self.footprint,
+            self.kept,
+            (self.slots, 0.0, 0.0, 0.0),
+        )
 
     @property
     def demand(self) -> float:
@@ -44,23 +71,34 @@ kernels = st.builds(
     host_us=st.sampled_from([0.0, 2.5, 5.0]),
 )
 several = st.lists(kernels, min_size=1, max_size=8)
+parts = st.floats(0.0, 1.0)
+#: Those that hold slots, run in waves, and lose what L2 keeps.
+any_kernels = st.builds(
+    lambda one, fills, **more: replace(one, slots=fills / max(1.0, one.spread), **more),
+    kernels,
+    fills=st.one_of(parts, st.just(1.0)),
+    power=parts,
+    tail=st.floats(0.05, 1.0),
+    last=st.floats(0.05, 1.0),
+    footprint=st.floats(0.0, 2.0),
+    kept=st.floats(0.0, 2.0),
+)
+#: ... whose demands are the same as long as they run.
+of_one_wave = any_kernels.map(lambda one: replace(one, tail=1.0, last=1.0))
 interferences = st.sampled_from([0.0, 0.1, 1.0])
+
+
+def unit(group: list[Kernel]) -> UnitPrice:
+    return UnitPrice(
+        names=("kernel",) * len(group),
+        prices=tuple(one.price for one in group),
+        host_us=tuple(one.host_us for one in group),
+    )
 
 
 def run(groups: list[list[Kernel]], interference: float) -> tuple[float, list[float]]:
     """The price of a stage of these groups, and when each kernel ends."""
-    units = [
-        UnitPrice(
-            names=("kernel",) * len(group),
-            alone_us=tuple(one.alone_us for one in group),
-            issue_demand=tuple(one.demand for one in group),
-            device_demand=tuple(one.device for one in group),
-            spread=tuple(one.spread for one in group),
-            warps=tuple(one.warps for one in group),
-            host_us=tuple(one.host_us for one in group),
-        )
-        for group in groups
-    ]
+    units = [unit(group) for group in groups]
     spans = np.zeros((sum(map(len, groups)), 3))
     mask = np.uint64((1 << len(groups)) - 1)
     unrelated = np.zeros(len(groups), dtype=np.uint64)
@@ -134,13 +172,13 @@ def test_as_if_blocks_were_dealt_to_one_sm_after_the_other(running: list[Kernel]
 
 
 @settings(deadline=None)
-@given(kernels, interferences)
+@given(any_kernels, interferences)
 def test_a_kernel_alone_is_never_stretched(one: Kernel, interference: float) -> None:
     assert stretches([one], interference) == pytest.approx([1.0], rel=1e-4)
 
 
 @settings(deadline=None)
-@given(several, kernels, interferences)
+@given(st.lists(of_one_wave, min_size=1, max_size=8), of_one_wave, interferences)
 def test_a_kernel_that_starts_never_speeds_those_that_run(
     running: list[Kernel], new: Kernel, interference: float
 ) -> None:
@@ -150,13 +188,13 @@ def test_a_kernel_that_starts_never_speeds_those_that_run(
 
 
 @settings(deadline=None)
-@given(st.lists(kernels, min_size=2, max_size=8), interferences)
+@given(st.lists(of_one_wave, min_size=2, max_size=8), interferences)
 def test_nobody_gets_what_there_is_not(running: list[Kernel], interference: float) -> None:
     slower = np.array(stretches(running, interference))
     used = np.array([one.demand for one in running]) / slower
     assert used.sum() <= (1 + 1e-6) / (1 + interference)
-    device = np.array([one.device for one in running]) / slower
-    assert device.sum() <= (1 + 1e-6) / (1 + interference)
+    for asked in (lambda one: one.device, lambda one: one.power):
+        assert (np.array([asked(one) for one in running]) / slower).sum() <= (1 + 1e-6) / (1 + interference)
 
 
 def test_kernels_on_sms_of_their_own() -> None:
@@ -189,6 +227,51 @@ def test_what_the_device_shares() -> None:
     assert stretches(below, 0.5) == pytest.approx([1.2, 1.2])
 
 
+def test_dram_and_power_are_not_one() -> None:
+    two = [Kernel(0.25, 0.5, device=0.9), Kernel(0.25, 0.5, power=0.9)]
+    assert stretches(two, 0.0) == pytest.approx([1.0, 1.0])
+    # Whoever asks for some of what is short waits with the others.
+    three = [*two, Kernel(0.25, 0.5, device=0.3, power=0.2)]
+    assert stretches(three, 0.0) == pytest.approx([1.2, 1.1, 1.2])
+
+
+def test_kernels_wait_for_slots_in_their_order() -> None:
+    # Blocks of 1,024 threads that sleep, two to an SM of a V100: 80 leave room for 80 more, 160 do not.
+    few, many = Kernel(1.0, 0.0, warps=32.0, slots=0.5), Kernel(2.0, 0.0, warps=32.0, slots=0.5)
+    assert run([[few], [few]], 0.0)[1] == pytest.approx([10.0, 10.0])
+    assert run([[many], [many]], 0.0)[1] == pytest.approx([10.0, 20.0])
+    assert run([[many], [few], [few]], 0.0)[1] == pytest.approx([10.0, 20.0, 20.0])
+    # Half of what it wants for as long as the first runs, then all.
+    assert run([[few], [many]], 0.0)[1] == pytest.approx([10.0, 15.0])
+
+
+def test_a_last_wave_lets_others_in() -> None:
+    # Four waves of 10 us, the last of half as many blocks.
+    waves, small = Kernel(2.0, 0.0, slots=0.5, alone_us=40.0, tail=0.25, last=0.5), Kernel(1.0, 0.0, slots=0.5)
+    spans = np.zeros((2, 3))
+    kernels_of = PreparedProblem.of([unit([waves]), unit([small])]).kernels
+    assert stage_spans(np.uint64(3), np.zeros(2, dtype=np.uint64), *kernels_of, 0.0, spans) == pytest.approx(40.0)
+    # It starts when it gets room.
+    np.testing.assert_allclose(spans, [[0, 0, 40], [1, 30, 40]])
+
+
+def test_full_waves_go_round_a_busy_sm_and_the_last_does_not() -> None:
+    # A quarter of the SMs is asked for 1.5 times as much as it has; 11 in 12 parts of the blocks go on.
+    small = Kernel(0.25, 1.0, alone_us=100.0)
+    waves = Kernel(4.0, 0.5, alone_us=20.0, tail=0.5)
+    assert run([[waves], [small]], 0.0)[1][0] == pytest.approx(10.0 * 12 / 11 + 10.0 * 1.5)
+
+
+def test_footprints_add_up() -> None:
+    # Each fits by itself; two together are lost, and then come from DRAM.
+    fits = Kernel(0.25, 0.5, footprint=0.8, kept=0.75, device=0.25)
+    assert stretches([fits], 0.0) == pytest.approx([1.0], rel=1e-4)
+    assert stretches([fits, fits], 0.0) == pytest.approx([2.0, 2.0])
+    # Half lost at the middle of both bounds.
+    smaller = replace(fits, footprint=0.525)
+    assert stretches([smaller, smaller], 0.0) == pytest.approx([1.25, 1.25])
+
+
 def test_as_many_kernels_as_a_stage_has_groups() -> None:
     # Each splits a segment: 64 kernels on blocks of 1 to 64 SMs.
     running = [Kernel((index + 1) / SMS, 0.2, warps=2.0 ** (index % 16)) for index in range(MAX_GROUPS)]
@@ -200,7 +283,7 @@ def test_as_many_kernels_as_a_stage_has_groups() -> None:
 @st.composite
 def stages(draw: st.DrawFn) -> list[list[Kernel]]:
     """Groups of a unit each, and the kernels of each unit."""
-    return draw(st.lists(st.lists(kernels, min_size=1, max_size=4), min_size=2, max_size=6))
+    return draw(st.lists(st.lists(any_kernels, min_size=1, max_size=4), min_size=2, max_size=6))
 
 
 @settings(deadline=None)
@@ -211,7 +294,7 @@ def test_bounds_of_the_fluid(groups: list[list[Kernel]], interference: float) ->
     everything = [one for group in groups for one in group]
     assert found_us >= max(sum(one.alone_us for one in group) for group in groups)
     assert found_us >= sum(one.host_us for one in everything)
-    for asked in (lambda one: one.demand, lambda one: one.device):
+    for asked in (lambda one: one.demand, lambda one: one.device, lambda one: one.power):
         bound_us = sum(one.alone_us * min(1.0, (1 + interference) * asked(one)) for one in everything)
         assert found_us >= bound_us * (1 - 1e-6)
 
