@@ -38,12 +38,6 @@ class ComparisonRow:
     ties: tuple[str, ...] = ()
     #: What a fit without the network's published figures says; None where they took no part in the fit.
     left_out_us: float | None = None
-
-    @property
-    def is_in_sample(self) -> bool:
-        """Whether the published figure took part in the fit: of a network only the sequential one does."""
-        return self.left_out_us is not None and self.scheduler == SEQUENTIAL
-
     @staticmethod
     def of_schedule(
         schedule: Schedule,
@@ -217,7 +211,7 @@ class Comparison:
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
     """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known: the
-    error of a figure that took part in the fit is in-sample, and beside all stands that of a fit without the network."""
+    error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
     best = best_row(rows)
     columns = [
         Column("scheduler"),
@@ -230,7 +224,6 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         Column("gap_percent", digits=1),
         Column("published_ms", "pub-\nlished"),
         Column("error_percent", digits=1),
-        Column("in_sample_percent", "in-\nsample", digits=1),
         Column("left_out_percent", "left\nout", digits=1),
     ]
     return records_table(title, [_comparison_record(row, best) for row in rows], columns)
@@ -247,7 +240,6 @@ def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[s
         "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1000,
         "gap_percent": row.gap_percent,
         "published_ms": None if row.published_us is None else row.published_us / 1000,
-        "error_percent": None if row.is_in_sample else row.error_percent,
-        "in_sample_percent": row.error_percent if row.is_in_sample else None,
+        "error_percent": row.error_percent,
         "left_out_percent": row.left_out_percent,
     }
