@@ -19,7 +19,6 @@ cutting a chain into stages changes nothing.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +60,7 @@ HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
 
 # Room to work in is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
 # Rows of the numbers, an entry a group, a segment, a kernel in order of issue, one that runs, or a kind of slots ...
-_REMAINING, _STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, _ISSUED, _READY, _PART, _TAKEN, _TAKEN_EVERYWHERE = range(10)
+_REMAINING, _STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, _ISSUED, _READY, _PART, _TAKEN = range(9)
 # ... of the integers (kernels in order of issue; of each group, where its own begin and which is next; the groups whose
 # kernels run, in the order in which they started, and those kernels; of them, the sparse ones) ...
 _ORDER, _BEGIN, _POSITION, _STARTED, _RUNNING, _SPARSE = range(6)
@@ -86,7 +85,7 @@ def price_masks(
     At most ``max_kernels`` kernels run at a time.
     """
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((10, size), dtype=np.float64)
+    numbers = np.empty((9, size), dtype=np.float64)
     integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     spans = np.empty((0, 3), dtype=np.float64)
@@ -122,7 +121,7 @@ def stage_spans(
     ``spans`` has shape ``[kernels of the problem, 3]``; the others are those of :func:`price_masks`.
     """
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((10, size), dtype=np.float64)
+    numbers = np.empty((9, size), dtype=np.float64)
     integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     return _price(
@@ -285,7 +284,6 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
     held_back = False
     for kind in range(SLOT_KINDS):
         numbers[_TAKEN, kind] = 0.0
-        numbers[_TAKEN_EVERYWHERE, kind] = 0.0
     for slot in range(active):
         kernel = integers[_RUNNING, slot]
         remaining_us = numbers[_REMAINING, integers[_STARTED, slot]]
@@ -294,8 +292,7 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
         for kind in range(SLOT_KINDS):
             one = columns[kernel, SLOTS + kind]
             if one > 0.0:
-                on_each = math.floor((1.0 - numbers[_TAKEN_EVERYWHERE, kind]) / one + 1e-9)
-                room = min(room, on_each, (1.0 - numbers[_TAKEN, kind]) / one)
+                room = min(room, (1.0 - numbers[_TAKEN, kind]) / one)
         part = 1.0
         # Whoever started first has what it has alone, whatever rounding says.
         if slot > 0 and room < blocks * (1.0 - 1e-9):
@@ -305,7 +302,6 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
         for kind in range(SLOT_KINDS):
             one = columns[kernel, SLOTS + kind]
             numbers[_TAKEN, kind] += part * blocks * one
-            numbers[_TAKEN_EVERYWHERE, kind] += math.floor(part * blocks) * one
     return held_back
 
 

