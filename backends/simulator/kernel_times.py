@@ -114,7 +114,7 @@ AVERAGE_WINDOW_BANDWIDTH = 0.18
 
 #: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of this part and more none
 #: is, once they are gone through from end to end.
-FITS, _LOST = 0.85, 1.25
+_FITS, _LOST = 0.85, 1.25
 
 #: A row of a table of kernels. ``resident`` is the blocks that an SM holds, 0 where none fits.
 KERNEL_ROW = np.dtype(
@@ -402,7 +402,7 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
             # Blocks of streaming kernels are short and many: their traffic spreads evenly.
             l2_us *= spread / busiest
         operands = kernel["activation_bytes"] + kernel["weight_bytes"] + kernel["bytes_written"]
-        lost = _lost(operands, rates.core_cache_bytes)
+        lost = lost_part(operands, rates.core_cache_bytes)
         if lost > 0.0:
             again = lost * (1.0 / rates.beyond_core_cache[kernel["work_class"]] - 1.0)
             l2_us += again * operands / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
@@ -456,31 +456,24 @@ def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: 
 
 
 @jit
-def lost_part(of_cache: float) -> float:
-    """The part of operands that a cache has lost by the time they are read again; ``of_cache``: in caches that size."""
-    if of_cache <= FITS:
+def lost_part(operand_bytes: float, cache_bytes: float) -> float:
+    """The part of operands that a cache has lost by the time they are read again."""
+    if operand_bytes <= _FITS * cache_bytes:
         return 0.0
-    if of_cache >= _LOST:
+    if operand_bytes >= _LOST * cache_bytes:
         return 1.0
-    return (of_cache - FITS) / (_LOST - FITS)
-
-
-@jit
-def _lost(operand_bytes: float, cache_bytes: float) -> float:
-    if operand_bytes <= FITS * cache_bytes:
-        return 0.0
-    return lost_part(operand_bytes / cache_bytes) if cache_bytes > 0.0 else 1.0
+    return (operand_bytes / cache_bytes - _FITS) / (_LOST - _FITS)
 
 
 @jit
 def _dram_us(kernel: np.void, rates: DeviceRates) -> tuple[float, float]:
     """DRAM time, and that of what L2 keeps: activations; what is read again within a wave, no neighbour pushes out."""
     activations = kernel["activation_bytes"] + kernel["bytes_written"]
-    lost = activations * _lost(activations + kernel["weight_bytes"], rates.resident_bytes)
+    lost = activations * lost_part(activations + kernel["weight_bytes"], rates.resident_bytes)
     moved = kernel["weight_bytes"] + lost
     if kernel["reread_bytes"] > 0.0:
         at_once = min(1.0, rates.sms * kernel["resident"] / kernel["blocks"]) * kernel["reread_bytes"]
-        moved += kernel["reread_bytes"] * _lost(at_once, rates.resident_bytes)
+        moved += kernel["reread_bytes"] * lost_part(at_once, rates.resident_bytes)
     slower = 1.0
     if kernel["row_tiles"] > 0.0:
         tiles = kernel["row_tiles"] * kernel["column_tiles"]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.kernel_times import FITS, lost_part
+from iossim.backends.simulator.kernel_times import lost_part
 from iossim.compiled import jit
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks
@@ -341,8 +341,9 @@ def _slowdowns(
             total += spread
             integers[_SPARSE, sparse] = slot
             sparse += 1
-    if footprint > FITS and active > 1:
-        dram += _lost_dram(active, footprint, columns, numbers, integers)
+    lost = lost_part(footprint, 1.0)
+    if lost > 0.0 and active > 1:
+        dram += _lost_dram(active, lost, columns, numbers, integers)
     waves_matter = held_back
     demand_factor = 1.0 + interference if active > 1 else 1.0
     dram *= demand_factor
@@ -393,13 +394,12 @@ def _slowdowns(
 
 
 @jit
-def _lost_dram(active: int, footprint: float, columns: Floats, numbers: Floats, integers: Integers) -> float:
+def _lost_dram(active: int, lost: float, columns: Floats, numbers: Floats, integers: Integers) -> float:
     """What kernels ask of DRAM besides, where all that they touch together does not stay in L2."""
-    lost = lost_part(footprint)
     more = 0.0
     for slot in range(active):
         kernel = integers[_RUNNING, slot]
-        alone = lost_part(columns[kernel, FOOTPRINT])
+        alone = lost_part(columns[kernel, FOOTPRINT], 1.0)
         if alone < lost and numbers[_PART, slot] > 0.0:
             more += columns[kernel, KEPT_DEMAND] * numbers[_PART, slot] * (lost - alone) / (1.0 - alone)
     return more
