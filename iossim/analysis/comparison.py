@@ -38,6 +38,7 @@ class ComparisonRow:
     ties: tuple[str, ...] = ()
     #: What a fit without the network's published figures says; None where they took no part in the fit.
     left_out_us: float | None = None
+
     @staticmethod
     def of_schedule(
         schedule: Schedule,

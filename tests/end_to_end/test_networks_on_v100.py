@@ -49,8 +49,8 @@ def test_nothing_merges(network: str) -> None:
 
 #: The largest errors that were measured, per cent, with a point of room: as the profile is, which was fitted to sequential figures of
 #: the first two, and by a fit that saw no figure of the network.
-OWN = {"inception_v3": 5.0, "squeezenet": 6.0, "nasnet_a": 6.0}
-LEFT_OUT = {"inception_v3": 8.0, "squeezenet": 12.0, "nasnet_a": 6.0}
+OWN = {"inception_v3": 5.0, "squeezenet": 6.0, "nasnet_a": 11.5}
+LEFT_OUT = {"inception_v3": 8.0, "squeezenet": 12.0, "nasnet_a": 11.5}
 
 
 def test_published_figures() -> None:
