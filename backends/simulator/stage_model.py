@@ -3,12 +3,22 @@
 A fluid model. Each group runs its kernels one after another on a stream of its own; a kernel cannot start before the
 host, which issues group after group, lowest unit first, has issued it.
 
-Kernels share two things. *SMs*: a kernel of at least one resident block an SM counts as lying on all SMs evenly; the
-blocks of any other lie, one an SM, on a part of them: on the SMs with most room, those that hold the fewest warps when
-the kernel starts. So the SMs fall into a few segments of equal load. An SM whose blocks ask for more than it has makes
-them wait, and a kernel is as slow as its slowest SM. *The device*: DRAM bandwidth and power, shared by all in proportion to
-their demands. While nothing is asked for more than there is, every kernel runs as fast as alone. Kernels that run
-side by side disturb each other besides, in caches and at DRAM: what they ask for counts ``1 + interference`` times.
+*Slots.* Kernels get room on the SMs (warps, blocks, registers, shared memory) in the order in which they start. One that
+finds room for a part of its blocks runs that part as fast; one that finds none waits, until a kernel before it reaches its
+last wave, which leaves room, or ends. Room is counted over all SMs together.
+
+*SMs*: a kernel of at least one resident block an SM counts as lying on all SMs evenly; the blocks of any other lie, one an
+SM, on a part of them: on the SMs with most room, those that hold the fewest warps when the kernel starts. So the SMs fall
+into a few segments of equal load. An SM whose blocks ask for more than it has makes them wait, and a kernel is as slow as its
+slowest SM; but full waves go round an SM that is slow: they are as fast as all SMs on average.
+
+*The device*: DRAM bandwidth and the board's power, each shared by all who ask for it in proportion to their demands. While
+nothing is asked for more than there is, every kernel runs as fast as alone. What kernels touch together has to fit into the
+part of L2 that keeps operands: what does not comes from DRAM. An input that two of them read counts twice: they may lose
+less than that.
+
+On a CPU, kernels that run side by side disturb each other besides: what they ask for counts ``1 + interference`` times. On GPUs
+measurements show none of it.
 
 The cores of a CPU run one thread each: while all are busy, further kernels queue, and the one that has waited
 longest comes first (``max_kernels``).

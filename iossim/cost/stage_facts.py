@@ -16,7 +16,7 @@ class Limit(StrEnum):
     UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a last wave that is not full, latency that is not hidden
     START = "kernel start"  #: from a kernel's turn to its first work, and its filling and draining
     HOST = "host"  #: the kernel is not issued yet
-    QUEUE = "queue"  #: all cores of a processor are busy
+    QUEUE = "queue"  #: kernels that started before hold the slots of the SMs; of a processor, all cores
     SHARING = "sharing"  #: what kernels side by side take longer than alone
 
 

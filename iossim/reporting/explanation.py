@@ -20,7 +20,7 @@ _WORDS = {
     "unfilled SMs": "too few blocks to fill the SMs",
     "kernel start": "starting kernels",
     "host": "waiting for the host to issue kernels",
-    "queue": "waiting for a core",
+    "queue": "waiting for slots",
     "sharing": "kernels in each other's way",
     "synchronisation": "synchronisation between stages",
     "power": "arithmetic at the board's power limit",

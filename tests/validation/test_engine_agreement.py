@@ -84,21 +84,23 @@ def test_a_stage_is_simulated_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "median", "high", "optimum"),
+    ("name", "median", "high", "worst", "optimum"),
     [
-        ("v100-sxm2", 0.025, 0.10, 0.025),
-        # One concurrent stage in seven takes up to 2.7 times as long block by block: the optima agree, the tail does not yet.
-        ("a100-sxm-40gb", 0.01, 0.90, 0.01),
-        # Few and large SMs fill up while the first kernels of a graph start all at once: those that start next are put
-        # wherever there is room first, often several blocks on one SM.
-        ("t4", 0.03, 0.15, 0.03),
+        # A last wave that others leave no room for is a wave more, as long as the latency that the blocks are given.
+        ("v100-sxm2", 0.005, 0.045, 1.65, 0.025),
+        ("a100-sxm-40gb", 0.002, 0.05, 1.5, 0.01),
+        ("t4", 0.012, 0.08, 1.5, 0.03),
     ],
 )
-def test_stages_and_optima_of_inception_in_graphs(name: str, median: float, high: float, optimum: float) -> None:
+def test_stages_and_optima_of_inception_in_graphs(
+    name: str, median: float, high: float, worst: float, optimum: float
+) -> None:
     """Those of streams are in README, and judged with it (``tests/test_readme_tables.py``)."""
     found = compare_prices(load("inception_v3"), device(name), engine=Engine.GRAPH)
     assert found.median <= median
     assert found.percentile_95 <= high
+    ratios = found.events_us / found.analytic_us
+    assert 1 / worst <= ratios.min() <= ratios.max() <= worst
     assert found.analytic_optimum_by_events is not None
     assert found.events_optimum_by_analytic is not None
     assert found.analytic_optimum_by_events <= optimum
