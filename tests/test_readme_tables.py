@@ -117,8 +117,10 @@ def network_rows() -> list[list[str]]:
             cell = ms(each.latency_us)
             if published_us is not None:
                 own = 100 * (each.latency_us / published_us - 1)
-                other = own if left_out_us is None else 100 * (left_out_us / published_us - 1)
-                cell += f" ({other:+.1f})" if left_out_us is None else f" ({own:+.1f}, {other:+.1f})"
+                if left_out_us is None:
+                    cell += f" ({own:+.1f})"
+                else:
+                    cell += f" ({own:+.1f}, {100 * (left_out_us / published_us - 1):+.1f})"
             cells.append(cell)
         rows.append([title, *cells])
     return rows
@@ -191,20 +193,24 @@ def operator_sentences(operators: list[dict[str, Any]]) -> list[str]:
 
 def network_sentences(found: dict[str, Any]) -> list[str]:
     """What the prose around the table of networks says."""
-    fitted, left_out = found["in_sample"], found["left_out"]
+    fitted, unseen, left_out = found["in_sample"], found["unseen"], found["left_out"]
     inside = round(left_out["interval_coverage"] * left_out["figures"])
-    stages = [100 * abs(each["error"]) for each in found["sample_stages"]]
-    unseen = [100 * abs(each["left_out_error"]) for each in found["sample_stages"]]
+    stages = [100 * abs(each["error"]) for each in found["sample_stages"] if "," in each["stage"]]
     (warps,) = found["active_warps"]
-    same = [100 * row["left_out"]["error"] for row in found["networks"] if row["in_sample"]]
+    by_scheduler = ", ".join(
+        f"{name} {100 * error:.1f}"
+        for name, error in unseen["mean_error_by_scheduler"].items()
+        if name != "sequential"
+    )
     return [
-        f"In-sample the error of {fitted['figures']} figures is {100 * fitted['mean_error']:.1f}% in the mean and "
-        f"{100 * fitted['worst_error']:+.1f}% at worst, left out it is {fmean(map(abs, same)):.1f}% and {max(same, key=abs):+.1f}%; "
-        f"of all {left_out['figures']}, NasNet-A's among them, it is {100 * left_out['mean_error']:.1f}% and "
-        f"{100 * left_out['worst_error']:+.1f}%, and {inside} lie in their intervals.",
-        f"Of {found['orders']} orders beyond 3%, {fitted['orders_right']} are right in-sample, and "
-        f"{left_out['orders_right']} left out.",
-        f"The stages of the sample network are within {max(stages):.1f}% in-sample and {max(unseen):.1f}% left out; its "
+        f"The {fitted['figures']} sequential figures that took part are within {100 * abs(fitted['worst_error']):.1f}%, in-sample.",
+        f"Of the {unseen['figures']} that took part in no fit the error is {100 * unseen['mean_error']:.1f}% in the mean and "
+        f"{100 * unseen['worst_error']:+.1f}% at worst (by scheduler {by_scheduler}); with the whole network left out it is, of "
+        f"all {left_out['figures']}, {100 * left_out['mean_error']:.1f}% and {100 * left_out['worst_error']:+.1f}%, and {inside} "
+        "lie in their intervals.",
+        f"Of {found['orders']} orders beyond 3%, {unseen['orders_right']} are foretold, and {left_out['orders_right']} with the "
+        "network left out.",
+        f"The two stages of the sample network with two groups are within {max(stages):.1f}%; its "
         f"active warps rise by {100 * (warps['predicted'] - 1):.0f}% under IOS (published: "
         f"{100 * (warps['published'] - 1):.0f}%).",
     ]

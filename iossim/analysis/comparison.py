@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from rich.table import Table
 
 from iossim.ir.network import Network
+from iossim.measurements.published_figures import SEQUENTIAL
 from iossim.prediction.published import comparable_published_us
 from iossim.schedule.schedule import Schedule
 from iossim.tables import Cell, Column, plain_text, records_table
@@ -99,7 +100,7 @@ class Comparison:
 
     ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule
     may be the best that it had found so far. Where the device was fitted to published figures of the network,
-    ``left_out_us`` is by scheduler what a fit without them says; the schedules' own latencies are then in-sample.
+    ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample.
     """
 
     network: Network
@@ -197,7 +198,7 @@ class Comparison:
                     "search_s": found.search_s,
                     "lower_bound_us": found.lower_bound_us,
                     "published_us": self.published_us(found.scheduler),
-                    "in_sample": found.scheduler in self.left_out_us,
+                    "in_sample": found.scheduler == SEQUENTIAL and found.scheduler in self.left_out_us,
                     "left_out_us": self.left_out_us.get(found.scheduler),
                     "complete": found.complete,
                     "proven": found.proven,
@@ -211,7 +212,7 @@ class Comparison:
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
     """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known: the
-    error of a figure that took part in the fit is in-sample, and beside it stands that of a fit without the network."""
+    error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
     best = best_row(rows)
     columns = [
         Column("scheduler"),
@@ -224,7 +225,6 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         Column("gap_percent", digits=1),
         Column("published_ms", "pub-\nlished"),
         Column("error_percent", digits=1),
-        Column("in_sample_percent", "in-\nsample", digits=1),
         Column("left_out_percent", "left\nout", digits=1),
     ]
     return records_table(title, [_comparison_record(row, best) for row in rows], columns)
@@ -241,7 +241,6 @@ def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[s
         "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1000,
         "gap_percent": row.gap_percent,
         "published_ms": None if row.published_us is None else row.published_us / 1000,
-        "error_percent": row.error_percent if row.left_out_us is None else None,
-        "in_sample_percent": None if row.left_out_us is None else row.error_percent,
+        "error_percent": row.error_percent,
         "left_out_percent": row.left_out_percent,
     }

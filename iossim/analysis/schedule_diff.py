@@ -89,6 +89,27 @@ class ScheduleDiff:
         return [passage for passage in self.passages if passage.change is not Change.SAME]
 
     @property
+    def decided_otherwise(self) -> tuple[int, int]:
+        """How many stages of each schedule the other does not have."""
+        return sum(len(passage.first) for passage in self.changed), sum(
+            len(passage.second) for passage in self.changed
+        )
+
+    @property
+    def regrets(self) -> tuple[float, float] | None:
+        """What each schedule loses where the other one belongs, over that one's latency, as a fraction: negative where it is
+        better there. None where that cannot be told."""
+        if self.same_prices:
+            lost = self.first.latency_us / self.second.latency_us - 1.0 if self.second.latency_us else 0.0
+            return lost, 1.0 / (1.0 + lost) - 1.0
+        if self.cross is None:
+            return None
+        return (
+            self.cross.first_at_second_us / self.second.latency_us - 1.0,
+            self.cross.second_at_first_us / self.first.latency_us - 1.0,
+        )
+
+    @property
     def moved(self) -> list[str]:
         """The units of rearranged passages that run in other company."""
         return [unit for passage in self.passages for unit in passage.moved]
@@ -108,6 +129,8 @@ class ScheduleDiff:
                 "tie_at_second": self.cross.tie_at_second,
             },
             "unknown": list(self.unknown),
+            "decided_otherwise": list(self.decided_otherwise),
+            "regrets": None if self.regrets is None else list(self.regrets),
             "changed_passages": len(self.changed),
             "moved_units": self.moved,
             "passages": [

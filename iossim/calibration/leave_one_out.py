@@ -8,7 +8,7 @@ Tensor cores have one set of parameters for all generations, but for what no gen
 that set fitted to all other chips' rows, and what differs is taken from the nearest generation among them.
 
 :mod:`iossim.calibration.shipped_profiles` makes ``iossim/devices/transfer.yaml`` anew, with the sources, errors and bands
-found here, and what the profile of the one device with published schedules says of concurrency.
+found here, and what the profile of the one device with published networks says of launches.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Progress = Callable[[str, int, int], None]
 SHIPPED_SAMPLES = 20
 #: Chips with fewer rows than this are no sources; of kinds with fewer, no samples are drawn.
 FEWEST_ROWS = 100
-#: The one device with published schedules: all other GPUs take its parameters of concurrency.
+#: The one device with published networks: all other GPUs take what it says of launches.
 CONCURRENCY_FROM = "v100-sxm2"
 #: Tensor cores' parameters that differ between generations are not told by others'.
 _BY_GENERATION = frozenset(
@@ -284,7 +284,15 @@ def transfer_table(
 
 def write_transfer_table(result: LeaveOneOut, date: str) -> Path:
     """Write ``iossim/devices/transfer.yaml``, which devices without measurements take their parameters from."""
-    made = transfer_table(result, date, lent_by(device(CONCURRENCY_FROM)))
+    return _write(transfer_table(result, date, lent_by(device(CONCURRENCY_FROM))))
+
+
+def write_lent(lent: Concurrency) -> Path:
+    """Write the table that ships anew, with what it lends of launches replaced."""
+    return _write(iossim.devices.transfer.transfer_table().model_copy(update={"concurrency": lent}))
+
+
+def _write(made: TransferTable) -> Path:
     path = Path(iossim.devices.transfer.__file__).with_name("transfer.yaml")
     head = "# Made by: python -m iossim.calibration.shipped_profiles\n"
     write_atomically(path, head + yaml.safe_dump(made.model_dump(exclude_none=True), sort_keys=False, width=118))

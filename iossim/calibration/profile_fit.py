@@ -1,16 +1,18 @@
-"""From measurements, and what is published, to the profiles that are written: kernels first, then concurrency.
+"""From measurements, and what is published, to the profiles that are written: kernels first, then launches, then concurrency.
 
 What published networks are foretold from is fitted without any memory of them: from a starting point that knows no device,
-and for each network once more without that network, in both fits.
+and for each network once more without that network, kernels and launches. Of a network only its sequential figure is
+fitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iossim.calibration.calibrate import FOLDS, Calibration, DeviceData, Progress, calibrate
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
+from iossim.calibration.host_fit import fit_host
 from iossim.calibration.neutral import facts_of, neutral
 from iossim.calibration.published_networks import published_models, sequences
 from iossim.calibration.samples import SequenceSamples
@@ -25,7 +27,7 @@ from iossim.measurements.operator import HELD_OUT_FRACTION
 class FittedProfiles:
     """``profile`` is the first device's; ``sisters`` are the other boards', which share its parameters.
 
-    ``is_concurrency_fitted`` says whether anything told the parameters of concurrency, which are borrowed otherwise.
+    ``is_concurrency_fitted`` says whether any stages told the parameters of concurrency.
     """
 
     kernels: Calibration
@@ -47,7 +49,8 @@ def fit_profiles(
 ) -> FittedProfiles:
     """Fit all that the data of boards with one chip tells; see :func:`~iossim.calibration.calibrate.calibrate`.
 
-    ``published`` figures of the devices are fitted too: networks unit after unit with the kernels, schedules afterwards.
+    ``published`` figures of the devices are fitted too: networks unit after unit with the kernels, and afterwards what they
+    tell of launches. Concurrent stages of the data are fitted last.
     Raises MeasurementError for sets that cannot be right.
     """
     models = published_models(data[0].profile.name) if published else ()
@@ -72,29 +75,35 @@ def fit_profiles(
         progress=progress,
     )
     stages = [measured for one in data for measured in one.sets if measured.stages]
-    profile = fit_concurrency(kernels.profile, stages, published, seed=seed, progress=progress)
-    is_fitted = profile is not kernels.profile
-    names = [
-        *GPU_SPACE.names,
-        *profile.device_kind.concurrency.values(profile.device_kind.concurrency.to_vector(profile.parameter_values)),
-    ]
-    left_out: dict[str, dict[str, float]] = {}
-    for model in models:
-        start = with_values(kernels.profile, kernels.left_out[model])
-        found = fit_concurrency(start, stages, published, without=model, seed=seed)
-        own = found.parameter_values
-        left_out[model] = {name: own[name] for name in names}
-    if left_out:
-        provenance = profile.provenance.model_copy(update={"left_out": left_out})
-        profile = profile.model_copy(update={"provenance": provenance})
-    sisters = kernels.profiles[1:]
-    lent = lent_by(profile) if is_fitted else transfer_table().concurrency
-    if not set(kernels.fit.space.names) & set(profile.device_kind.kernels.names):
+    host = fit_host(kernels.profile, seed=seed) if models else None
+    profile, sisters = kernels.profile, kernels.profiles[1:]
+    if host is not None:
+        profile, sisters = host.on(profile), tuple(host.with_gap(one) for one in sisters)
+        profile = with_left_out(profile, {model: kernels.left_out[model] for model in models}, seed)
+    found = fit_concurrency(profile, stages, seed)
+    is_fitted = found is not profile
+    lent = lent_by(profile) if host is not None else transfer_table().concurrency
+    if not set(kernels.fit.space.names) & set(found.device_kind.kernels.names):
         lent = None  # rows of tensor cores alone change nothing else
-    if lent is not None and profile.device_kind.borrows:
+    if lent is not None and found.device_kind.borrows:
         sisters = tuple(borrowing(one, lent) for one in sisters)
-        profile = profile if is_fitted else borrowing(profile, lent)
-    return FittedProfiles(kernels, profile, sisters, is_fitted)
+        found = found if host is not None else borrowing(found, lent)
+    return FittedProfiles(kernels, found, sisters, is_fitted)
+
+
+def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, float]], seed: int = 0) -> DeviceProfile:
+    """The profile that tells for each published network what fits without it say: ``kernels`` are the parameters of the
+    kernels' fit without it, by network."""
+    launches = profile.device_kind.launches
+    names = [*GPU_SPACE.names, *launches.names, *(name for name, _, _ in launches.ties)]
+    left_out: dict[str, dict[str, float]] = {}
+    for model, values in kernels.items():
+        start = with_values(profile, values)
+        host = fit_host(start, without=model, seed=seed)
+        own = (start if host is None else host.on(start)).parameter_values
+        left_out[model] = {name: own[name] for name in dict.fromkeys(names)}
+    provenance = profile.provenance.model_copy(update={"left_out": left_out})
+    return profile.model_copy(update={"provenance": provenance})
 
 
 def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) -> DeviceProfile:
@@ -108,7 +117,9 @@ def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) ->
 
 def uninformed(profile: DeviceProfile) -> DeviceProfile:
     """The profile with parameters that no published figure has moved: of no device, without a limit of power."""
-    space = profile.device_kind.concurrency
-    low, high = space.bounds()
+    kind = profile.device_kind
     limits = {parameter.name: parameter.upper for parameter in GPU_SPACE.parameters if parameter.name in CAPS}
-    return with_values(neutral(profile), {**limits, **space.values((low + high) / 2)})
+    defaults = kind.default_parameters(profile.compute_capability).model_dump()
+    costs = defaults | kind.engine_costs(profile.compute_capability).values.model_dump()
+    told = {name for space in (kind.concurrency, kind.launches) for name in space.values(space.to_vector(costs))}
+    return with_values(neutral(profile), {**limits, **{name: costs[name] for name in told}})

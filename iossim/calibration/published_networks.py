@@ -1,22 +1,22 @@
 """Published figures of whole networks as something to fit.
 
-What a network takes unit after unit tells the same parameters as kernels measured alone, and the gap between kernels,
-which no isolated kernel tells. What its concurrent schedules take tells how kernels share the device, and what a
-synchronisation costs: ``concurrency_fit`` fits those, after the kernels.
+What a network takes unit after unit tells the same parameters as kernels measured alone, and the gap between kernels
+and the cost of a launch, which no isolated kernel tells (``host_fit``, after the kernels). What concurrent schedules take, and
+stages of several groups, is fitted by none: it is what the model of concurrency is tested by.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.measurements.published_figures import fitted_networks, published_stages_us
+from iossim.measurements.published_figures import SEQUENTIAL, fitted_networks, published_stages_us
 from iossim.models.load import load
 
-SEQUENTIAL = "sequential"
 #: The network whose stages are published too, one by one.
 SAMPLE = "ios_sample"
 
@@ -54,6 +54,21 @@ def published_models(device: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row["model"] for row in fitted_networks(device)))
 
 
+def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSamples | None:
+    """Samples of the published networks as wholes, and of the single units that are published; None for a device without.
+
+    ``without`` names a network that is left out.
+    """
+    networks = [one for one in published_networks(profile.name) if one.model != without]
+    figures: list[tuple[Network, Sequence[int], float]] = [
+        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
+        for one in networks
+        if SEQUENTIAL in one.latency_us
+    ]
+    figures += _single_units(networks, profile.name)
+    return SequenceSamples.of("published networks", profile, figures, float(len(figures))) if figures else None
+
+
 def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples]:
     """Samples of the published networks unit after unit, and of single units; none for a device without.
 
@@ -70,9 +85,16 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
     if whole:
         weight = float(ROWS_A_UNIT * sum(len(units) for _, units, _ in whole))
         found.append(SequenceSamples.of("published networks", profile, whole, weight))
-    sample = next((one.network for one in networks if one.model == SAMPLE), None)
-    if sample is not None:
-        stages = published_stages_us(profile.name)
-        single = [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]
+    single = _single_units(networks, profile.name)
+    if single:
         found.append(SequenceSamples.of("published stages", profile, single, STEADY_FACTOR * len(single)))
     return found
+
+
+def _single_units(networks: Sequence[PublishedNetwork], device: str) -> list[tuple[Network, Sequence[int], float]]:
+    """The units of the sample network that ran by themselves, and how long."""
+    sample = next((one.network for one in networks if one.model == SAMPLE), None)
+    if sample is None:
+        return []
+    stages = published_stages_us(device)
+    return [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]

@@ -1,9 +1,9 @@
 """The fitted profiles that ship, made from the shared tables: one command, twice the same.
 
 ``python -m iossim.calibration.shipped_profiles`` fits each chip with tables to all of them, and makes
-``devices/transfer.yaml`` in between: the chip with published schedules comes first, since all others borrow from it. Each
+``devices/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it. Each
 fit begins at a point that knows no device, so that what ships decides nothing about what is made. Names of devices make
-those alone.
+those alone, and ``launches`` the gap and the cost of a launch of all that ship, their kernels left as they are: a second's work.
 """
 
 from __future__ import annotations
@@ -16,8 +16,16 @@ from importlib import resources
 from pathlib import Path
 
 from iossim.calibration.calibrate import DeviceData
-from iossim.calibration.leave_one_out import CONCURRENCY_FROM, SHIPPED_SAMPLES, leave_one_out, write_transfer_table
-from iossim.calibration.profile_fit import fit_profiles, uninformed
+from iossim.calibration.concurrency_fit import borrowing, lent_by
+from iossim.calibration.host_fit import fit_host
+from iossim.calibration.leave_one_out import (
+    CONCURRENCY_FROM,
+    SHIPPED_SAMPLES,
+    leave_one_out,
+    write_lent,
+    write_transfer_table,
+)
+from iossim.calibration.profile_fit import fit_profiles, uninformed, with_left_out
 from iossim.devices.load import device
 from iossim.devices.write import write_profile
 from iossim.errors import OptionError
@@ -26,6 +34,7 @@ from iossim.measurements.data_sets import read_data_sets, shared_data
 #: Tables of single operators in fp32, by folder of the shared data.
 FOLDERS = ("kernels", "kernels_direct", "framework_operators")
 TRANSFER = "transfer"
+LAUNCHES = "launches"
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,22 @@ def make_transfer_table(date: str) -> Path:
     return write_transfer_table(leave_one_out(read_data_sets(_places()).sets, SHIPPED_SAMPLES), date)
 
 
+def make_launches(folder: Path) -> list[Path]:
+    """Fit what published networks tell of launches, to the kernels that ship, and lend it to all shipped profiles that borrow."""
+    lender, sister = (device(name) for name in RECIPES[0].boards)
+    host = fit_host(lender)
+    assert host is not None, f"networks of {lender.name} are published"
+    found = with_left_out(host.on(lender), lender.provenance.left_out)
+    lent = lent_by(found)
+    write_lent(lent)
+    borrowers = [device(name) for recipe in RECIPES[1:] for name in recipe.boards]
+    made = [found, borrowing(host.with_gap(sister), lent), *(borrowing(one, lent) for one in borrowers)]
+    paths = [folder / f"{profile.name}.yaml" for profile in made]
+    for profile, path in zip(made, paths, strict=True):
+        write_profile(profile, path)
+    return paths
+
+
 def _places() -> list[Path]:
     places = [shared_data() / folder for folder in FOLDERS]
     missing = [str(place) for place in places if not place.is_dir()]
@@ -85,11 +110,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "-o", dest="out", type=Path, help="folder of the profiles; that of those that ship by default"
     )
     chosen = parser.parse_args(arguments)
-    unknown = sorted(set(chosen.steps) - set(STEPS))
+    known = (*STEPS, LAUNCHES)
+    unknown = sorted(set(chosen.steps) - set(known))
     if unknown:
-        parser.error(f"no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
+        parser.error(f"no step {', '.join(unknown)}; there are {', '.join(known)}")
     folder = chosen.out or Path(str(resources.files("iossim.hw_profiles")))
     date = datetime.date.today().isoformat()
+    if LAUNCHES in chosen.steps:
+        for path in make_launches(folder):
+            print(f"wrote {path}", flush=True)
     by_name = {recipe.name: recipe for recipe in RECIPES}
     for step in STEPS:
         if chosen.steps and step not in chosen.steps:

@@ -69,7 +69,10 @@ def _print(comparison: Comparison) -> None:
     console.print(comparison.title, style="bold")
     console.print(comparison_table("", comparison.rows))
     if comparison.left_out_us:
-        said = "errors: in-sample, by parameters fitted to these figures too; left out, by a fit without this network"
+        said = (
+            "errors: the sequential one is in-sample, the parameters were fitted to that figure; no fit saw the others; left out, "
+            "by a fit without any figure of this network"
+        )
         console.print(said, style="dim")
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     print_notes(console, dict.fromkeys(notes))

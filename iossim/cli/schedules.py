@@ -80,8 +80,10 @@ def import_schedule(
         if published_us is not None:
             error = priced.latency_us / published_us - 1
             where = f"of IOS at batch {network.source.batch}"
-            fitted = isinstance(prices, PredictsDevice) and is_in_sample(prices.profile, network.name)
-            kind = ", in-sample: the device was fitted to this network's figures" if fitted else ""
+            fitted = isinstance(prices, PredictsDevice) and is_in_sample(
+                prices.profile, network.name, priced.scheduler
+            )
+            kind = ", in-sample: the device was fitted to this figure" if fitted else ""
             console.print(f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}{kind}")
     if outputs.out is not None:
         write_files(outputs.out, outputs.files(network, priced, prices))

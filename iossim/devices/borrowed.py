@@ -1,14 +1,10 @@
-"""Parameters of concurrency that a device borrows: nearly none has schedules measured on it that tell them.
+"""Costs of a launch that a device borrows: nearly none has networks measured on it that tell them.
 
-What kernels cost each other side by side, and what the host takes for a launch and a synchronisation, were fitted on one
-device. Others take them, with their spread and their resamples, so that intervals know how little is known; their
-provenance says from where.
+What the host takes to launch was fitted on one device. Others take it, with the spread of hosts, so that intervals know how
+little is known; their provenance says from where.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Self
 
 from pydantic import Field
 
@@ -17,22 +13,12 @@ from iossim.values import Value
 
 
 class Concurrency(Value):
-    """What the profile of ``device`` says of concurrency."""
+    """What the profile of ``device`` says of launches."""
 
     device: str
     values: dict[str, float] = Field(min_length=1)
     spread: dict[str, float] = Field(default_factory=dict)
     resamples: dict[str, list[float]] = Field(default_factory=dict)
-
-    @classmethod
-    def of(cls, device: str, known: dict[str, float], provenance: Provenance, names: Sequence[str]) -> Self:
-        """The parameters called ``names`` of a device, of which ``known`` are the values."""
-        return cls(
-            device=device,
-            values={name: known[name] for name in names},
-            spread={name: value for name, value in provenance.spread.items() if name in names},
-            resamples={name: values for name, values in provenance.resamples.items() if name in names},
-        )
 
     def lent_to(self, provenance: Provenance) -> Provenance:
         """The provenance of a device that takes these."""

@@ -7,7 +7,7 @@ Each kind is a module of :mod:`iossim.devices.kinds` that holds it as ``KIND``, 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -35,16 +35,25 @@ class Ranges:
 
 
 @dataclass(frozen=True)
+class EngineCosts:
+    """What the engine costs where nothing else is known; ``spread`` are standard deviations, by name, of those that were
+    measured elsewhere."""
+
+    values: EngineOverheads
+    spread: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class DeviceKind:
     """``noun`` is what one device is called in messages, ``multiprocessors`` what its SMs are.
 
     ``needs`` and ``lacks`` are facts that a datasheet of the kind must and must not have, of those that kinds differ in.
     ``limits`` are keyed by the datasheet's compute capability ("" where it has none), ``ranges`` (what such devices have
     had) by the architecture that the limits name, ``parameters`` (the defaults) by that too, and by a compute capability that
-    differs from its generation.
+    differs from its generation, ``engines`` as they are.
 
-    ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent schedules do,
-    ``tensor_cores`` those that operators on tensor cores do.
+    ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent stages do,
+    ``launches`` those that whole networks run unit after unit do, ``tensor_cores`` those that operators on tensor cores do.
     ``borrows``: what nobody measured on a device is taken from calibrated ones (``devices.transfer``, ``devices.borrowed``).
     """
 
@@ -54,10 +63,11 @@ class DeviceKind:
     lacks: frozenset[str]
     limits: Mapping[str, MultiprocessorLimits]
     parameters: Mapping[str, ModelParameters]
-    engine: EngineOverheads
+    engines: Mapping[str, EngineCosts]
     ranges: Mapping[str, Ranges]
     kernels: ParameterSpace
     concurrency: ParameterSpace
+    launches: ParameterSpace
     tensor_cores: ParameterSpace
     borrows: bool
 
@@ -65,6 +75,10 @@ class DeviceKind:
         """The defaults of a compute capability, one of ``limits``: its own, or those of its architecture."""
         own = self.parameters.get(compute_capability)
         return own or self.parameters[self.limits[compute_capability].architecture]
+
+    def engine_costs(self, compute_capability: str) -> EngineCosts:
+        """The engine's costs on the architecture of a compute capability, one of ``limits``."""
+        return self.engines[self.limits[compute_capability].architecture]
 
     def told_by(self, architecture: str, precisions: Collection[Precision]) -> ParameterSpace:
         """The parameters that operators of these precisions tell: those of tensor cores for what runs there."""

@@ -123,7 +123,7 @@ class ModelParameters(Value):
     #: Bytes that address translation reaches at full speed.
     translation_reach_bytes: Annotated[Positive, Fit(5e6, 5e8, is_logarithmic=True)] = 3e7
     #: From the end of one kernel to the start of the next in its stream, and the ramp at both ends.
-    kernel_gap_us: Annotated[NotNegative, Fit(*_GAP_US)] = 2.0
+    kernel_gap_us: Annotated[NotNegative, Fit(*_GAP_US)] = 1.5
     #: Filling and draining of a transform, however little it moves.
     transform_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0)] = 2.0
     #: The same of kernels that stream or pool: a first read of DRAM and a last write, under a microsecond each.
@@ -172,7 +172,7 @@ class ModelParameters(Value):
     #: share, of an RTX 5090 1.8 times; an A100's draws 1.2 times at least (bandwidth against the number of SMs).
     sm_bandwidth_reach: Annotated[float, Field(ge=1)] = 2.0
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
-    interference: NotNegative = 0.208
+    interference: NotNegative = 0.0
 
 
 #: Parameters by what files of before call them.
@@ -184,8 +184,9 @@ DROPPED = frozenset({"window_memory_factor"})
 class EngineOverheads(Value):
     """Costs of the host and of what separates kernels, in microseconds.
 
-    The defaults belong to the host and the driver of a GPU: launches and synchronisations as on the V100-SXM2, the one device
-    whose schedules tell them, rounded; with ``interference`` they are what ``devices.borrowed`` lends, with the spread.
+    The defaults belong to the host and the driver of a GPU, and are rounded from what was measured of launches, graphs and
+    synchronisations (``calibration.launch_costs``); :data:`iossim.devices.kinds.gpu.ENGINES` has them by generation, with
+    how far each may be off.
     """
 
     #: Device time of a library call beyond its kernels and gaps, where one follows the other: the dispatch floor.
@@ -195,17 +196,18 @@ class EngineOverheads(Value):
     #: ``dispatch_us`` of a matrix product on tensor cores, which checks less than a convolution.
     tensor_dispatch_us: Annotated[NotNegative, Fit(*_CALL_US, of_tensor_cores=True)] = 1.0
     #: Host time to issue a library call (descriptor checks, heuristics and first launch).
-    library_call_us: NotNegative = 5.5
+    library_call_us: NotNegative = 9.2
     #: Host time of each further kernel that a library call launches.
-    library_kernel_us: NotNegative = 5.5
-    #: Host time to launch a kernel of the engine's own.
-    bare_launch_us: NotNegative = 5.5
+    library_kernel_us: NotNegative = 9.2
+    #: Host time to launch a kernel of the engine's own: what the published engine takes for its smallest operators. A launch
+    #: alone is queued in 2.1 to 2.8 us.
+    bare_launch_us: NotNegative = 9.2
     #: Recording an event, or making a stream wait for one.
     event_us: NotNegative = 1.5
     #: Device-wide synchronisation, with the bubble until the next kernel runs.
-    synchronise_us: NotNegative = 10.7
+    synchronise_us: NotNegative = 11.0
     #: The gap between kernels of a CUDA graph, over that between kernels of a stream.
-    graph_gap_factor: Fraction = 0.9
+    graph_gap_factor: Fraction = 0.8
     #: One node followed by several in a CUDA graph.
     fork_us: NotNegative = 1.5
     #: Several nodes followed by one in a CUDA graph.

@@ -152,7 +152,10 @@ class DeviceProfile(Value):
         kind = device_kind(filled["kind"] if filled["kind"] in device_kinds() else GPU)
         known = capability if capability in kind.limits else next(iter(kind.limits))
         transferred = _transferred(data) if kind.borrows else {}
-        for name, default in (("parameters", kind.default_parameters(known)), ("engine", kind.engine)):
+        for name, default in (
+            ("parameters", kind.default_parameters(known)),
+            ("engine", kind.engine_costs(known).values),
+        ):
             given = data.get(name, {})
             if isinstance(given, dict):
                 own = {RENAMED.get(key, key): value for key, value in given.items() if key not in DROPPED}
@@ -253,6 +256,14 @@ class DeviceProfile(Value):
     def parameter_values(self) -> dict[str, float]:
         """Every parameter, of the model and of the engine, by its name."""
         return self.parameters.model_dump() | self.engine.model_dump()
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """Standard deviations of parameters by name: of the provenance, and of engine costs that are as its kind has them."""
+        costs = self.device_kind.engine_costs(self.compute_capability)
+        defaults, own = costs.values.model_dump(), self.engine.model_dump()
+        untold = {name: value for name, value in costs.spread.items() if name in own and own[name] == defaults[name]}
+        return untold | self.provenance.spread
 
     @property
     def board_power_w(self) -> float:

@@ -138,7 +138,7 @@ class TransferTable(Value):
     #: The bands of both, over all devices left out.
     bands: dict[str, list[Band]] = Field(default_factory=dict)
     refined_bands: dict[str, list[Band]] = Field(default_factory=dict)
-    #: What all GPUs take over that have no schedules measured on them.
+    #: What all GPUs take over that have no networks measured on them.
     concurrency: Concurrency | None = None
 
     def covers(self, device: str) -> bool:

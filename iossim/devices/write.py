@@ -97,7 +97,7 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
     fitted = profile.provenance.spread
     for name, values, defaults in (
         ("parameters", profile.parameters, profile.device_kind.default_parameters(profile.compute_capability)),
-        ("engine", profile.engine, profile.device_kind.engine),
+        ("engine", profile.engine, profile.device_kind.engine_costs(profile.compute_capability).values),
     ):
         own = {key: value for key, value in values if key in fitted or value != getattr(defaults, key)}
         if own:

@@ -8,6 +8,9 @@ from typing import Any
 
 from iossim.shipped_yaml import read_shipped
 
+#: The scheduler whose figures fits may see. Those of all others, which run kernels side by side or merge them, are a test.
+SEQUENTIAL = "sequential"
+
 
 def published_latency_us(model: str, device: str, batch: int, scheduler: str) -> float | None:
     """The published latency of a network (fp32, streams with syncs between stages), or None where none is known."""
@@ -27,7 +30,7 @@ def published_stages_us(device: str, batch: int = 1) -> dict[str, float]:
 
 
 def fitted_networks(device: str) -> list[dict[str, Any]]:
-    """The rows of a device that ``iossim calibrate --published`` fits to."""
+    """The rows of a device whose :data:`SEQUENTIAL` figures ``iossim calibrate --published`` fits to."""
     return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
 
 

@@ -1,22 +1,26 @@
-"""How a schedule's latency changes with the parameters of concurrency, from pricing its stages a little off.
+"""How a schedule's latency changes with what launches, synchronisations and edges of graphs cost, by pricing its stages a little off.
 
-The kernels stay as they were chosen and priced: what they cost each other and what the host takes to launch them is
-priced anew, which is a microsecond a stage.
+The kernels stay as they were chosen and priced. On streams what the host takes to launch them is priced anew, which is a
+microsecond a stage; in a graph the gap between its nodes, by a model of another gap; boundaries are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.cost.model import ChangesConcurrency
-from iossim.devices.profile import DeviceProfile
+from iossim.cost.model import ChangesConcurrency, CostModel, Prices
+from iossim.devices.profile import DeviceProfile, with_values
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
+from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import batch_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule
 
+#: The parameters that a latency may be asked for.
+COSTS = ("interference", "bare_launch_us", "synchronise_us", "graph_gap_factor", "fork_us", "join_us")
 #: The step of a parameter, as a part of its value, and at least this much.
 _STEP, _LEAST_STEP = 0.05, 0.01
 
@@ -32,8 +36,10 @@ class ConcurrencySlopes:
     ) -> None:
         self._network = network
         self._profile = profile
-        self._names = tuple(name for name in ("interference", "bare_launch_us", "synchronise_us") if name in names)
+        self._names = tuple(name for name in COSTS if name in names)
         self._models: dict[str, ChangesConcurrency] = {} if model is None else {str(model.engine): model}
+        #: By parameter a model of another value of it; those of graphs alone: on streams nothing is lowered anew.
+        self._changed: dict[str, CostModel] = {}
         self._problems: dict[int, ScheduleProblem] = {}
         self._block_of = {
             network.units[unit].name: index for index, block in enumerate(network.blocks) for unit in block.units
@@ -47,34 +53,37 @@ class ConcurrencySlopes:
         if model is None:
             engine = Engine.named(schedule.engine)
             model = self._models[schedule.engine] = SimulatorCostModel(self._profile, self._network.precision, engine)
-        interference, launch_us = self._profile.parameters.interference, self._profile.engine.bare_launch_us
-        base_us = self._stages_us(schedule, model, interference, 1.0)
-        slopes: dict[str, float] = {}
-        for name in self._names:
-            if name == "interference":
-                step = max(_STEP * interference, _LEAST_STEP)
-                change_us = self._stages_us(schedule, model, interference + step, 1.0) - base_us
-            elif name == "bare_launch_us":
-                step = max(_STEP * launch_us, _LEAST_STEP)
-                factor = 1.0 + step / launch_us if launch_us else 1.0
-                change_us = self._stages_us(schedule, model, interference, factor) - base_us
-            else:
-                step = 1.0
-                is_synchronised = [stage.boundary_us > 0 for stage in schedule.stages]
-                change_us = float(sum(is_synchronised)) if schedule.engine == Engine.PAPER else 0.0
-            slopes[name] = change_us / step / schedule.latency_us
-        return slopes
+        return {name: self._change_us(name, schedule, model) / schedule.latency_us for name in self._names}
 
-    def _stages_us(
-        self, schedule: Schedule, model: ChangesConcurrency, interference: float, launches: float
-    ) -> float:
+    def _change_us(self, name: str, schedule: Schedule, model: ChangesConcurrency) -> float:
+        """The change of the latency for a change of one parameter by 1."""
+        is_graph = schedule.engine == Engine.GRAPH
+        concurrent = [stage.concurrent for stage in schedule.stages]
+        if name == "synchronise_us":
+            return 0.0 if is_graph else float(sum(left or right for left, right in pairwise(concurrent)))
+        if name in ("fork_us", "join_us"):
+            return float(sum(concurrent[1:] if name == "fork_us" else concurrent[:-1])) if is_graph else 0.0
+        if name == ("bare_launch_us" if is_graph else "graph_gap_factor"):
+            return 0.0
+        own, interference = self._profile.parameter_values[name], self._profile.parameters.interference
+        step = max(_STEP * own, _LEAST_STEP)
+        base_us = self._stages_us(schedule, lambda batch: model.price_changed(batch, interference, 1.0))
+        if name == "bare_launch_us":
+            factor = 1.0 + step / own if own else 1.0
+            changed_us = self._stages_us(schedule, lambda batch: model.price_changed(batch, interference, factor))
+        else:
+            if name not in self._changed:
+                self._changed[name] = model.at(with_values(self._profile, {name: own + step}))
+            changed_us = self._stages_us(schedule, self._changed[name].price_stages)
+        return (changed_us - base_us) / step
+
+    def _stages_us(self, schedule: Schedule, price: Callable[[StageBatch], Prices]) -> float:
         """All stages together, boundaries left out."""
         total_us = 0.0
         for block in schedule.blocks:
             if block.stages:
                 problem = self._problem(block)
-                batch = batch_of(problem, planned(problem, block))
-                total_us += float(model.price_changed(batch, interference, launches).sum())
+                total_us += float(price(batch_of(problem, planned(problem, block))).sum())
         return total_us
 
     def _problem(self, block: BlockSchedule) -> ScheduleProblem:

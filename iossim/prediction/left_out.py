@@ -20,7 +20,7 @@ def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
     own = profile.parameter_values
     bounds = {
         parameter.name: (parameter.lower, parameter.upper)
-        for space in (profile.device_kind.kernels, profile.device_kind.concurrency)
+        for space in (profile.device_kind.kernels, profile.device_kind.concurrency, profile.device_kind.launches)
         for parameter in space.parameters
     }
     resamples = {}

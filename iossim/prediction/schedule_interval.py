@@ -9,8 +9,8 @@ part's relative error. The parts:
   unit of its own;
 - *concurrent stages*: what the sharing model misses, :data:`STAGE_ERROR`, equal stages together;
 - *boundaries*: the cost of synchronising, :data:`BOUNDARY_ERROR`, all together;
-- *concurrency*: how kernels interfere and what launches and synchronisations take, known by the bootstrapped
-  vectors too, times the slope of the latency (``concurrency_slopes``).
+- *concurrency*: what launches, synchronisations and the edges of graphs take, known by the bootstrapped vectors too, or by
+  their standard deviation where no fit told them, times the slope of the latency (``concurrency_slopes``).
 
 In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel. Then
 measurements do not repeat: two of the same thing differ by :data:`REPEAT_NOISE`.
@@ -37,7 +37,7 @@ from iossim.lowering.step import Step
 from iossim.lowering.target import step_candidates
 from iossim.lowering.unit import merged_step, unit_steps
 from iossim.prediction.candidate_table import CandidateTable
-from iossim.prediction.concurrency_slopes import ConcurrencySlopes
+from iossim.prediction.concurrency_slopes import COSTS, ConcurrencySlopes
 from iossim.prediction.operator_interval import band_of_op
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
@@ -108,12 +108,16 @@ class ScheduleErrors:
         ]
         self._libraries = (Engine.PAPER if model is None else model.engine).libraries_on(profile.architecture)
         self._units: dict[Part, _UnitError] = {}
-        own = profile.parameter_values
-        names = [name for name in profile.device_kind.concurrency.names if name in resamples]
-        #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``.
+        own, spread = profile.parameter_values, profile.spread
+        #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``; of those
+        #: without, the standard deviation.
         self._drift: dict[Part, Floats] = {
-            ("parameter", name): np.array(resamples[name]) - own[name] for name in names
+            ("parameter", name): np.array(resamples[name]) - own[name] for name in COSTS if name in resamples
         }
+        self._spread: dict[Part, float] = {
+            ("parameter", name): spread[name] for name in COSTS if name in spread and name not in resamples
+        }
+        names = [name for name in COSTS if name in resamples or name in spread]
         self._slopes = ConcurrencySlopes(network, profile, names, model)
         #: Schedules are no keys: they hold lists. Kept beside the shares, so that no other gets their id.
         self._known: OrderedDict[int, tuple[Schedule, dict[Part, float]]] = OrderedDict()
@@ -260,6 +264,9 @@ class ScheduleErrors:
         for part, share in shares.items():
             if part in self._drift:
                 moved.append(share * self._drift[part])
+                continue
+            if part in self._spread:
+                variances.append((share * self._spread[part]) ** 2)
                 continue
             unit = self._units.get(part)
             if unit is None:

@@ -239,8 +239,9 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
     columns = [
         Column("network"),
         Column("published_ms", digits=3),
-        Column("predicted_ms", "in-\nsample", digits=3),
+        Column("predicted_ms", digits=3),
         Column("error_percent", digits=1),
+        Column("in_sample", "in-\nsample"),
         Column("left_out_ms", "left\nout", digits=3),
         Column("left_out_error_percent", "error", digits=1),
         Column("low_ms", digits=3),
@@ -256,8 +257,9 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
                 {
                     "network": f"  {each.scheduler}",
                     "published_ms": each.published_us / 1e3,
-                    "predicted_ms": each.predicted_us / 1e3 if each.is_in_sample else None,
-                    "error_percent": 100 * each.error if each.is_in_sample else None,
+                    "predicted_ms": each.predicted_us / 1e3,
+                    "error_percent": 100 * each.error,
+                    "in_sample": "yes" if each.is_in_sample else "",
                     "left_out_ms": each.foretold.predicted_us / 1e3,
                     "left_out_error_percent": 100 * each.foretold_error,
                     "low_ms": each.foretold.low_us / 1e3,
@@ -271,19 +273,19 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
 
 def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
     yield (
-        "in-sample: by a fit that saw the figure itself; left out, with its interval: by a fit that saw no figure of that network"
+        "in-sample: by a fit that saw the figure itself, which only sequential ones are; left out, with its interval: by a fit that "
+        "saw no figure of that network"
     )
     count, orders = len(evaluation.latencies), len(evaluation.orders)
     for title, errors, right in (
-        ("in-sample", evaluation.errors, sum(order.is_right for order in evaluation.orders)),
+        ("in-sample", evaluation.errors, None),
+        ("not in-sample", evaluation.unseen_errors, sum(order.is_right for order in evaluation.orders)),
         ("left out", evaluation.foretold_errors, sum(order.is_foretold for order in evaluation.orders)),
     ):
         if errors:
             mean, worst = mean_size(errors) or 0.0, largest(errors) or 0.0
-            yield (
-                f"{title}: mean error {100 * mean:.1f}%, worst {100 * worst:+.1f}%; {right} of {orders} orders beyond 3% "
-                "are right"
-            )
+            ordered = "" if right is None else f"; {right} of {orders} orders beyond 3% are right"
+            yield f"{title}: mean error {100 * mean:.1f}%, worst {100 * worst:+.1f}%{ordered}"
     yield f"{sum(each.is_covered for each in evaluation.latencies)} of {count} figures in the intervals of what is left out"
     for order in evaluation.orders:
         if not (order.is_right and order.is_foretold):

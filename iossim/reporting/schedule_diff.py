@@ -33,6 +33,8 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
     counts = Counter(str(passage.change) for passage in changed)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     lines.append(f"stages that are the same: {same}; passages that differ between them: {len(changed)} ({kinds})")
+    own, other = found.decided_otherwise
+    lines.append(f"decided otherwise: {own} of {len(first.stages)} stages of A, {other} of {len(second.stages)} of B")
     if found.moved:
         lines.append(
             f"units in other company: {len(found.moved)}, {', '.join(found.moved[:8])}{_more(found.moved, 8)}"

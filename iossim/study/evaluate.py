@@ -146,7 +146,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         board_power_w=context.board_power_w,
         peak_tflops=context.profile.fp32_tflops,
         published_ms=published_ms,
-        in_sample=None if published_ms is None else context.is_in_sample,
+        in_sample=None if published_ms is None else context.is_in_sample(one.scheduler),
         blocks=blocks,
         time_by_kind_us=context.errors.time_by_kind_us(own) if context.errors else {},
     )

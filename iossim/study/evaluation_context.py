@@ -37,10 +37,9 @@ class EvaluationContext:
     def weights_mib(self) -> float:
         return sum(constant.type.bytes for constant in self.network.graph.constants.values()) / _MIB
 
-    @property
-    def is_in_sample(self) -> bool:
-        """Whether published figures of the model took part in the fit of the device's parameters."""
-        return is_in_sample(self.profile, self.point.model.model)
+    def is_in_sample(self, scheduler: str) -> bool:
+        """Whether the scheduler's published figure of the model took part in the fit of the device's parameters."""
+        return is_in_sample(self.profile, self.point.model.model, scheduler)
 
     @property
     def board_power_w(self) -> float | None:

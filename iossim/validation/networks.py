@@ -16,7 +16,7 @@ from iossim.calibration.published_networks import SAMPLE
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.measurements.published_figures import published_figures
+from iossim.measurements.published_figures import SEQUENTIAL, published_figures
 from iossim.models.load import load
 from iossim.prediction.left_out import without_network
 from iossim.prediction.schedule_interval import ScheduleErrors
@@ -44,8 +44,9 @@ class NetworkLatency:
     """A schedule that the simulator found, and the published latency of that scheduler, in us.
 
     ``low_us`` to ``high_us`` is the interval of the prediction. Speed-ups are over the sequential schedule, of predictions
-    and of published figures; None where that is not published. Where figures of the network took part in the fit, the
-    prediction is in-sample; ``left_out`` is what a fit without them says, whose search is its own.
+    and of published figures; None where that is not published. A sequential figure that took part in the fit is in-sample;
+    no other takes part in any. Where a figure of the network took part, ``left_out`` is what a fit without the network says,
+    whose search is its own.
     """
 
     model: str
@@ -61,7 +62,7 @@ class NetworkLatency:
 
     @property
     def is_in_sample(self) -> bool:
-        return self.left_out is not None
+        return self.left_out is not None and self.scheduler == SEQUENTIAL
 
     @property
     def error(self) -> float:
@@ -155,6 +156,17 @@ class NetworkEvaluation:
         return tuple(each.error for each in self.in_sample)
 
     @property
+    def unseen(self) -> tuple[NetworkLatency, ...]:
+        """The figures that took part in no fit: those of schedules that run anything side by side, or merge, and those of networks
+        that no fit saw. Others of the same network may have."""
+        return tuple(each for each in self.latencies if not each.is_in_sample)
+
+    @property
+    def unseen_errors(self) -> tuple[float, ...]:
+        """Relative errors of :attr:`unseen`, by the profile as it is."""
+        return tuple(each.error for each in self.unseen)
+
+    @property
     def foretold_errors(self) -> tuple[float, ...]:
         """Relative errors of all figures, each by a fit that saw none of its network."""
         return tuple(each.foretold_error for each in self.latencies)
@@ -171,6 +183,15 @@ class NetworkEvaluation:
                 "figures": len(self.errors),
                 "mean_error": mean_size(self.errors),
                 "worst_error": largest(self.errors),
+            },
+            "unseen": {
+                "figures": len(self.unseen),
+                "mean_error": mean_size(self.unseen_errors),
+                "worst_error": largest(self.unseen_errors),
+                "mean_error_by_scheduler": {
+                    name: mean_size([each.error for each in self.unseen if each.scheduler == name])
+                    for name in dict.fromkeys(each.scheduler for each in self.unseen)
+                },
                 "orders_right": sum(order.is_right for order in self.orders),
             },
             "left_out": {
@@ -292,7 +313,7 @@ def _latencies(row: Mapping[str, Any], simulator: SimulatorCostModel) -> Iterato
     # A figure that no fit may see was seen by none.
     other = without_network(simulator.profile, row["model"]) if row.get("fitted", True) else None
     unseen = _predicted(network, SimulatorCostModel(other, Precision.FP32), tuple(published_us)) if other else {}
-    base = found.get("sequential")
+    base = found.get(SEQUENTIAL)
     for name, published in published_us.items():
         own = found[name]
         yield NetworkLatency(
@@ -304,7 +325,7 @@ def _latencies(row: Mapping[str, Any], simulator: SimulatorCostModel) -> Iterato
             own.low_us,
             own.high_us,
             None if base is None else base.predicted_us / own.predicted_us,
-            None if base is None else published_us["sequential"] / published,
+            None if base is None else published_us[SEQUENTIAL] / published,
             unseen.get(name),
         )
 

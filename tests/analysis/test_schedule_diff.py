@@ -107,7 +107,13 @@ def test_on_one_device_the_noise_decides() -> None:
     best = iossim.optimize(network, "v100-sxm2")
     one_by_one = iossim.optimize(network, "v100-sxm2", scheduler="sequential")
     assert diff(best, best).tie is True
-    assert diff(best, one_by_one).tie is False
+    assert (diff(best, best).decided_otherwise, diff(best, best).regrets) == ((0, 0), (0.0, 0.0))
+    found = diff(best, one_by_one)
+    assert found.tie is False
+    assert found.decided_otherwise == (len(best.stages) - 1, len(one_by_one.stages) - 1)
+    assert found.regrets == pytest.approx(
+        (best.latency_us / one_by_one.latency_us - 1, one_by_one.latency_us / best.latency_us - 1)
+    )
 
 
 def test_where_prices_differ_each_runs_where_the_other_belongs() -> None:
@@ -120,3 +126,6 @@ def test_where_prices_differ_each_runs_where_the_other_belongs() -> None:
     assert found.cross.second_at_first_us >= one.latency_us * (1 - 1e-9)
     again = iossim.simulate(one.model_copy(update={"graph_hash": other.graph_hash, "source": other.source}), "t4")
     assert found.cross.first_at_second_us == pytest.approx(again.latency_us)
+    assert found.regrets is not None
+    assert found.regrets[0] == pytest.approx(again.latency_us / other.latency_us - 1)
+    assert found.regrets[1] >= -1e-9

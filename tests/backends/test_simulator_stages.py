@@ -102,7 +102,7 @@ def test_small_kernels_overlap_and_large_ones_do_not() -> None:
     assert max(one, other) <= both < 0.55 * (one + other)
     large = parallel_convolutions(2, 256, 56, batch=32)
     one, other, both = price(model, large, 1, 2, 3)
-    assert both > 0.97 * (one + other)
+    assert both > 0.95 * (one + other)
 
 
 def test_a_stream_too_many_hurts_on_a_full_device() -> None:
@@ -112,7 +112,7 @@ def test_a_stream_too_many_hurts_on_a_full_device() -> None:
     two, six = price(model, large, 0b11, 0b111111)
     # A stage begins and ends with one kernel that does not fill the device: six do so once, two three times.
     assert six > 3 * two * 0.99
-    assert two > 2 * alone * 0.97
+    assert two > 2 * alone * 0.95
     # The more kernels disturb each other, the more so.
     disturbed = create(interfering(V100, 0.5), Precision.FP32, "paper")
     assert price(disturbed, large, 0b11)[0] > 1.2 * two

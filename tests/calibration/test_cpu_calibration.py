@@ -131,7 +131,7 @@ def stages(profile: DeviceProfile) -> MeasurementSet:
 
 def test_stages_tell_the_hand_over_and_what_cores_share() -> None:
     truth = {"interference": 0.2, "synchronise_us": 25.0}
-    fitted = fit_concurrency(cpu(), [stages(with_values(cpu(), truth))], published=False)
+    fitted = fit_concurrency(cpu(), [stages(with_values(cpu(), truth))])
     assert fitted.parameters.interference == pytest.approx(0.2, abs=0.01)
     assert fitted.engine.synchronise_us == pytest.approx(25.0, abs=2.0)
     assert fitted.provenance.data_sets[-1].name == "side by side, stages"

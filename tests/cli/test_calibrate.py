@@ -55,7 +55,7 @@ def made(name: str = "v100-sxm2", label: str = "", count: int = 64) -> Measureme
 def test_a_profile_that_the_other_commands_take(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     write_measurements(made(), Path("lab.jsonl"))
     text = printed(capsys, "calibrate --data lab.jsonl --device v100-sxm2 --folds 2")
-    shown = ("gemm_efficiency", "unidentified", "interference", "synchronise_us", "not fitted", "lab")
+    shown = ("gemm_efficiency", "unidentified", "graph_gap_factor", "fork_us", "not fitted", "lab")
     for words in ("Held-out shapes", "cross-validated", *shown):
         assert words in text
     assert sorted(path.name for path in folder.iterdir()) == ["lab.jsonl", "v100-sxm2.calibrated.yaml"]
@@ -81,13 +81,12 @@ def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], fold
     assert found["profile"] == "mine.yaml"
     assert found["parameters"]["gemm_efficiency"]["value"] == pytest.approx(EFFICIENCY, abs=0.04)
     assert found["parameters"]["gemm_efficiency"]["fitted"]
-    interference = found["parameters"]["interference"]
-    # Nothing measured here tells it: it is taken over, with what is known of it.
-    assert (interference["fitted"], interference["spread"]) == (
-        False,
-        device("v100-sxm2").provenance.spread["interference"],
-    )
-    assert interference["value"] == device("v100-sxm2").parameters.interference
+    # Nothing measured here tells what an edge costs, nor a launch: that is taken over, with what is known of it.
+    edge = found["parameters"]["fork_us"]
+    assert (edge["fitted"], edge["value"]) == (False, device("v100-sxm2").engine.fork_us)
+    mine = device("./mine.yaml")
+    assert mine.engine.bare_launch_us == device("v100-sxm2").engine.bare_launch_us
+    assert mine.spread["bare_launch_us"] == device("t4").spread["bare_launch_us"]
     assert found["provenance"]["held_out_fraction"] == 0.2
     assert len(found["provenance"]["data_sets"]) == 2
     assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "b.jsonl", "mine.yaml"]
@@ -99,17 +98,17 @@ def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], fold
 def test_stages_tell_of_concurrency(capsys: pytest.CaptureFixture[str]) -> None:
     whole = made()
     operator = parse_description("gemm m=512 n=512 k=512 trans_a=N trans_b=T")
-    demand_factor = with_values(device("v100-sxm2"), {"gemm_efficiency": EFFICIENCY, "interference": 0.5})
+    slow_edges = with_values(device("v100-sxm2"), {"gemm_efficiency": EFFICIENCY, "fork_us": 8.0, "join_us": 8.0})
     groups = ((operator,), (operator,))
-    latency_us = stage_us(groups, SimulatorCostModel(demand_factor, Precision.FP32, Engine.GRAPH))
+    latency_us = stage_us(groups, SimulatorCostModel(slow_edges, Precision.FP32, Engine.GRAPH))
     write_measurements(replace(whole, stages=(StageMeasurement(groups, latency_us),)), Path("lab.jsonl"))
     found = printed_json(capsys, "calibrate --data lab.jsonl --device v100-sxm2 --folds 0 --out a.yaml --json")
     written = device("./a.yaml")
-    assert found["parameters"]["interference"]["fitted"]
-    assert found["parameters"]["interference"]["value"] == written.parameters.interference
+    assert found["parameters"]["fork_us"]["fitted"]
+    assert found["parameters"]["fork_us"]["value"] == written.engine.fork_us == written.engine.join_us
     assert found["provenance"]["note"] == written.provenance.note
     assert [one["name"] for one in found["provenance"]["data_sets"]] == ["lab", "lab, stages"]
-    assert written.parameters.interference > device("v100-sxm2").parameters.interference
+    assert written.engine.fork_us > device("v100-sxm2").engine.fork_us + 2
 
 
 def test_a_device_of_ones_own_is_written_with_out_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +133,7 @@ def test_a_sister_board(capsys: pytest.CaptureFixture[str]) -> None:
     both, sister = device("./both.yaml"), device("./v100-pcie-32gb.calibrated.yaml")
     assert (both.name, sister.name) == ("v100-sxm2", "v100-pcie-32gb")
     assert both.parameters == sister.parameters
-    # Nothing here tells of schedules: what kernels cost each other is taken over, and said to be.
+    # Nothing here tells of launches: what they cost is taken over, and said to be.
     assert [one["device"] for one in found["provenance"]["borrowed"]] == ["v100-sxm2"]
     assert [one.device for one in sister.provenance.borrowed] == ["v100-sxm2"]
 

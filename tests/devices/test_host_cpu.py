@@ -52,7 +52,7 @@ def test_facts_of_this_machine(measured: DeviceProfile) -> None:
     for source in (sheet.dram_bandwidth_gbps.source, sheet.boost_clock_ghz.source):
         assert "measured on 2026-11-21" in measured.sources[source]
     assert measured.parameters == measured.device_kind.parameters["cpu"]
-    assert measured.engine == measured.device_kind.engine
+    assert measured.engine == measured.device_kind.engines["cpu"].values
     assert measured.provenance.kind == "hand-set"
     assert parse(profile_yaml(measured), "measured") == measured
 

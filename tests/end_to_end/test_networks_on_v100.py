@@ -47,14 +47,15 @@ def test_nothing_merges(network: str) -> None:
     assert comparison["ios-both"].latency_us == pytest.approx(comparison["ios-parallel"].latency_us, rel=1e-12)
 
 
-#: The largest errors that were measured, per cent, with a point of room: in-sample, and by a fit that saw no figure of the network.
-IN_SAMPLE = {"inception_v3": 4.6, "squeezenet": 3.2}
-LEFT_OUT = {"inception_v3": 11.5, "squeezenet": 12.0, "nasnet_a": 31.0}
+#: The largest errors that were measured, per cent, with a point of room: as the profile is, which was fitted to sequential figures of
+#: the first two, and by a fit that saw no figure of the network.
+OWN = {"inception_v3": 5.0, "squeezenet": 6.0, "nasnet_a": 11.5}
+LEFT_OUT = {"inception_v3": 8.0, "squeezenet": 12.0, "nasnet_a": 11.5}
 
 
 def test_published_figures() -> None:
     """Every figure that is known stands beside its prediction; the errors are printed (pytest -rP)."""
-    in_sample: dict[str, list[float]] = {}
+    all_own: dict[str, list[float]] = {}
     left_out: dict[str, list[float]] = {}
     for name in ("inception_v3", "squeezenet", "nasnet_a"):
         for row in compared(name).to_json()["schedules"]:
@@ -63,12 +64,12 @@ def test_published_figures() -> None:
             assert published_us is not None
             own = 100 * (row["latency_us"] / published_us - 1)
             # What no fit saw is foretold as it is.
-            other = 100 * (row["left_out_us"] / published_us - 1) if row["in_sample"] else own
+            other = 100 * (row["left_out_us"] / published_us - 1) if row["left_out_us"] is not None else own
             print(f"{name:13} {row['scheduler']:13} {own:+6.1f} % {other:+6.1f} %")
             left_out.setdefault(name, []).append(other)
-            if row["in_sample"]:
-                in_sample.setdefault(name, []).append(own)
-    for errors, bars in ((in_sample, IN_SAMPLE), (left_out, LEFT_OUT)):
+            all_own.setdefault(name, []).append(own)
+            assert row["in_sample"] == (row["scheduler"] == "sequential" and name != "nasnet_a")
+    for errors, bars in ((all_own, OWN), (left_out, LEFT_OUT)):
         assert set(errors) == set(bars)
         for name, several in errors.items():
             assert len(several) == 5

@@ -106,32 +106,42 @@ def test_resamples_move_a_latency_as_pricing_it_again_does() -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["greedy", "ios-both", "sequential"])
-@pytest.mark.parametrize("name", ["interference", "bare_launch_us", "synchronise_us"])
-def test_slopes_are_those_of_pricing_again(name: str, scheduler: str) -> None:
-    """Launches all cost the same, so they move together."""
-    comparison = compared("squeezenet")
-    network, found, profile = comparison.network, comparison[scheduler], device("v100-sxm2")
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ("paper", "bare_launch_us"),
+        ("paper", "synchronise_us"),
+        ("graph", "graph_gap_factor"),
+        ("graph", "fork_us"),
+        ("graph", "join_us"),
+        ("graph", "bare_launch_us"),
+        ("paper", "fork_us"),
+    ],
+)
+def test_slopes_are_those_of_pricing_again(engine: str, name: str, scheduler: str) -> None:
+    """Launches all cost the same, so they move together; what an engine does not ask for changes nothing."""
+    profile, network = device("v100-sxm2"), compared("squeezenet").network
+    prices = iossim.api.cost_model("simulator", profile, engine=engine)
+    found = reprice(compared("squeezenet")[scheduler], network, prices)
     slope = ConcurrencySlopes(network, profile, [name]).of(found)[name]
-    own = (profile.parameters.model_dump() | profile.engine.model_dump())[name]
+    own = profile.parameter_values[name]
     step = 0.05 * own
     changed = {name: own + step}
     if name == "bare_launch_us":
         changed |= dict.fromkeys(("library_call_us", "library_kernel_us"), own + step)
-    again = reprice(found, network, iossim.api.cost_model("simulator", with_values(profile, changed)))
+    again = reprice(found, network, iossim.api.cost_model("simulator", with_values(profile, changed), engine=engine))
     assert slope * step == pytest.approx(again.latency_us / found.latency_us - 1, rel=0.05, abs=2e-5)
     assert slope >= 0
 
 
 def test_intervals_see_how_little_is_known_of_concurrency() -> None:
-    """With resamples of its parameters concurrent schedules get wider intervals, in proportion; sequential ones hardly."""
+    """With resamples of its parameters concurrent schedules get wider intervals, in proportion; sequential ones do not."""
     comparison = compared("inception_v3")
-    network, interference = comparison.network, device("v100-sxm2").parameters.interference
+    network, synchronise_us = comparison.network, device("v100-sxm2").engine.synchronise_us
     generator = np.random.default_rng(0)
     deviations: dict[str, list[float]] = {"greedy": [], "sequential": []}
-    for spread in (0.0, 0.1, 0.2):
-        resamples = (
-            {"interference": [interference + spread * float(z) for z in generator.normal(size=24)]} if spread else {}
-        )
+    for spread in (0.0, 4.0, 8.0):
+        resamples = {"synchronise_us": [synchronise_us + spread * float(z) for z in generator.normal(size=24)]}
         errors = ScheduleErrors(network, with_provenance(bands=EXACT, resamples=resamples))
         for scheduler, several in deviations.items():
             several.append(errors._deviation(errors._shares(comparison[scheduler])))
@@ -139,6 +149,18 @@ def test_intervals_see_how_little_is_known_of_concurrency() -> None:
     assert none < some < more
     assert np.sqrt(more**2 - none**2) == pytest.approx(2 * np.sqrt(some**2 - none**2), rel=0.5)
     assert deviations["sequential"] == pytest.approx([deviations["sequential"][0]] * 3)
+
+
+def test_costs_that_no_fit_told_widen_intervals_by_what_is_known_of_them() -> None:
+    """What a generation's launches cost has a deviation of its own, until a profile says otherwise."""
+    comparison = compared("inception_v3")
+    network, greedy = comparison.network, comparison["greedy"]
+    known = {"synchronise_us": [device("v100-sxm2").engine.synchronise_us] * 24}
+    widths = []
+    for resamples in ({}, known):
+        errors = ScheduleErrors(network, with_provenance(bands=EXACT, resamples=resamples))
+        widths.append(errors._deviation(errors._shares(greedy)))
+    assert widths[0] > widths[1]
 
 
 def test_prices_that_predict_no_device_have_no_noise() -> None:

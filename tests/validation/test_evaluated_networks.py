@@ -31,7 +31,8 @@ def figures(latency_ms: dict[str, float], on: str = DEVICE) -> dict[str, Any]:
 def test_figures_that_are_met(predicted_ms: dict[str, float]) -> None:
     found = evaluate_networks(device(DEVICE), figures(predicted_ms))
     assert [each.scheduler for each in found.latencies] == list(scheduler_names())
-    assert found.errors == pytest.approx([0.0] * len(found.latencies), abs=1e-6)
+    assert found.errors == pytest.approx([0.0], abs=1e-6)
+    assert found.unseen_errors == pytest.approx([0.0] * 4, abs=1e-6)
     assert all(order.is_right for order in found.orders)
     assert found.orders
     for each in found.latencies:
@@ -45,11 +46,13 @@ def test_figures_that_are_not_met(predicted_ms: dict[str, float]) -> None:
     assert found.orders
     assert not any(order.is_right for order in found.orders)
     assert len(found.to_json()["wrong_orders"]) == len(found.orders)
-    told = found.to_json()["in_sample"]
-    assert told["worst_error"] == max((each.error for each in found.latencies), key=abs)
-    assert told["mean_error"] == pytest.approx(
-        sum(abs(each.error) for each in found.latencies) / len(found.latencies)
-    )
+    fitted, told = found.to_json()["in_sample"], found.to_json()["unseen"]
+    assert (fitted["figures"], fitted["worst_error"]) == (1, found.latencies[0].error)
+    unseen = [each for each in found.latencies if each.scheduler != "sequential"]
+    assert told["worst_error"] == max((each.error for each in unseen), key=abs)
+    assert told["mean_error"] == pytest.approx(sum(abs(each.error) for each in unseen) / len(unseen))
+    assert told["mean_error_by_scheduler"]["greedy"] == pytest.approx(abs(found.latencies[1].error))
+    assert told["orders_right"] == 0
 
 
 def test_orders_within_the_noise_are_not_judged() -> None:
@@ -72,7 +75,8 @@ def test_intervals() -> None:
     assert [each.scheduler for each in found.latencies if not each.is_covered] == ["greedy"]
     assert found.coverage == pytest.approx(0.8)
     for each in found.latencies:
-        assert each.is_in_sample
+        assert each.is_in_sample == (each.scheduler == "sequential")
+        assert each.left_out is not None
         assert each.foretold.low_us < each.foretold.predicted_us < each.foretold.high_us
         if each.scheduler != "greedy":
             assert each.foretold_error == pytest.approx(0.0, abs=1e-6)

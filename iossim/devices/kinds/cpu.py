@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iossim.devices.compute_capability import WARP_THREADS, MultiprocessorLimits
-from iossim.devices.kind import DeviceKind, Ranges
+from iossim.devices.kind import DeviceKind, EngineCosts, Ranges
 from iossim.devices.parameter_space import FittedParameter, ParameterSpace
 from iossim.devices.parameters import EngineOverheads, ModelParameters
 
@@ -51,7 +51,7 @@ KIND = DeviceKind(
     # Files of before the kind was a field of its own say "cpu" where a GPU has its compute capability.
     limits={"": _LIMITS, "cpu": _LIMITS},
     parameters={"cpu": _PARAMETERS},
-    engine=_OVERHEADS,
+    engines={"cpu": EngineCosts(_OVERHEADS)},
     ranges={"cpu": Ranges((1, 256), (0.5, 6.2), (0.25, 1152), (2, 1200), (0.25, 6144), (1, 1000))},
     # What measured calls of one thread tell.
     kernels=ParameterSpace(
@@ -73,6 +73,7 @@ KIND = DeviceKind(
     concurrency=ParameterSpace(
         (FittedParameter("interference", 0.0, 1.0), FittedParameter("synchronise_us", 0.5, 200.0))
     ),
+    launches=ParameterSpace(()),
     tensor_cores=ParameterSpace(()),
     borrows=False,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iossim.devices.compute_capability import LIMITS, Architecture
-from iossim.devices.kind import DeviceKind, Ranges
+from iossim.devices.kind import DeviceKind, EngineCosts, Ranges
 from iossim.devices.parameter_space import FittedParameter, ParameterSpace, fitted
 from iossim.devices.parameters import EngineOverheads, ModelParameters
 
@@ -65,20 +65,44 @@ GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
 TENSOR_SPACE = ParameterSpace(
     (*fitted(ModelParameters, of_tensor_cores=True), *fitted(EngineOverheads, of_tensor_cores=True))
 )
-#: Interference is 0 if kernels side by side take no longer for it; networks on SMs of their own beside another one were seen to
-#: take 1.1 times as long, and 1.22 at most, so that a half is ample. A synchronisation takes the host 2 us where the device is
-#: idle already, and a few launches at most. A launch takes 2 us at least (see ``devices.parameters``); 10 is what a call was
-#: seen to cost with everything around it.
-#:
-#: A library call launches its first kernel, and each further one, as the engine launches its own: what checks and
-#: heuristics cost on top is a part of that (the descriptors are made beforehand), and no published figure tells it from the
-#: launch. So there is one cost, of any kernel.
+#: What launches, graphs and synchronisations cost, rounded from single measured figures (``calibration.launch_costs`` makes them
+#: anew from their table), with standard deviations. A graph's node was measured on a Volta, on an RTX A5000 and on an RTX
+#: 5070 Ti; the last two are known less well, since the gap of a stream that it is a part of is. What the host takes is no affair
+#: of the generation: an operator of the published engine takes 9.2 us at least, on a Maxwell as on an A100.
+_HOST_SPREAD = {"kernel_gap_us": 0.75, "bare_launch_us": 3.3, "synchronise_us": 4.0, "fork_us": 0.75, "join_us": 0.75}
+_UNTIL_VOLTA = EngineCosts(EngineOverheads(graph_gap_factor=0.8), {**_HOST_SPREAD, "graph_gap_factor": 0.1})
+_TURING_AND_AMPERE = EngineCosts(EngineOverheads(graph_gap_factor=0.5), {**_HOST_SPREAD, "graph_gap_factor": 0.26})
+_SINCE_ADA = EngineCosts(EngineOverheads(graph_gap_factor=0.4), {**_HOST_SPREAD, "graph_gap_factor": 0.2})
+#: By architecture.
+ENGINES: dict[str, EngineCosts] = {
+    Architecture.KEPLER: _UNTIL_VOLTA,
+    Architecture.MAXWELL: _UNTIL_VOLTA,
+    Architecture.PASCAL: _UNTIL_VOLTA,
+    Architecture.VOLTA: _UNTIL_VOLTA,
+    Architecture.TURING: _TURING_AND_AMPERE,
+    Architecture.AMPERE: _TURING_AND_AMPERE,
+    Architecture.ADA: _SINCE_ADA,
+    Architecture.HOPPER: _SINCE_ADA,
+    Architecture.BLACKWELL: _SINCE_ADA,
+}
+
+#: What stages that replay a graph tell, beside their kernels: what an edge between two streams costs (a stage has a fork and a
+#: join, and nothing tells one from the other; an event between two streams costs some 3 us), and the gap between nodes.
 GPU_CONCURRENCY = ParameterSpace(
     (
-        FittedParameter("interference", 0.0, 0.5),
-        FittedParameter("synchronise_us", 2.0, 20.0),
-        FittedParameter("bare_launch_us", 2.0, 10.0),
+        FittedParameter("graph_gap_factor", 0.1, 1.0),
+        FittedParameter("fork_us", 0.0, 10.0),
     ),
+    ties=(("join_us", "fork_us", 1.0),),
+)
+#: What networks run unit after unit tell (``calibration.host_fit``): the gap between kernels, and one cost of any launch. A launch
+#: alone is queued in 2 us at least; twice the 9 us that a call of an engine was seen to take is ample. What a
+#: synchronisation costs they do not tell: nothing is waited for in them.
+#:
+#: A library call launches its first kernel, and each further one, as the engine launches its own: what checks and
+#: heuristics cost on top is a part of that (the descriptors are made beforehand), and no figure tells it from the launch.
+GPU_LAUNCHES = ParameterSpace(
+    (FittedParameter("kernel_gap_us", 0.5, 10.0), FittedParameter("bare_launch_us", 2.0, 18.0)),
     ties=(("library_call_us", "bare_launch_us", 1.0), ("library_kernel_us", "bare_launch_us", 1.0)),
 )
 
@@ -89,10 +113,11 @@ KIND = DeviceKind(
     lacks=frozenset({"core_cache_bytes"}),
     limits=LIMITS,
     parameters=PARAMETERS,
-    engine=EngineOverheads(),
+    engines=ENGINES,
     ranges=_RANGES,
     kernels=GPU_SPACE,
     concurrency=GPU_CONCURRENCY,
+    launches=GPU_LAUNCHES,
     tensor_cores=TENSOR_SPACE,
     borrows=True,
 )

@@ -62,8 +62,8 @@ def in_sample_in_words(rows: Sequence[Row]) -> str:
     if not models:
         return ""
     return (
-        f"The latencies of {', '.join(models)} are in-sample where a figure is published: the device's parameters were fitted "
-        "to published figures of these models. What a fit without the network gives is told by iossim compare."
+        f"The sequential latencies of {', '.join(models)} are in-sample where a figure is published: the device's parameters were "
+        "fitted to these. What a fit without the network gives is told by iossim compare."
     )
 
 

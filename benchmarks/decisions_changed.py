@@ -1,0 +1,69 @@
+"""What another model, or other measurements, change of what the search decides: schedules of before beside those of now.
+
+    python benchmarks/decisions_changed.py save FOLDER         # with either version: the four networks on two devices
+    python benchmarks/decisions_changed.py compare OLD NEW     # with the version of NEW
+
+For each schedule that both folders have: how many stages of the new one the old one has not, and its *regret*, what running
+it costs more where the new one belongs. ``iossim diff A B`` tells the same of two schedules, stage by stage.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import iossim
+from iossim.analysis.schedule_diff import diff
+from iossim.schedule.schedule import Schedule
+
+NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
+DEVICES = ("v100-sxm2", "a100-sxm-40gb")
+ENGINES = ("paper", "graph")
+
+
+def save(folder: Path) -> None:
+    """Write the exact schedules of all networks, devices and engines into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for device in DEVICES:
+        for engine in ENGINES:
+            for network in NETWORKS:
+                found = iossim.optimize(network, device, scheduler="ios-both", engine=engine)
+                (folder / f"{network}.{device}.{engine}.json").write_text(found.model_dump_json(indent=1))
+
+
+def compare(old: Path, new: Path) -> None:
+    """Print a line for each schedule that both folders have."""
+    print(
+        f"{'network':14} {'device':14} {'engine':6} {'stages changed':>15} {'old us':>9} {'new us':>9} {'regret of old':>14}"
+    )
+    for path in sorted(new.glob("*.json")):
+        before = old / path.name
+        if not before.is_file():
+            continue
+        found = diff(Schedule.read(before), Schedule.read(path))
+        other = found.second
+        changed = f"{found.decided_otherwise[1]} of {len(other.stages)}"
+        regret = "unknown" if found.regrets is None else f"{100 * found.regrets[0]:+.2f}%"
+        print(
+            f"{other.network:14} {other.device:14} {other.engine:6} {changed:>15} {found.first.latency_us:9.1f} "
+            f"{other.latency_us:9.1f} {regret:>14}"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Decisions that another model changes, and what the old ones cost.")
+    steps = parser.add_subparsers(dest="step", required=True)
+    steps.add_parser("save").add_argument("folder", type=Path)
+    comparing = steps.add_parser("compare")
+    comparing.add_argument("old", type=Path)
+    comparing.add_argument("new", type=Path)
+    chosen = parser.parse_args(arguments)
+    if chosen.step == "save":
+        save(chosen.folder)
+    else:
+        compare(chosen.old, chosen.new)
+
+
+if __name__ == "__main__":
+    main()
