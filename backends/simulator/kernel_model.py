@@ -86,7 +86,8 @@ class KernelModel:
         times = time_kernels(table, self.rates)
         columns = np.empty((len(kernels), len(KernelPrice._fields) - 1), dtype=np.float64)
         _lay_out(table, times, self.rates, columns)
-        return [KernelPrice(*row, self._slots(kernel)) for kernel, row in zip(kernels, columns.tolist(), strict=True)]
+        rows = columns.tolist()
+        return [KernelPrice._make((*row, self._slots(kernel))) for kernel, row in zip(kernels, rows, strict=True)]
 
     def _slots(self, kernel: Kernel) -> tuple[float, float, float, float]:
         needs = kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block

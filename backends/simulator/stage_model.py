@@ -283,7 +283,8 @@ def _is_next(group: int, count: int, free: int, now: float, numbers: Floats, int
 @jit
 def _has_full_waves(remaining_us: float, kernel: int, columns: Floats) -> bool:
     """Whether a kernel with that much left, as if alone, is not in its last wave."""
-    return remaining_us > columns[kernel, LAST_US] * (1.0 + 1e-9)
+    has_full: bool = remaining_us > columns[kernel, LAST_US] * (1.0 + 1e-9)
+    return has_full
 
 
 @jit
