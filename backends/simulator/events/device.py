@@ -1,6 +1,7 @@
 """The device as a SimPy process: kernels arrive, blocks are placed, progress and end.
 
-Kernels are served in the order in which they became ready; a later one gets the room that earlier ones leave. Whatever
+Kernels are served in the order in which they became ready: as long as blocks of one wait for room, no later kernel gets any, though
+its blocks might be small enough for what is left (kernels side by side on a GTX 1080 Ti start in each other's tails only). Whatever
 happens at one time is settled together: blocks that end, then placement, then the rates of all that is resident.
 """
 
@@ -14,7 +15,13 @@ from simpy.events import EventPriority
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
-from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place, scheduling_order
+from iossim.backends.simulator.events.multiprocessors import (
+    KernelRun,
+    MultiprocessorClass,
+    has_room,
+    place,
+    scheduling_order,
+)
 from iossim.backends.simulator.events.sharing import Sharing, share
 from iossim.devices.kind import GPU
 from iossim.devices.profile import DeviceProfile
@@ -143,11 +150,16 @@ class SimulatedDevice:
         return freed
 
     def _place(self, now: float) -> None:
+        waiting: list[range | None] = []
         for run in self._queue:
+            if any(_overlap(run.sms, sms) for sms in waiting):
+                continue
             before = run.pending
             place(self._classes, run, now, self._order)
             if run.start_us < 0 and run.pending < before:
                 run.start_us = now
+            if run.pending and not has_room(self._classes, run):
+                waiting.append(run.sms)
         self._queue = [run for run in self._queue if run.pending]
 
     def _merge(self, now: float) -> None:
@@ -169,6 +181,11 @@ class SimulatedDevice:
             for found in kept.values():
                 found.sms.sort()
         self._classes = classes
+
+
+def _overlap(one: range | None, other: range | None) -> bool:
+    """Whether two ranges of SMs, None for all, have any in common."""
+    return one is None or other is None or (one.start < other.stop and other.start < one.stop)
 
 
 class _Record:

@@ -325,6 +325,12 @@ def place(classes: list[MultiprocessorClass], run: KernelRun, now: float, order:
         run.last_pending -= _deal(classes, run, run.last_pending, run.demand.last_us, now, order, room)
 
 
+def has_room(classes: Sequence[MultiprocessorClass], run: KernelRun) -> bool:
+    """Whether any SM that a kernel may use has room for a block of it, though it may be spared for others."""
+    block = run.demand.footprint
+    return any(found.free.room(block) for found in classes if run.sms is None or found.sms[0] in run.sms)
+
+
 def _deal(
     classes: list[MultiprocessorClass],
     run: KernelRun,
