@@ -85,6 +85,8 @@ class Reference:
                         break
                     sms[best].blocks.append(waiting[index].pop(0))
                     self.starts[index] = min(self.starts[index], now)
+                if waiting[index] and not any(self.room(sm, works[index]) > 0 for sm in sms):
+                    break  # Later kernels wait behind one that found every SM full.
             self.set_rates(sms, works)
             resident = [block for sm in sms for block in sm.blocks]
             next_end = min((block.left / block.rate for block in resident), default=inf)

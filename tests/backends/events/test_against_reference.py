@@ -65,14 +65,17 @@ def test_a_block_goes_where_most_room_is() -> None:
     assert seen[:3] == [[16, 16, 16, 0], [17, 16, 16, 2], [17, 17, 16, 2]]
 
 
-def test_later_kernels_get_the_room_that_is_left() -> None:
+@pytest.mark.parametrize(("blocks", "starts_us"), [(8, 10.0), (4, 0.0)])
+def test_later_kernels_get_room_once_no_block_of_earlier_ones_waits(blocks: int, starts_us: float) -> None:
     profile = small_device(2)
-    # One block of the first fills the threads of half an SM; four wait for two more turns.
-    first = work("first", blocks=8, least_us=10.0, threads_per_block=1024)
+    # Two blocks of the first leave threads of an SM for the small one; beside eight it waits until their last wave begins.
+    first = work("first", blocks=blocks, least_us=10.0, threads_per_block=768)
     small = work("small", blocks=2, least_us=3.0, threads_per_block=32)
-    spans = {span.name: span for span in execute([issue(first, profile, 0), issue(small, profile, 1)], profile).spans}
-    assert (spans["first"].start_us, spans["first"].end_us) == (0.0, pytest.approx(20.0))
-    assert spans["small"].start_us == pytest.approx(20.0)
+    kernels = [issue(first, profile, 0), issue(small, profile, 1)]
+    spans = {span.name: span for span in execute(kernels, profile).spans}
+    assert spans["first"].end_us == pytest.approx(10.0 * blocks / 4)
+    assert (spans["small"].start_us, spans["small"].end_us) == pytest.approx((starts_us, starts_us + 3.0))
+    check_like_reference(list(kernels), profile)
 
 
 def test_small_kernels_behind_one_that_fills_the_device_are_spread_over_sms_as_these_end() -> None:
