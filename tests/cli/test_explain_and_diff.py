@@ -20,7 +20,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("schedules")
     for name, options in {
-        "best": "--device v100-sxm2",
+        "best": "--device v100-sxm2 --scheduler ios-parallel",
         "greedy": "--device v100-sxm2 --scheduler greedy",
         "one_by_one": "--device v100-sxm2 --scheduler sequential",
         "batch": "--device v100-sxm2 --batch 32",
@@ -42,13 +42,13 @@ def test_explain(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
         latency_us(saved / f"{name}.json") for name in ("best", "one_by_one", "greedy")
     )
     told = f"{best_us / 1e3:.3f} ms in 2 stages, {one_by_one_us / best_us:.2f}x the speed of one by one"
-    assert f"ios_sample on v100-sxm2, batch 1, fp32, ios-both: {told}" in text
+    assert f"ios_sample on v100-sxm2, batch 1, fp32, ios-parallel: {told}" in text
     assert "where the time goes: " in text
     assert "no other stages of any one block are cheaper at these prices" in text
     assert "stage 0 (sample): 3 groups of 4 units side by side" in text
     assert re.search(r"saves \d+\.\d us over one by one", text)
     assert "too few blocks to fill the SMs" in text
-    assert re.search(r"its units otherwise, as 2 merged, 1\|1: \+\d+\.\d us \(within the noise\)", text)
+    assert re.search(r"its units otherwise, as 1\|1, 1\|1: \+\d+\.\d us \(within the noise\)", text)
     saving_us = greedy_us - best_us
     assert f"would save {saving_us:.1f} us ({100 * saving_us / greedy_us:.1f}%)" in printed(
         capsys, f"explain {saved}/greedy.json"

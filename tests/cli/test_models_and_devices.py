@@ -14,6 +14,7 @@ from iossim.devices.load import device as load_device
 from iossim.devices.profile import Datasheet
 
 MODELS = [
+    "alexnet",
     "inception_v3",
     "ios_sample",
     "nasnet_a",
@@ -22,6 +23,9 @@ MODELS = [
     "resnet34",
     "resnet50",
     "squeezenet",
+    "ssd300",
+    "vgg16",
+    "vgg19",
 ]
 DEVICES = [
     "a100-pcie-40gb",
