@@ -22,7 +22,6 @@ NAMES = {
 NOT_SHOWN = {
     ("active_warps", "The IOS schedule achieves 58% more active warps on average than the sequential schedule."),
     ("another_device", "IOS-Both is 1.1 to 1.5 times as fast as the sequential schedule."),
-    ("block_by_block", "The speed-up for an individual block is up to 2.3."),
     (
         "resnet",
         "For ResNet-50 and ResNet-34 only 2% to 5% are gained, by running the downsample convolutions side by side.",
