@@ -15,7 +15,9 @@ scaled to what it took longer in the end.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from math import fsum
 
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, Resident, Through
@@ -74,14 +76,21 @@ class Losses:
     def _holders_between(self, run: KernelRun, begin_us: float, end_us: float) -> Weights:
         """For how long the room that a kernel may use was each other's, in parts by the warps held."""
         found: Weights = {}
-        for since_us, until_us, holders in self._held:
+        first = bisect_right(self._held, begin_us, key=_until_us)
+        for since_us, until_us, holders in islice(self._held, first, None):
+            if since_us >= end_us:
+                break
             passed_us = min(until_us, end_us) - max(since_us, begin_us)
             others = {other: warps for other, warps in holders.items() if other is not run and _meet(run, other)}
-            if passed_us > 0.0 and others:
+            if others:
                 total = sum(others.values())
                 for other, warps in others.items():
                     found[other] = found.get(other, 0.0) + passed_us * warps / total
         return found
+
+
+def _until_us(held: tuple[float, float, Weights]) -> float:
+    return held[1]
 
 
 def _held_warps(classes: Iterable[MultiprocessorClass]) -> Weights:
@@ -95,25 +104,35 @@ def _held_warps(classes: Iterable[MultiprocessorClass]) -> Weights:
 
 def _lost_in_a_microsecond(classes: list[MultiprocessorClass], held: Weights) -> dict[KernelRun, Lost]:
     lost: dict[KernelRun, Lost] = {run: {} for run in held}
-    uses = {limit: _weights(classes, use) for limit, use in _DEVICE_USES.items()}
-    base = _progress(classes, lambda resident: resident.base_rate)
-    own = _progress(classes, lambda resident: resident.own_rate)
-    for run in held:
-        others = {other: warps for other, warps in held.items() if other is not run and _meet(run, other)}
-        if run.pending:
-            _add(lost[run], Through.SLOTS, max(0.0, 1.0 - base[run]), others)
-        if run.spilled:
-            touching = {other: other.demand.work.footprint_bytes for other in held if other is not run}
-            _add(lost[run], Through.L2, max(0.0, min(1.0, base[run]) - own[run]), touching)
+    alone_us = {run: _alone_us(run) for run in held}
+    # What each kernel would do of its time alone in a microsecond, at two of its blocks' rates.
+    base = dict.fromkeys(held, 0.0)
+    own = dict.fromkeys(held, 0.0)
+    by_device: dict[tuple[KernelRun, Through], float] = {}
     for found in classes:
+        size = len(found.sms)
         for run, resident in found.residents.items():
-            scale = len(found.sms) * resident.device_us.part * _alone_us(run)
+            scale = size * resident.device_us.part * alone_us[run]
+            base[run] += scale * resident.base_rate
+            own[run] += scale * resident.own_rate
             if resident.sm_limit is not None:
                 beside = {other: _sm_use(one, resident) for other, one in found.residents.items() if other is not run}
                 _add(lost[run], resident.sm_limit, scale * (resident.own_rate - resident.sm_rate), beside)
             if resident.device_limit is not None:
-                among = {other: use for other, use in uses[resident.device_limit].items() if other is not run}
-                _add(lost[run], resident.device_limit, scale * (resident.sm_rate - resident.rate), among)
+                key = run, resident.device_limit
+                by_device[key] = by_device.get(key, 0.0) + scale * (resident.sm_rate - resident.rate)
+    for run in held:
+        if run.pending:
+            others = {other: warps for other, warps in held.items() if other is not run and _meet(run, other)}
+            _add(lost[run], Through.SLOTS, max(0.0, 1.0 - base[run]), others)
+        if run.spilled:
+            touching = {other: other.demand.work.footprint_bytes for other in held if other is not run}
+            _add(lost[run], Through.L2, max(0.0, min(1.0, base[run]) - own[run]), touching)
+    uses: dict[Through, Weights] = {}
+    for (run, limit), us in by_device.items():
+        if limit not in uses:
+            uses[limit] = _weights(classes, _DEVICE_USES[limit])
+        _add(lost[run], limit, us, {other: use for other, use in uses[limit].items() if other is not run})
     return lost
 
 
@@ -126,16 +145,6 @@ def _meet(run: KernelRun, other: KernelRun) -> bool:
     if run.sms is None or other.sms is None:
         return True
     return max(run.sms.start, other.sms.start) < min(run.sms.stop, other.sms.stop)
-
-
-def _progress(classes: Iterable[MultiprocessorClass], rate: Callable[[Resident], float]) -> Weights:
-    """What each kernel would do of its time alone in a microsecond, at one of its blocks' rates."""
-    done: Weights = {}
-    for found in classes:
-        for run, resident in found.residents.items():
-            progress = len(found.sms) * resident.device_us.part * rate(resident) * _alone_us(run)
-            done[run] = done.get(run, 0.0) + progress
-    return done
 
 
 def _weights(classes: Iterable[MultiprocessorClass], use: Callable[[Resident], float]) -> Weights:
