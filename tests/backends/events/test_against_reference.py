@@ -32,7 +32,7 @@ def check_alike(one: Execution, other: Execution) -> None:
     assert one.mean_active_warps == pytest.approx(other.mean_active_warps, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.data(), st.integers(1, 5), st.sampled_from(["v100-sxm2", "t4", "p100-pcie-16gb"]))
 def test_like_the_reference(data: st.DataObject, sms: int, like: str) -> None:
     profile = small_device(sms, like)
