@@ -235,6 +235,5 @@ def _find_next(found: MultiprocessorClass, now: float) -> None:
     for resident in found.residents.values():
         left = resident.cohorts[0].started + 1.0 - resident.progress
         end_us = now + left / resident.rate if left > 0.0 else now
-        if end_us < next_us:
-            next_us = end_us
+        next_us = min(next_us, end_us)
     found.next_us = next_us
