@@ -15,13 +15,7 @@ from simpy.events import EventPriority
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
-from iossim.backends.simulator.events.multiprocessors import (
-    KernelRun,
-    MultiprocessorClass,
-    has_room,
-    place,
-    scheduling_order,
-)
+from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place, scheduling_order
 from iossim.backends.simulator.events.sharing import Sharing, share
 from iossim.devices.kind import GPU
 from iossim.devices.profile import DeviceProfile
@@ -155,11 +149,10 @@ class SimulatedDevice:
             if any(_overlap(run.sms, sms) for sms in waiting):
                 continue
             before = run.pending
-            place(self._classes, run, now, self._order)
+            if place(self._classes, run, now, self._order):
+                waiting.append(run.sms)
             if run.start_us < 0 and run.pending < before:
                 run.start_us = now
-            if run.pending and not has_room(self._classes, run):
-                waiting.append(run.sms)
         self._queue = [run for run in self._queue if run.pending]
 
     def _merge(self, now: float) -> None:

@@ -304,17 +304,20 @@ def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
     return tuple(order)
 
 
-def place(classes: list[MultiprocessorClass], run: KernelRun, now: float, order: Sequence[int]) -> None:
-    """Place as many of a kernel's pending blocks as there is room for. May add classes.
+def place(classes: list[MultiprocessorClass], run: KernelRun, now: float, order: Sequence[int]) -> bool:
+    """Place as many of a kernel's pending blocks as there is room for; whether it then waits with all its SMs full.
 
-    ``order`` has the place of each SM among equals.
+    May add classes. ``order`` has the place of each SM among equals.
     """
     if run.sms is not None:
         _cut(classes, run.sms, now)
     block, most = run.demand.footprint, run.demand.most_beside_others
-    usable = classes if run.sms is None else [found for found in classes if found.sms[0] in run.sms]
+    usable = _usable(classes, run)
+    full = [found for found in usable if not found.free.room(block)]
+    if len(full) == len(usable):
+        return True
     beside = any(other is not run for found in usable for other in found.residents)
-    waits = beside and any(found.held(run) < most and not found.free.room(block) for found in usable)
+    waits = beside and any(found.held(run) < most for found in full)
 
     def room(found: MultiprocessorClass) -> int:
         return found.room_beside(run, waits) if beside else found.free.room(block)
@@ -323,12 +326,14 @@ def place(classes: list[MultiprocessorClass], run: KernelRun, now: float, order:
         run.early_pending -= _deal(classes, run, run.early_pending, run.demand.early_us, now, order, room)
     if not run.early_pending:
         run.last_pending -= _deal(classes, run, run.last_pending, run.demand.last_us, now, order, room)
+    # Room may be left that is spared for others.
+    return run.pending > 0 and not any(found.free.room(block) for found in _usable(classes, run))
 
 
-def has_room(classes: Sequence[MultiprocessorClass], run: KernelRun) -> bool:
-    """Whether any SM that a kernel may use has room for a block of it, though it may be spared for others."""
-    block = run.demand.footprint
-    return any(found.free.room(block) for found in classes if run.sms is None or found.sms[0] in run.sms)
+def _usable(classes: list[MultiprocessorClass], run: KernelRun) -> list[MultiprocessorClass]:
+    """The classes on whose SMs a kernel may run: each lies in its range as a whole or not at all."""
+    sms = run.sms
+    return classes if sms is None else [found for found in classes if found.sms[0] in sms]
 
 
 def _deal(
@@ -342,8 +347,7 @@ def _deal(
 ) -> int:
     """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many."""
     block = run.demand.footprint
-    usable = classes if run.sms is None else [found for found in classes if found.sms[0] in run.sms]
-    roomy = [(room, found) for found in usable if (room := room_of(found)) > 0]
+    roomy = [(room, found) for found in _usable(classes, run) if (room := room_of(found)) > 0]
     total = sum(room * len(found.sms) for room, found in roomy)
     level, extra = _level(roomy, count) if count < total else (0, 0)
     reached = [(room, found) for room, found in roomy if room >= level]

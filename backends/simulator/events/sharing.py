@@ -167,7 +167,7 @@ def _slow_on_sm(found: MultiprocessorClass, demand_factor: float) -> None:
     """Slow all blocks on an SM by what is asked of what they use there, so many times, beyond the whole."""
     issue, l2 = found.issue_use * demand_factor, found.l2_use * demand_factor
     pipes = _pipe_use(found)
-    if max(issue, l2, max(pipes.values()) * demand_factor) <= 1.0 + _ROUNDING:
+    if max(issue, l2, max(pipes.values(), default=0.0) * demand_factor) <= 1.0 + _ROUNDING:
         return
     for run, resident in found.residents.items():
         work = run.demand.work
@@ -186,7 +186,7 @@ def _slow_on_sm(found: MultiprocessorClass, demand_factor: float) -> None:
 
 def _pipe_use(found: MultiprocessorClass) -> dict[str, float]:
     """The part of each arithmetic pipe of an SM that is used."""
-    pipes = {"": 0.0}
+    pipes: dict[str, float] = {}
     for run, resident in found.residents.items():
         work = run.demand.work
         if work.pipe_us:
@@ -231,10 +231,9 @@ def _use(found: MultiprocessorClass) -> None:
 
 
 def _find_next(found: MultiprocessorClass, now: float) -> None:
-    found.next_us = min(
-        (
-            now + max(0.0, resident.cohorts[0].started + 1.0 - resident.progress) / resident.rate
-            for resident in found.residents.values()
-        ),
-        default=float("inf"),
-    )
+    next_us = float("inf")
+    for resident in found.residents.values():
+        left = resident.cohorts[0].started + 1.0 - resident.progress
+        end_us = now + left / resident.rate if left > 0.0 else now
+        next_us = min(next_us, end_us)
+    found.next_us = next_us
