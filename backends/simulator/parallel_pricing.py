@@ -23,16 +23,16 @@ def price_concurrent(
     """The price of each mask as a concurrent stage, microseconds, shape ``[len(masks)]``; the same on any number of cores."""
     prices = np.empty(len(masks), dtype=np.float64)
     parts = (_limit or len(usable_cores())) if len(masks) >= FEWEST_IN_PARALLEL else 1
+    if parts == 1:
+        price_masks(masks, predecessors, *kernels, interference, prices, max_kernels)
+        return prices
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
     def price(part: int) -> None:
         own = slice(bounds[part], bounds[part + 1])
         price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels)
 
-    if parts == 1:
-        price(0)
-    else:
-        list(_threads().map(price, range(parts)))
+    list(_threads().map(price, range(parts)))
     return prices
 
 
