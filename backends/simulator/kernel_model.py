@@ -28,6 +28,7 @@ from iossim.backends.simulator.kernel_times import (
     DeviceRates,
     Floats,
     device_rates,
+    grid_blocks,
     kernel_table,
     time_kernels,
 )
@@ -164,7 +165,7 @@ def _lay_out(kernels: NDArray[np.void], times: Floats, rates: DeviceRates, price
     for index in range(len(kernels)):
         kernel = kernels[index]
         alone_us = times[index, ALONE]
-        spread = kernel["blocks"] / rates.sms
+        spread = grid_blocks(kernel, rates) / rates.sms
         resident = min(spread, kernel["resident"])
         warps = math.ceil(kernel["threads"] / WARP_THREADS)
         prices[index] = 0.0

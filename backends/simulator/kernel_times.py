@@ -16,6 +16,9 @@ Waves, latency hiding and the roofline follow Zhang and Owens (2011) and William
 
 Kernels that stream or transform fill and drain besides, however little they move.
 
+Some have too little in flight to draw what L2 or DRAM would give (Little's law). They take as much longer, and what they
+ask of L2 and DRAM is what they draw.
+
 On a CPU an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
 to the caches: more slowly where the operands do not fit into the cache of its own.
 
@@ -92,7 +95,9 @@ PASSES_RAMP_US = 3.0
 ISSUED_CLASSES = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
 _ISSUED_FLOPS = 2 * 16
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
-_GEMM = _CLASS[WorkClass.GEMM]
+_GEMM, _AVERAGE, _NARROW = (
+    _CLASS[work_class] for work_class in (WorkClass.GEMM, WorkClass.AVERAGE_WINDOW, WorkClass.NARROW_STREAM)
+)
 #: The work class of matrix products on tensor cores, in a table.
 TENSOR = _CLASS[WorkClass.TENSOR]
 #: Classes whose times overlap by a norm, and whose traffic with L2 is that of the busiest SM.
@@ -109,8 +114,8 @@ _HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 #: all stages of their lives. Pinned on the published latencies of NasNet-A.
 GROUPED_PROLOGUE_SEEN = 0.5
 
-#: Of the bandwidth of copies, what cuDNN's averages reach, from L2 or DRAM. Pinned on Inception at batch 32 on a V100: one after
-#: another its averages take that long, and what runs beside them hides them, as it would not if they kept SMs busy.
+#: Of the bandwidth of copies, what cuDNN's averages reach, from L2 or DRAM. Pinned on Inception at batch 32 on a V100, whose
+#: averages take that long one after another. A copy fills the SMs; threads that draw so much less are as much fewer.
 AVERAGE_WINDOW_BANDWIDTH = 0.18
 
 #: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of this part and more none
@@ -152,6 +157,9 @@ class DeviceRates(NamedTuple):
     tile_factor: Floats  #: shape ``[tiles, precisions]``
     dram_bytes_per_us: Floats  #: shape ``[classes]``
     l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
+    #: Of these, the parts that a class has enough in flight to draw, shape ``[classes]``.
+    dram_drawn: Floats
+    l2_drawn: Floats
     beyond_core_cache: (
         Floats  #: shape ``[classes]``: the factor on it for operands beyond ``core_cache_bytes`` in all
     )
@@ -212,9 +220,14 @@ def _on_part(whole: DeviceRates, profile: DeviceProfile, sms: int) -> DeviceRate
         raise OptionError(f"{sms} SMs of {profile.name!r}: it has {profile.sm_count}; give 1 to {profile.sm_count}")
     part = bandwidth_part(sms / profile.sm_count, profile.parameters.sm_bandwidth_reach)
     dram = whole.dram_bytes_per_us * part
-    narrow = _CLASS[WorkClass.NARROW_STREAM]
-    dram[narrow] = min(dram[narrow], sms * _HALF_BYTES * profile.limits.max_threads / _NARROW_DRAM_US)
-    return whole._replace(sms=float(sms), dram_bytes_per_us=dram)
+    drawn = whole.dram_drawn.copy()
+    drawn[_NARROW] = _narrow_part(profile, sms * _HALF_BYTES / _NARROW_DRAM_US, dram[_NARROW])
+    return whole._replace(sms=float(sms), dram_bytes_per_us=dram, dram_drawn=drawn)
+
+
+def _narrow_part(profile: DeviceProfile, bytes_per_us: float, bandwidth: float) -> float:
+    """The part of a bandwidth that an SM's threads draw, each ``bytes_per_us``."""
+    return min(1.0, profile.limits.max_threads * bytes_per_us / bandwidth)
 
 
 def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
@@ -240,7 +253,7 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
         WorkClass.ROW: p.stream_efficiency,
         WorkClass.NARROW_STREAM: p.stream_efficiency,
         WorkClass.WINDOW: p.stream_efficiency,
-        WorkClass.AVERAGE_WINDOW: p.stream_efficiency * AVERAGE_WINDOW_BANDWIDTH,
+        WorkClass.AVERAGE_WINDOW: p.stream_efficiency,
         WorkClass.DEPTHWISE: p.stream_efficiency,
         WorkClass.TRANSFORM: p.transform_efficiency,
         WorkClass.FILTER_TRANSFORM: p.filter_transform_efficiency,
@@ -280,7 +293,6 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
             tile_factor[_TILE[name], column] = reuse / (reuse + half_fed)
     l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
     l2_factor = {
-        WorkClass.AVERAGE_WINDOW: AVERAGE_WINDOW_BANDWIDTH,
         WorkClass.CORE_BLOCKED: p.transform_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.transform_efficiency,
     }
@@ -292,16 +304,18 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
             for c in _CLASSES
         ]
     )
-    in_flight_bytes = _HALF_BYTES * profile.limits.max_threads
-    narrow = _CLASS[WorkClass.NARROW_STREAM]
-    dram[narrow] = min(dram[narrow], sms * in_flight_bytes / _NARROW_DRAM_US)
-    l2[narrow] = min(l2[narrow], in_flight_bytes / _NARROW_L2_US)
+    dram_drawn, l2_drawn = np.ones(len(_CLASSES)), np.ones(len(_CLASSES))
+    dram_drawn[_AVERAGE] = l2_drawn[_AVERAGE] = AVERAGE_WINDOW_BANDWIDTH
+    dram_drawn[_NARROW] = _narrow_part(profile, sms * _HALF_BYTES / _NARROW_DRAM_US, dram[_NARROW])
+    l2_drawn[_NARROW] = _narrow_part(profile, _HALF_BYTES / _NARROW_L2_US, l2[_NARROW])
     return DeviceRates(
         float(sms),
         flops,
         tile_factor,
         dram,
         l2,
+        dram_drawn,
+        l2_drawn,
         np.array([p.beyond_core_cache_factor if c in CACHED_CLASSES else 1.0 for c in _CLASSES]),
         float(datasheet.core_cache_bytes.value) if datasheet.core_cache_bytes else math.inf,
         p.l2_resident_fraction * datasheet.l2_bytes.value,
@@ -403,11 +417,11 @@ def time_kernels(kernels: NDArray[np.void], rates: DeviceRates) -> Floats:
     """Times of each kernel in microseconds, and what it needs of L2, shape ``[kernels, RESULTS]``.
 
     ``ALONE`` is the duration on an idle device, with the gap before it; ``ARITHMETIC``, ``L2`` and ``DRAM`` are what it
-    is made of; ``ISSUE`` is the arithmetic or L2 time if its blocks were spread evenly over all SMs and hid all latency:
-    the part of the device's issue capacity that it needs. ``POWER`` is the arithmetic at the rate that the board
-    sustains. ``FOOTPRINT`` is all that it touches, in bytes, and ``KEPT`` the DRAM time of what L2 keeps of it while
-    nothing else runs: what it moves besides once L2 has lost that to others. A kernel of which no block fits an SM takes
-    forever.
+    is made of, the latter two as if a kernel had enough in flight; ``ISSUE`` is the arithmetic or L2 time if its blocks
+    were spread evenly over all SMs and hid all latency: the part of the device's issue capacity that it needs. ``POWER``
+    is the arithmetic at the rate that the board sustains. ``FOOTPRINT`` is all that it touches, in bytes, and ``KEPT`` the
+    DRAM time of what L2 keeps of it while nothing else runs: what it moves besides once L2 has lost that to others. A
+    kernel of which no block fits an SM takes forever.
     """
     times = np.empty((len(kernels), RESULTS), dtype=np.float64)
     _time_kernels(kernels, rates, times)
@@ -436,7 +450,8 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
             again = lost * (1.0 / rates.beyond_core_cache[kernel["work_class"]] - 1.0)
             l2_us += again * operands / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
         dram_us, kept_us = _dram_us(kernel, rates)
-        longest_us = max(arithmetic_us, l2_us, dram_us)
+        drawn_us = max(l2_us / rates.l2_drawn[kernel["work_class"]], dram_us / rates.dram_drawn[kernel["work_class"]])
+        longest_us = max(arithmetic_us, drawn_us)
         norm = rates.gemm_overlap_norm if kernel["work_class"] == _GEMM else rates.overlap_norm
         if _IS_TENSOR[kernel["work_class"]]:
             norm = rates.tensor_overlap_norm
@@ -456,6 +471,15 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
         times[index, 5] = power_us
         times[index, 6] = operands
         times[index, 7] = kept_us
+
+
+@jit
+def grid_blocks(kernel: np.void, rates: DeviceRates) -> float:
+    """The blocks that a kernel is launched with: its own, but of averages no more than have in flight what they draw."""
+    blocks: float = kernel["blocks"]
+    if kernel["work_class"] == _AVERAGE:
+        blocks = min(blocks, rates.sms * math.ceil(rates.l2_drawn[_AVERAGE] * kernel["resident"]))
+    return blocks
 
 
 @jit

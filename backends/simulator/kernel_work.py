@@ -22,6 +22,7 @@ from iossim.backends.simulator.kernel_times import (
     L2,
     POWER,
     bandwidth_part,
+    grid_blocks,
     kernel_table,
     time_kernels,
 )
@@ -78,6 +79,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         float(unlimited[column]) for column in (ALONE, ARITHMETIC, L2, DRAM, ISSUE)
     )
     sms = int(model.rates.sms)
+    blocks = int(grid_blocks(table[0], model.rates))
     part = sms / model.profile.sm_count
     # What a part of the SMs asks of DRAM is told in time of the whole: its neighbours ask of the same.
     reach = bandwidth_part(part, model.profile.parameters.sm_bandwidth_reach) if part < 1.0 else 1.0
@@ -92,12 +94,12 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         issue_us = least_us = float("inf")
     else:
         # ``full_us`` is the longer of both on all SMs evenly; the shorter one keeps its proportion.
-        spread = kernel.blocks / sms
+        spread = blocks / sms
         longer_us = max(arithmetic_us, l2_us)
         share = full_us / spread
         issue_us = share if arithmetic_us >= l2_us else share * arithmetic_us / longer_us
         l2_us = share if l2_us > arithmetic_us else (share * l2_us / longer_us if longer_us else 0.0)
-        busiest = ceil_div(kernel.blocks, sms)
+        busiest = ceil_div(blocks, sms)
         least_us = least_block_us(alone_us - gap_us, busiest, resident, max(issue_us, l2_us))
         # Waves that the model does not see in full would take longer here than there.
         waves, rest = divmod(busiest, resident)
@@ -108,7 +110,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         least_us = max(least_us, issue_us)
     return KernelWork(
         kernel.name,
-        kernel.blocks,
+        blocks,
         kernel.threads_per_block,
         kernel.registers_per_thread,
         kernel.shared_bytes_per_block,

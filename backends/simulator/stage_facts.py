@@ -24,6 +24,7 @@ from iossim.backends.simulator.kernel_times import (
     RESULTS,
     TILED_CLASSES,
     Floats,
+    grid_blocks,
     kernel_table,
     time_kernels,
 )
@@ -47,7 +48,8 @@ def stage_facts(run: StageRun, models: Sequence[KernelModel], network: Network, 
     for model in set(of_kernel):
         own = [index for index, one in enumerate(of_kernel) if one is model]
         times[own] = time_kernels(table[own], model.rates)
-    facts = _kernels(run, kernels, times, of_kernel)
+    blocks = [int(grid_blocks(row, model.rates)) for row, model in zip(table, of_kernel, strict=True)]
+    facts = _kernels(run, kernels, blocks, times, of_kernel)
     duration_us = run.duration_us
     flops = sum(network.graph.work(node).flops for unit in units for node in network.unit_nodes(network.units[unit]))
     peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(network.precision) or 0.0)
@@ -73,9 +75,9 @@ def stage_facts(run: StageRun, models: Sequence[KernelModel], network: Network, 
 
 
 def _kernels(
-    run: StageRun, kernels: Sequence[Kernel], times: Floats, models: Sequence[KernelModel]
+    run: StageRun, kernels: Sequence[Kernel], blocks: Sequence[int], times: Floats, models: Sequence[KernelModel]
 ) -> list[KernelFacts]:
-    """The facts of all kernels, in the order of the run's tables; ``models`` one a kernel."""
+    """The facts of all kernels, in the order of the run's tables; ``blocks`` of the grid and ``models`` one a kernel."""
     if not kernels:
         return []
     profile = models[0].profile
@@ -83,14 +85,14 @@ def _kernels(
     labels = [label for label, unit in zip(run.labels, run.prepared.units, strict=True) for _ in unit.kernels]
     alone_us = [price.alone_us for unit in run.prepared.units for price in unit.prices]
     found = []
-    for kernel, label, own_us, row, span, model in zip(
-        kernels, labels, alone_us, times, run.spans, models, strict=True
+    for kernel, count, label, own_us, row, span, model in zip(
+        kernels, blocks, labels, alone_us, times, run.spans, models, strict=True
     ):
         sms = int(model.rates.sms)
         resident = resident_blocks(
             profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
         )
-        spread = min(kernel.blocks / sms, resident)
+        spread = min(count / sms, resident)
         warps = ceil(kernel.threads_per_block / WARP_THREADS)
         found.append(
             KernelFacts(
@@ -100,9 +102,9 @@ def _kernels(
                 float(span[1]),
                 float(span[2]),
                 own_us,
-                kernel.blocks,
+                count,
                 resident,
-                kernel.blocks / (sms * resident) if resident else float("inf"),
+                count / (sms * resident) if resident else float("inf"),
                 min(1.0, spread * warps / most_warps) * (sms / profile.sm_count),
                 _alone(kernel, own_us, row, model, len(run.groups) > 1),
             )
@@ -118,15 +120,17 @@ def _alone(
     (row,) = kernel_table(model.profile.limits, (kernel,))
     start_us = min(alone_us, rates.gap_us + float(rates.ramp_us[row["work_class"]]))
     body_us = alone_us - start_us
-    longest_us = max(times[ARITHMETIC], times[L2], times[DRAM])
+    l2_drawn, dram_drawn = (float(drawn[row["work_class"]]) for drawn in (rates.l2_drawn, rates.dram_drawn))
+    l2_us, dram_us = float(times[L2]) / l2_drawn, float(times[DRAM]) / dram_drawn
+    longest_us = max(times[ARITHMETIC], l2_us, dram_us)
     parts: dict[Limit, float] = {Limit.START: start_us}
     if body_us <= 0.0 or longest_us <= 0.0:
         return {Limit.START: alone_us}
-    if times[DRAM] == longest_us:
-        limit, filled = Limit.DRAM, 1.0
-    elif times[L2] == longest_us:
+    if dram_us == longest_us:
+        limit, filled = Limit.DRAM, dram_drawn
+    elif l2_us == longest_us:
         # The traffic of streaming kernels counts as spread over all SMs.
-        limit, filled = Limit.L2, float(times[ISSUE] / longest_us) if kernel.work_class in TILED_CLASSES else 1.0
+        limit, filled = Limit.L2, float(times[ISSUE] / longest_us) if kernel.work_class in TILED_CLASSES else l2_drawn
     elif times[POWER] == longest_us:
         limit, filled = Limit.POWER, 1.0
     else:

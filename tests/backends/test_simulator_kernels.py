@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_times import AVERAGE_WINDOW_BANDWIDTH
+from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.devices.load import device, shipped_names
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.types import Precision
@@ -101,6 +104,27 @@ def tiled(blocks: int, flops_per_block: int = 10**7, **changes: Any) -> Kernel:
 def test_too_few_warps_do_not_hide_latency() -> None:
     small = tiled(80, threads_per_block=32)
     assert KernelModel(V100).price(small).alone_us > KernelModel(V100).price(tiled(80)).alone_us
+
+
+def test_averages_of_cudnn_ask_for_what_they_draw_and_hold_as_few_slots() -> None:
+    outputs = 32 * 288 * 35 * 35
+    average, maximum = (
+        Kernel(
+            "pooling", work_class, outputs // 128, 128, 26, 0, 58 * outputs, 4 * outputs, 0, 4 * outputs, 8 * outputs
+        )
+        for work_class in (WorkClass.AVERAGE_WINDOW, WorkClass.WINDOW)
+    )
+    price, full = KernelModel(V100).price(average), KernelModel(V100).price(maximum)
+    assert price.alone_us > 2 * full.alone_us
+    assert price.dram_demand <= AVERAGE_WINDOW_BANDWIDTH
+    assert price.dram_demand * price.alone_us == pytest.approx(full.dram_demand * full.alone_us)
+    assert price.issue_demand * price.alone_us == pytest.approx(full.issue_demand * full.alone_us)
+    # Sixteen blocks fit an SM, and a copy fills it.
+    assert (price.spread, full.spread) == (3.0, 16.0)
+    # The event-driven engine has the same grid.
+    work = kernel_work(KernelModel(V100), average)
+    assert work.blocks == 3 * 80
+    assert BlockDemand.of(work, V100).alone_us == pytest.approx(price.alone_us)
 
 
 def test_a_kernel_that_fits_no_sm_takes_forever() -> None:
