@@ -111,8 +111,8 @@ _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in _CLASSES)
 _HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 
 #: Of filling and draining the blocks of a wave, the part that is seen of kernels that hold many short blocks on an SM, at
-#: all stages of their lives. Pinned on the published latencies of NasNet-A.
-GROUPED_PROLOGUE_SEEN = 0.5
+#: all stages of their lives. Pinned on the published latency of NasNet-A run unit after unit.
+GROUPED_PROLOGUE_SEEN = 0.35
 
 #: Of the bandwidth of copies, what cuDNN's averages reach, from L2 or DRAM. Pinned on Inception at batch 32 on a V100, whose
 #: averages take that long one after another. A copy fills the SMs; threads that draw so much less are as much fewer.

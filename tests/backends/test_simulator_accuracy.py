@@ -109,17 +109,17 @@ def test_concurrent_schedules_are_foretold(networks: NetworkEvaluation) -> None:
     """No fit saw any figure of them: neither of these networks nor of others."""
     unseen = networks.unseen_errors
     assert len(unseen) >= 15
-    assert np.mean(np.abs(unseen)) < 0.045
-    assert max(map(abs, unseen)) < 0.115
+    assert np.mean(np.abs(unseen)) < 0.03
+    assert max(map(abs, unseen)) < 0.075
     assert np.mean([order.is_right for order in networks.orders]) >= 0.95
 
 
 def test_published_networks_left_out(networks: NetworkEvaluation) -> None:
-    """Each by a fit that saw no figure of it; no fit sees NasNet-A, but one number of grouped convolution is pinned on it."""
+    """Each by a fit that saw no figure of it; one number of grouped convolution is pinned on NasNet-A's sequential figure."""
     errors: dict[str, list[float]] = {}
     for each in networks.latencies:
         errors.setdefault(each.model, []).append(abs(each.foretold_error))
-    bars = {"inception_v3": 0.09, "squeezenet": 0.12, "ios_sample": 0.05, "nasnet_a": 0.115}
+    bars = {"inception_v3": 0.09, "squeezenet": 0.12, "ios_sample": 0.05, "nasnet_a": 0.075}
     assert set(errors) == set(bars)
     for model, several in errors.items():
         assert max(several) < bars[model], model
