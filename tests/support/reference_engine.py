@@ -73,16 +73,17 @@ class Reference:
                     not self.room(sm, works[index]) and self.held(sm, index) < self.most_beside_others(works[index])
                     for sm in sms
                 )
+                spared = beside if waits or works[index].blocks < len(sms) else set()
                 while waiting[index]:
                     rooms = [
-                        self.given(sm, index, works, beside if waits else set())
-                        if others
-                        else self.room(sm, works[index])
-                        for sm in sms
+                        self.given(sm, index, works, spared) if others else self.room(sm, works[index]) for sm in sms
                     ]
                     best = max(range(len(sms)), key=lambda sm: (rooms[sm], -self.warps(sms[sm]), -sm))
                     if rooms[best] <= 0:
-                        break
+                        if waits or not spared:
+                            break
+                        spared = set()
+                        continue
                     sms[best].blocks.append(waiting[index].pop(0))
                     self.starts[index] = min(self.starts[index], now)
                 if waiting[index] and not any(self.room(sm, works[index]) > 0 for sm in sms):

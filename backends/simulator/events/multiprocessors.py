@@ -9,7 +9,8 @@ Real SMs do not end the blocks of a wave in lockstep, these do. Small kernels be
 most of the room on the few SMs that end first, and be crammed there; on a device they are spread over SMs as these end. So
 beside others a kernel is given no more room on an SM than its even share, or than it needs to run at full speed; while SMs
 are full that could have its blocks later, no more than leaves small kernels there at full speed, too. The rest of its blocks
-waits for the next end. Nothing is lost: they would only have shared the issue of that SM.
+waits for the next end. Nothing is lost: they would only have shared the issue of that SM. For the same reason a small kernel goes
+first to SMs on which it slows no other small one, and only then to those that ended first, and have most room.
 """
 
 from __future__ import annotations
@@ -222,11 +223,11 @@ class MultiprocessorClass:
                 resident.progress += resident.rate * passed_us
         self.updated_us = now
 
-    def room_beside(self, run: KernelRun, waits: bool) -> int:
-        """How many more blocks of a kernel each SM is given beside others; ``waits`` where other SMs could have them later."""
+    def room_beside(self, run: KernelRun, spares: bool) -> int:
+        """How many more blocks of a kernel each SM is given beside others; ``spares`` if they are to slow no small kernel."""
         held = self.held(run)
         room = min(self.free.room(run.demand.footprint), run.demand.most_beside_others - held)
-        if not waits or room <= 0:
+        if not spares or room <= 0:
             return room
         busy = sum(
             other.demand.busy(resident.count)
@@ -319,13 +320,19 @@ def place(classes: list[MultiprocessorClass], run: KernelRun, now: float, order:
     beside = any(other is not run for found in usable for other in found.residents)
     waits = beside and any(found.held(run) < most for found in full)
 
-    def room(found: MultiprocessorClass) -> int:
-        return found.room_beside(run, waits) if beside else found.free.room(block)
+    def deal(room: Callable[[MultiprocessorClass], int]) -> None:
+        if run.early_pending:
+            run.early_pending -= _deal(classes, run, run.early_pending, run.demand.early_us, now, order, room)
+        if not run.early_pending:
+            run.last_pending -= _deal(classes, run, run.last_pending, run.demand.last_us, now, order, room)
 
-    if run.early_pending:
-        run.early_pending -= _deal(classes, run, run.early_pending, run.demand.early_us, now, order, room)
-    if not run.early_pending:
-        run.last_pending -= _deal(classes, run, run.last_pending, run.demand.last_us, now, order, room)
+    if not beside:
+        deal(lambda found: found.free.room(block))
+    else:
+        if waits or run.demand.leaves_sms:
+            deal(lambda found: found.room_beside(run, spares=True))
+        if run.pending and not waits:
+            deal(lambda found: found.room_beside(run, spares=False))
     # Room may be left that is spared for others.
     return run.pending > 0 and not any(found.free.room(block) for found in _usable(classes, run))
 

@@ -95,6 +95,19 @@ def test_small_kernels_behind_one_that_fills_the_device_are_spread_over_sms_as_t
     check_like_reference(list(kernels), profile)
 
 
+def test_small_kernels_share_an_sm_only_where_all_others_have_one() -> None:
+    # Two SMs hold one block of the first kernel, the others two. Beside that and a block of the first small one is most room.
+    profile = small_device(16)
+    large = work("large", blocks=30, threads_per_block=256, issue_us=0.1, least_us=30.0)
+    small = [
+        work(f"small {stream}", blocks=2, threads_per_block=128, issue_us=9.0, least_us=10.0) for stream in range(8)
+    ]
+    kernels = [issue(kernel, profile, stream) for stream, kernel in enumerate([large, *small])]
+    spans = {span.name: span for span in execute(kernels, profile).spans}
+    assert max(spans[kernel.name].end_us for kernel in small) < 12.0
+    check_like_reference(list(kernels), profile)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_two_runs_agree_bit_for_bit(data: st.DataObject) -> None:
