@@ -87,9 +87,9 @@ def test_a_stage_is_simulated_once() -> None:
     ("name", "median", "high", "worst", "optimum"),
     [
         # A last wave that others leave no room for is a wave more, as long as the latency that the blocks are given.
-        ("v100-sxm2", 0.005, 0.045, 1.65, 0.025),
-        ("a100-sxm-40gb", 0.002, 0.05, 1.5, 0.01),
-        ("t4", 0.012, 0.08, 1.5, 0.03),
+        ("v100-sxm2", 0.005, 0.045, 1.4, 0.025),
+        ("a100-sxm-40gb", 0.002, 0.05, 1.3, 0.01),
+        ("t4", 0.012, 0.08, 1.4, 0.03),
     ],
 )
 def test_stages_and_optima_of_inception_in_graphs(
