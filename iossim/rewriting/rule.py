@@ -1,0 +1,189 @@
+"""Substitution rules: a source pattern of ops, a target pattern that computes the same, and when that holds.
+
+A pattern is a small graph in single assignment: ops over named tensors. A tensor that no op of the source makes is an input
+of the rule; it stands for any value of the graph. Names have the same meaning in both patterns, so inputs and source
+attributes may be read in the target.
+
+Two spellings say what would take many rules otherwise:
+
+- ``b?`` as an input may be left out (the bias of a convolution). Left out, it stands for zeros; a target op whose optional
+  inputs are all left out leaves its own out.
+- ``*rest`` as an input of an op that takes any number of tensors stands for any number of them, none included, in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+from iossim.errors import GraphError, IossimError, did_you_mean
+from iossim.ir.op import op_class
+from iossim.rewriting.expression import Comparison, Expression, Literal, Shape, Variable
+
+
+class RuleError(IossimError):
+    """A rule that is not well formed."""
+
+
+def is_optional(operand: str) -> bool:
+    """Whether an operand, as it is written in a rule, may be left out."""
+    return operand.endswith("?")
+
+
+def is_rest(operand: str) -> bool:
+    """Whether an operand, as it is written in a rule, stands for any number of tensors."""
+    return operand.startswith("*")
+
+
+def tensor_of(operand: str) -> str:
+    """The name of the tensor that an operand stands for: without its mark."""
+    return operand.removeprefix("*").removesuffix("?")
+
+
+@dataclass(frozen=True, slots=True)
+class PatternOp:
+    """One op of a pattern. ``inputs`` are operands; attributes that are not given have the default of the op's class.
+
+    A source attribute that is a variable alone binds it, where it stands first; any other expression must have the value that
+    the op of the graph has. A target attribute says the value of the op that is made.
+    """
+
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[tuple[str, Expression], ...] = ()
+
+    def __str__(self) -> str:
+        given = [f"{name}={value}" for name, value in self.attributes]
+        return f"{', '.join(self.outputs)} = {self.kind}({', '.join([*self.inputs, *given])})"
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A constant that the target brings along: every element is ``value``, or the ``identity`` of a product or convolution.
+
+    An identity of shape ``[C, C / groups, *kernel]`` is the convolution with ``groups`` that returns its input: 1 at the
+    middle of each channel's own filter. Of shape ``[n, n]`` it is the unit matrix.
+    """
+
+    shape: Expression
+    value: float = 0.0
+    identity: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``outputs`` maps each tensor of the source that is replaced to the tensor of the target that replaces it.
+
+    ``conditions`` are truths of attributes and shapes, all needed. ``origin`` says where the rule comes from. The name does not enter
+    :attr:`hash`, nor does the origin. Creating one checks that it is well formed, and raises RuleError; that both sides have
+    the same shapes is for verification to say.
+    """
+
+    name: str
+    source: tuple[PatternOp, ...]
+    target: tuple[PatternOp, ...]
+    outputs: tuple[tuple[str, str], ...]
+    conditions: tuple[Expression, ...] = ()
+    filled: tuple[tuple[str, Filled], ...] = ()
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise RuleError(f"rule {self.name!r}: its source has no op; give at least one")
+        made = {name for name, _ in self.filled}
+        made |= self._check(self.source, "source", set())
+        inputs = {tensor_of(operand) for op in self.source for operand in op.inputs} - self.made_by_source
+        bound = {value.name for op in self.source for _, value in op.attributes if isinstance(value, Variable)}
+        known = inputs | {name for name, _ in self.filled}
+        after = self._check(self.target, "target", known)
+        for source, target in self.outputs:
+            if source not in self.made_by_source:
+                raise RuleError(f"rule {self.name!r}: output {source!r} is made by no op of its source")
+            if target not in known | after:
+                raise RuleError(
+                    f"rule {self.name!r}: output {source!r} is replaced by {target!r}, which its target has not"
+                )
+        if not self.outputs:
+            raise RuleError(f"rule {self.name!r}: maps no outputs; say which tensor of the target replaces which")
+        expressions = [value for op in (*self.source, *self.target) for _, value in op.attributes]
+        expressions += [*self.conditions, *(filled.shape for _, filled in self.filled)]
+        for expression in expressions:
+            for part in expression.walk():
+                if isinstance(part, Variable) and part.name not in bound:
+                    raise RuleError(
+                        f"rule {self.name!r}: {expression} reads the attribute {part.name!r}, which no op of its source binds; "
+                        f"{did_you_mean(part.name, bound) if bound else 'give it as an attribute of a source op'}"
+                    )
+                tensors = inputs | self.made_by_source | after | made
+                if isinstance(part, Shape) and part.tensor not in tensors:
+                    raise RuleError(
+                        f"rule {self.name!r}: {expression} reads the shape of {part.tensor!r}; {did_you_mean(part.tensor, tensors)}"
+                    )
+
+    def _check(self, ops: tuple[PatternOp, ...], side: str, known: set[str]) -> set[str]:
+        """The tensors that a pattern makes; the source may read what nothing makes."""
+        made: set[str] = set()
+        for op in ops:
+            where = f"rule {self.name!r}: {side} op {op}"
+            try:
+                attributes = {each.name for each in fields(op_class(op.kind))}
+            except GraphError as error:
+                raise RuleError(f"{where}: {error}") from None
+            for name, _ in op.attributes:
+                if name not in attributes:
+                    raise RuleError(f"{where}: {op.kind} has no attribute {name!r}; {did_you_mean(name, attributes)}")
+            for operand in op.inputs:
+                tensor = tensor_of(operand)
+                if side == "target" and tensor not in known | made:
+                    raise RuleError(f"{where}: nothing makes {tensor!r}; {did_you_mean(tensor, known | made)}")
+            for output in op.outputs:
+                if output in made | known:
+                    raise RuleError(f"{where}: {output!r} is made twice; give each tensor a name of its own")
+                made.add(output)
+        return made
+
+    @cached_property
+    def made_by_source(self) -> frozenset[str]:
+        return frozenset(output for op in self.source for output in op.outputs)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Tensors of the graph that the source reads, in the order in which it does."""
+        operands = (tensor_of(operand) for op in self.source for operand in op.inputs)
+        return tuple(dict.fromkeys(name for name in operands if name not in self.made_by_source))
+
+    @cached_property
+    def optional(self) -> frozenset[str]:
+        """Inputs that may be left out."""
+        return frozenset(tensor_of(each) for op in self.source for each in op.inputs if is_optional(each))
+
+    @cached_property
+    def rests(self) -> frozenset[str]:
+        """Inputs that stand for any number of tensors."""
+        return frozenset(tensor_of(each) for op in self.source for each in op.inputs if is_rest(each))
+
+    @cached_property
+    def hash(self) -> str:
+        """Of all that the rule says; the same in every process. Neither its name nor its origin counts."""
+        parts = [
+            *map(str, self.source),
+            "=>",
+            *map(str, self.target),
+            *(f"{source}->{target}" for source, target in self.outputs),
+            *sorted(map(str, self.conditions)),
+            *(f"{name}: {filled}" for name, filled in self.filled),
+        ]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}:", *(f"  {op}" for op in self.source), "=>", *(f"  {op}" for op in self.target)]
+        lines += [f"  {source} -> {target}" for source, target in self.outputs]
+        lines += [f"  if {condition}" for condition in self.conditions]
+        return "\n".join(lines)
+
+
+def requires(name: str, value: int | float | bool | str) -> Expression:
+    """The condition that an attribute variable has one value."""
+    return Comparison("==", Variable(name), Literal(value))
