@@ -12,7 +12,7 @@ matched again.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from time import perf_counter
@@ -198,7 +198,7 @@ def search(
                 seen.add(seed.network.graph.hash)
                 began = Candidate(seed.network, seed.steps, cost.us(seed.network))
                 heapq.heappush(queue, (began.cost_us, seed.network.graph.hash, _Node(began, focus=focus)))
-                best = _cheaper(best, began)
+                best = cheaper(best, began)
         while queue:
             cost_us, _, node = heapq.heappop(queue)
             if cost_us > alpha * best.cost_us:
@@ -213,7 +213,7 @@ def search(
                 made = _made(network, node, match, cost, alpha * best.cost_us, seen)
                 if made is None:
                     continue
-                best = _cheaper(best, made.candidate)
+                best = cheaper(best, made.candidate)
                 heapq.heappush(queue, (made.candidate.cost_us, made.graph.hash, made))
             progress(len(seen), best.cost_us)
         complete = not queue
@@ -240,10 +240,6 @@ def _made(
     return _Node(candidate, node, None if node.focus is None else node.focus | application.made)
 
 
-def _cheaper(best: Candidate, other: Candidate) -> Candidate:
+def cheaper(best: Candidate, other: Candidate) -> Candidate:
     """Of equals the first."""
     return other if other.cost_us < best.cost_us * (1 - RELATIVE_TOLERANCE) else best
-
-
-def rules_by_name(rules: Iterable[Rule]) -> Mapping[str, Rule]:
-    return {rule.name: rule for rule in rules}
