@@ -39,11 +39,28 @@ from iossim.ir.ops.unary import Unary
 PRIME = 1048573
 #: Sums, products and movement of data: their own evaluation on whole numbers is exact.
 _PLAIN = frozenset(
-    "add mul matmul conv conv_transpose cumsum concat split slice transpose reshape flatten identity expand tile "
-    "depth_to_space space_to_depth".split()
+    [
+        "add",
+        "mul",
+        "matmul",
+        "conv",
+        "conv_transpose",
+        "cumsum",
+        "concat",
+        "split",
+        "slice",
+        "transpose",
+        "reshape",
+        "flatten",
+        "identity",
+        "expand",
+        "tile",
+        "depth_to_space",
+        "space_to_depth",
+    ]
 )
 #: Functions that the field has not: they compare with neighbours or round, or take or make truth values.
-_WITHOUT = frozenset("ceil floor round shrink is_inf is_nan not bitwise_not".split())
+_WITHOUT = frozenset(["ceil", "floor", "round", "shrink", "is_inf", "is_nan", "not", "bitwise_not"])
 #: Whole numbers up to here have the sign that they have.
 _SMALL = 1 << 10
 
@@ -51,7 +68,9 @@ _SMALL = 1 << 10
 def is_exact(op: Op) -> bool:
     """Whether the field has the op; if not, it is evaluated in float64 only."""
     match op:
-        case Reduce(function="sum" | "sum_square") | Nary(function="sub") | Gemm() | Pad() | Relu() | Clip() | PRelu():
+        case (
+            Reduce(function="sum" | "sum_square") | Nary(function="sub") | Gemm() | Pad() | Relu() | Clip() | PRelu()
+        ):
             return True
         case Unary(function):
             return function not in _WITHOUT
@@ -121,7 +140,9 @@ def evaluate_exact(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array
 def evaluate_real(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a graph by name, from real numbers by name, in float64 wherever an op's own evaluation keeps to that."""
     with np.errstate(all="ignore"):  # what divides by zero is infinite on both sides
-        return _evaluate(graph, inputs, lambda array: np.asarray(array, np.float64), lambda op, given: op.evaluate(given))
+        return _evaluate(
+            graph, inputs, lambda array: np.asarray(array, np.float64), lambda op, given: op.evaluate(given)
+        )
 
 
 def _evaluate(

@@ -70,7 +70,10 @@ def test_graphs() -> None:
     graph = Graph.create(
         {"x": x, "y": x},
         ["z"],
-        [Node("a", Op.from_attributes("add", {}), ("x", "y"), ("s",)), Node("b", Op.from_attributes("mul", {}), ("s", "s"), ("z",))],
+        [
+            Node("a", Op.from_attributes("add", {}), ("x", "y"), ("s",)),
+            Node("b", Op.from_attributes("mul", {}), ("s", "s"), ("z",)),
+        ],
         {},
     )
     whole = np.full((2, 3), PRIME - 1.0)
