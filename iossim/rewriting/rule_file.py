@@ -35,7 +35,8 @@ from iossim.rewriting.rule import Filled, PatternOp, Rule, RuleError
 
 #: The fields of a rule, in the order in which they are written.
 FIELDS = ("rule", "origin", "source", "target", "outputs", "conditions", "filled")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: What a rule may be called.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CALL = re.compile(r"\s*(?P<made>[^=(]*?)\s*=\s*(?P<kind>[A-Za-z_]\w*)\s*\((?P<arguments>.*)\)\s*", re.DOTALL)
 _TENSOR = re.compile(r"[A-Za-z_]\w*")
 _OPERAND = re.compile(r"\*?[A-Za-z_]\w*|[A-Za-z_]\w*\?")
@@ -123,7 +124,7 @@ def _rule_of(values: Any) -> Rule:
         if name not in FIELDS:
             raise _FieldError((name,), f"a rule has no such field; {did_you_mean(name, FIELDS)}")
     name, origin = values.get("rule"), values.get("origin", "")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise _FieldError(("rule",), "is no name; use letters, digits, dots, dashes and underscores")
     if not isinstance(origin, str):
         raise _FieldError(("origin",), "is not text; put it into quotes")
