@@ -60,6 +60,21 @@ class RewriteBudget:
         return "all" if self.graphs is None else str(self.graphs)
 
 
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Tells when a budget is spent; its seconds begin with it."""
+
+    budget: RewriteBudget
+    started: float = field(default_factory=perf_counter)
+
+    def is_spent(self, graphs: int, part: float = 1.0) -> bool:
+        """Whether ``part`` of the budget is, once so many graphs were searched on."""
+        most, seconds = self.budget.graphs, self.budget.seconds
+        if most is not None and graphs >= part * most:
+            return True
+        return seconds is not None and perf_counter() - self.started >= part * seconds
+
+
 class RewriteProgress(Protocol):
     """Told as the search goes on: graphs that were seen, and the cost of the best of them in us."""
 
@@ -166,6 +181,79 @@ def touched(before: Graph, after: Graph) -> frozenset[str]:
     return frozenset(near)
 
 
+class Search:
+    """A search in steps: each applies all rules to the cheapest graph that waits.
+
+    It begins with ``network`` and the ``seeds``, each with the steps to it. With a ``focus`` rules apply where they match one of these
+    nodes, by name, or what was made of them. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs,
+    ``expanded`` those to which all rules were applied; ``matched``: did any rule match? Raises OptionError for an impossible alpha.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rules: Sequence[Rule],
+        cost: GraphCost,
+        *,
+        alpha: float = ALPHA,
+        seeds: Iterable[Candidate] = (),
+        focus: frozenset[str] | None = None,
+    ) -> None:
+        check_alpha(alpha)
+        self.network = network
+        self.before_us = cost.us(network)
+        self.best = Candidate(network, (), self.before_us)
+        self.expanded = 0
+        self.matched = False
+        self._rules, self._cost, self._alpha = rules, cost, alpha
+        self._seen: set[str] = set()
+        self._queue: list[tuple[float, str, _Node]] = []
+        begun = (Candidate(seed.network, seed.steps, cost.us(seed.network)) for seed in seeds)
+        for candidate in (self.best, *begun):
+            if candidate.network.graph.hash not in self._seen:
+                self._seen.add(candidate.network.graph.hash)
+                self._wait(_Node(candidate, focus=focus))
+
+    @property
+    def seen(self) -> int:
+        return len(self._seen)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left that costs at most alpha times the best."""
+        return not self._queue or self._queue[0][0] > self._alpha * self.best.cost_us
+
+    def expand(self) -> None:
+        """Apply all rules to the cheapest graph that waits."""
+        _, _, node = heapq.heappop(self._queue)
+        self.expanded += 1
+        for match in node.focused(self._rules):
+            self.matched = True
+            made = self._made(node, match)
+            if made is not None:
+                self._wait(made)
+
+    def _wait(self, node: _Node) -> None:
+        self.best = cheaper(self.best, node.candidate)
+        heapq.heappush(self._queue, (node.candidate.cost_us, node.graph.hash, node))
+
+    def _made(self, node: _Node, match: Match) -> _Node | None:
+        """The graph that a match makes of another, if it is new, and costs at most alpha times the best."""
+        application = apply(node.graph, match)
+        if application is None or application.graph.hash in self._seen:
+            return None
+        self._seen.add(application.graph.hash)
+        network = rewritten_network(self.network, application.graph)
+        most_us = self._alpha * self.best.cost_us
+        if self._cost.at_least_us(network) > most_us:
+            return None
+        cost_us = self._cost.us(network)
+        if not isfinite(cost_us) or cost_us > most_us:
+            return None
+        candidate = Candidate(network, (*node.candidate.steps, application.step), cost_us)
+        return _Node(candidate, node, None if node.focus is None else node.focus | application.made)
+
+
 def search(
     network: Network,
     rules: Sequence[Rule],
@@ -174,70 +262,23 @@ def search(
     alpha: float = ALPHA,
     budget: RewriteBudget | None = None,
     seeds: Iterable[Candidate] = (),
-    focus: frozenset[str] | None = None,
     progress: RewriteProgress = ignore,
 ) -> Found:
-    """The cheapest network that the rules make of this one, as far as alpha and the budget reach.
+    """The cheapest network that the rules make of this one, as far as alpha and the budget reach: see :class:`Search`.
 
-    ``seeds`` are further graphs to begin with, each with the steps to it; the result is never worse than any of them. With a
-    ``focus`` rules apply where they match one of these nodes, by name, or what was made of them. KeyboardInterrupt ends the
-    search with the best so far. Raises OptionError for an impossible alpha.
+    KeyboardInterrupt ends the search with the best so far.
     """
-    check_alpha(alpha)
-    spend = budget or RewriteBudget()
-    started = perf_counter()
-    before_us = cost.us(network)
-    best = Candidate(network, (), before_us)
-    seen = {network.graph.hash}
-    queue = [(before_us, network.graph.hash, _Node(best, focus=focus))]
-    expanded = 0
-    matched = complete = interrupted = False
+    meter = Meter(budget or RewriteBudget())
+    work = Search(network, rules, cost, alpha=alpha, seeds=seeds)
+    interrupted = False
     try:
-        for seed in seeds:
-            if seed.network.graph.hash not in seen:
-                seen.add(seed.network.graph.hash)
-                began = Candidate(seed.network, seed.steps, cost.us(seed.network))
-                heapq.heappush(queue, (began.cost_us, seed.network.graph.hash, _Node(began, focus=focus)))
-                best = cheaper(best, began)
-        while queue:
-            cost_us, _, node = heapq.heappop(queue)
-            if cost_us > alpha * best.cost_us:
-                queue.clear()
-                break
-            if expanded == spend.graphs or (spend.seconds and perf_counter() - started > spend.seconds):
-                heapq.heappush(queue, (cost_us, node.graph.hash, node))
-                break
-            expanded += 1
-            for match in node.focused(rules):
-                matched = True
-                made = _made(network, node, match, cost, alpha * best.cost_us, seen)
-                if made is None:
-                    continue
-                best = cheaper(best, made.candidate)
-                heapq.heappush(queue, (made.candidate.cost_us, made.graph.hash, made))
-            progress(len(seen), best.cost_us)
-        complete = not queue
+        while not work.complete and not meter.is_spent(work.expanded):
+            work.expand()
+            progress(work.seen, work.best.cost_us)
     except KeyboardInterrupt:
         interrupted = True
-    return Found(best, before_us, len(seen), expanded, complete, interrupted, matched)
-
-
-def _made(
-    original: Network, node: _Node, match: Match, cost: GraphCost, most_us: float, seen: set[str]
-) -> _Node | None:
-    """The graph that a match makes of another, if it is new, and costs no more than ``most_us``."""
-    application = apply(node.graph, match)
-    if application is None or application.graph.hash in seen:
-        return None
-    seen.add(application.graph.hash)
-    network = rewritten_network(original, application.graph)
-    if cost.at_least_us(network) > most_us:
-        return None
-    cost_us = cost.us(network)
-    if not isfinite(cost_us) or cost_us > most_us:
-        return None
-    candidate = Candidate(network, (*node.candidate.steps, application.step), cost_us)
-    return _Node(candidate, node, None if node.focus is None else node.focus | application.made)
+    complete = work.complete and not interrupted
+    return Found(work.best, work.before_us, work.seen, work.expanded, complete, interrupted, work.matched)
 
 
 def cheaper(best: Candidate, other: Candidate) -> Candidate:

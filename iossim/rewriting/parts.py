@@ -7,9 +7,9 @@ Then the seams: at places that a cut broke, two neighbouring parts are searched 
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
@@ -19,18 +19,22 @@ from iossim.rewriting.backtracking import (
     ALPHA,
     Candidate,
     Found,
+    Meter,
     RewriteBudget,
     RewriteProgress,
+    Search,
     cheaper,
     check_alpha,
     ignore,
-    search,
 )
 from iossim.rewriting.graph_costs import GraphCost
 from iossim.rewriting.matching import find_matches
 from iossim.rewriting.rewritten import rewritten_network
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.splitting import MOST_OPS, split
+
+#: Of the budget, for the parts; the rest, and what they leave, is for the seams.
+_PARTS_SHARE = 0.9
 
 
 def search_in_parts(
@@ -40,32 +44,24 @@ def search_in_parts(
     *,
     alpha: float = ALPHA,
     budget: RewriteBudget | None = None,
+    guides: Sequence[GraphCost] = (),
     blocks_whole: bool = False,
     most_ops: int = MOST_OPS,
     progress: RewriteProgress = ignore,
 ) -> Found:
     """As :func:`~iossim.rewriting.backtracking.search`, in parts of up to ``most_ops`` ops; never worse than the network as it is.
 
-    A budget of graphs is one for each part that is searched, one of seconds for all. ``blocks_whole`` cuts between blocks
-    alone, since the schedule of a part of a block says little of the whole.
+    The parts share the budget. Each is first searched under the costs of ``guides``; what is best there is a seed of the search under
+    ``cost``. ``blocks_whole`` cuts between blocks alone, since the schedule of a part of a block says little of the whole.
     """
     check_alpha(alpha)
     begun = Candidate(network, (), cost.us(network))
-    work = _PartSearch(network, rules, cost, alpha, budget or RewriteBudget(), progress, begun)
+    work = _PartSearch(network, rules, cost, guides, alpha, Meter(budget or RewriteBudget()), progress, begun)
     try:
         work.run(blocks_whole, most_ops)
     except KeyboardInterrupt:
-        work.interrupted = True
-    complete = work.complete and not work.interrupted
-    return Found(work.best, begun.cost_us, work.seen, work.expanded, complete, work.interrupted, work.matched)
-
-
-@dataclass(frozen=True, eq=False)
-class _Known:
-    """A part that was searched: its graph, and the steps that were found for it."""
-
-    graph: Graph
-    steps: tuple[Step, ...]
+        work.interrupted, work.complete = True, False
+    return Found(work.best, begun.cost_us, work.seen, work.expanded, work.complete, work.interrupted, work.matched)
 
 
 @dataclass(eq=False)
@@ -73,8 +69,9 @@ class _PartSearch:
     original: Network
     rules: Sequence[Rule]
     cost: GraphCost
+    guides: Sequence[GraphCost]
     alpha: float
-    budget: RewriteBudget
+    meter: Meter
     progress: RewriteProgress
     best: Candidate
     seen: int = 1
@@ -82,8 +79,8 @@ class _PartSearch:
     complete: bool = True
     interrupted: bool = False
     matched: bool = False
-    _known: dict[str, _Known] = field(default_factory=dict)
-    _started: float = field(default_factory=perf_counter)
+    #: The searches of parts, by what these look like.
+    _known: dict[str, Search] = field(default_factory=dict)
 
     def run(self, blocks_whole: bool, most_ops: int) -> None:
         network = self.original
@@ -92,56 +89,67 @@ class _PartSearch:
         if not places:
             return
         alone = [(unit,) for unit in range(len(network.units))]
-        parts = split(network, [block.units for block in network.blocks] if blocks_whole else alone, places, most_ops)
+        together = [block.units for block in network.blocks] if blocks_whole else alone
+        parts = [units_alone(network, units, network.name) for units in split(network, together, places, most_ops)]
+        self._search(parts, _PARTS_SHARE if len(parts) > 1 else 1.0)
         part_of: dict[str, int] = {}
-        for index, units in enumerate(parts):
-            part = units_alone(network, units, network.name)
+        for index, part in enumerate(parts):
             part_of |= dict.fromkeys([node.name for node in part.graph.nodes], index)
-            part_of |= dict.fromkeys(self._improve(part, len(parts) - index), index)
+            part_of |= dict.fromkeys(self._keep(part), index)
         for seam in range(len(parts) - 1):
-            self._join(seam, part_of, len(parts) - 1 - seam)
+            self._join(seam, part_of)
+        self.complete = not self.interrupted and all(work.complete for work in self._known.values())
 
     def _places(self, graph: Graph) -> list[tuple[str, ...]]:
         return [match.nodes for rule in self.rules for match in find_matches(graph, rule)]
 
-    def _improve(self, part: Network, left: int, focus: frozenset[str] | None = None) -> list[str]:
-        """Search a part, and do in the best network so far what was found; returns the names of the nodes it is made of then.
+    def _search(self, parts: Sequence[Network], share: float, focus: frozenset[str] | None = None) -> None:
+        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike once."""
+        distinct = {looks: part for part in parts if (looks := _looks(part, focus)) not in self._known}
+        seeds: dict[str, list[Candidate]] = {looks: [] for looks in distinct}
+        for number, cost in enumerate((*self.guides, self.cost), 1):
+            searches = {
+                looks: Search(part, self.rules, cost, alpha=self.alpha, seeds=seeds[looks], focus=focus)
+                for looks, part in distinct.items()
+            }
+            for looks, work in searches.items():
+                seeds[looks].append(work.best)
+            self._advance(list(searches.values()), share * number / (len(self.guides) + 1))
+            for looks, work in searches.items():
+                seeds[looks].append(work.best)
+        self._known |= searches
 
-        ``left``: the parts still to be searched, this one included, that share the seconds which are left.
-        """
-        looks = _looks(part, focus)
-        interrupted = False
-        if looks not in self._known:
-            found = search(part, self.rules, self.cost, alpha=self.alpha, budget=self._share(left), focus=focus)
-            self.seen += found.seen - 1
-            self.expanded += found.expanded
-            self.complete &= found.complete
-            interrupted = found.interrupted
-            self._known[looks] = _Known(part.graph, found.best.steps)
+    def _advance(self, searches: Sequence[Search], share: float) -> None:
+        going = deque(searches)
+        before = sum(work.seen for work in searches)
         try:
-            whole, steps, names = _followed(self._known[looks], part.graph, self.best, self.rules)
-            self._keep(whole, steps)
+            while going and not self.interrupted and not self.meter.is_spent(self.expanded, share):
+                work = going.popleft()
+                if not work.complete:
+                    work.expand()
+                    self.expanded += 1
+                    going.append(work)
+                self.progress(self.seen + sum(work.seen for work in searches) - before, self.best.cost_us)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.seen += sum(work.seen for work in searches) - before
+
+    def _keep(self, part: Network, focus: frozenset[str] | None = None) -> list[str]:
+        """Do in the best network so far what was found for a part, if it costs less then, as parts may that do not together.
+
+        Returns the names of the nodes that the part is made of then.
+        """
+        try:
+            whole, steps, names = _followed(self._known[_looks(part, focus)], part.graph, self.best, self.rules)
         except ReplayError:
-            # Names that the part does not see led elsewhere: what was found for it is left out.
-            self.complete, names = False, []
-        if interrupted:
-            raise KeyboardInterrupt
-        self.progress(self.seen, self.best.cost_us)
+            return []  # names that the part does not see led elsewhere
+        if steps != self.best.steps:
+            network = rewritten_network(self.original, whole)
+            self.best = cheaper(self.best, Candidate(network, steps, self.cost.us(network)))
+            self.progress(self.seen, self.best.cost_us)
         return names
 
-    def _share(self, left: int) -> RewriteBudget:
-        if self.budget.seconds is None:
-            return self.budget
-        rest = self.budget.seconds - (perf_counter() - self._started)
-        return RewriteBudget(seconds=max(rest / left, 1e-6))
-
-    def _keep(self, graph: Graph, steps: tuple[Step, ...]) -> None:
-        """The whole with what was found, if it costs less: parts may cost less alone that do not together."""
-        if steps != self.best.steps:
-            network = rewritten_network(self.original, graph)
-            self.best = cheaper(self.best, Candidate(network, steps, self.cost.us(network)))
-
-    def _join(self, seam: int, part_of: dict[str, int], left: int) -> None:
+    def _join(self, seam: int, part_of: dict[str, int]) -> None:
         """Search two neighbouring parts together, from the places on that hold nodes of both."""
         network = self.best.network
         index_of: list[int] = []
@@ -155,8 +163,9 @@ class _PartSearch:
         across = [place for place in self._places(part.graph) if len({part_of.get(name, 0) for name in place}) > 1]
         if not across:
             return
-        names = self._improve(part, left, frozenset(name for place in across for name in place))
-        for name in names:
+        focus = frozenset(name for place in across for name in place)
+        self._search([part], 1.0, focus)
+        for name in self._keep(part, focus):
             part_of.setdefault(name, seam + 1)
 
 
@@ -182,7 +191,7 @@ def _values(graph: Graph) -> list[str]:
 
 
 def _followed(
-    known: _Known, part: Graph, best: Candidate, rules: Sequence[Rule]
+    known: Search, part: Graph, best: Candidate, rules: Sequence[Rule]
 ) -> tuple[Graph, tuple[Step, ...], list[str]]:
     """The steps found for a part taken in the whole, where ``part`` looks as it did; raises ReplayError where that cannot be.
 
@@ -191,10 +200,10 @@ def _followed(
     """
     whole, steps = best.network.graph, best.steps
     named = {rule.name: rule for rule in rules}
-    graph = known.graph
+    graph = known.network.graph
     nodes = {mine.name: its.name for mine, its in zip(graph.nodes, part.nodes, strict=True)}
     values: dict[str, str] = dict(zip(_values(graph), _values(part), strict=True))
-    for step in known.steps:
+    for step in known.best.steps:
         rule = named[step.rule]
         inputs = tuple(
             tuple(values[each] for each in value) if isinstance(value, tuple) else value and values[value]
