@@ -36,6 +36,9 @@ def optimize(
     scheduler: options.SchedulerName = "ios-both",
     pricing: PricingOptions,
     budget: options.Budget = None,
+    rewrite: options.Rewrite = None,
+    alpha: options.Alpha = 1.05,
+    rewrite_budget: options.RewriteBudget = "200",
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
@@ -54,6 +57,23 @@ def optimize(
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     outputs.check(prices)
+    said, interrupted = "", False
+    if rewrite is not None:
+        with progress_bars(quiet=as_json, unit="graphs") as graphs, interruptible():
+            tell = graphs("rewriting")
+            rewriting = api.rewrite_model(
+                network,
+                None,
+                rules=api.DEFAULT_RULES if rewrite == "default" else rewrite,
+                scheduler=scheduler,
+                engine=pricing.engine,
+                cost_model=prices,
+                options=search,
+                alpha=alpha,
+                budget=rewrite_budget,
+                progress=lambda seen, best_us: tell(seen, seen),
+            )
+        network, said, interrupted = rewriting.network, rewriting.sentence(), rewriting.interrupted
     # One bar: blocks that are done, or stages that are measured.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():
@@ -79,11 +99,13 @@ def optimize(
         console = plain_console()
         console.print(schedule_table(found))
         console.print(summary(found))
+        if said:
+            console.print(said)
         print_notes(console, found.remarks)
     if outputs.out is not None:
         baseline = api.optimize(network, None, scheduler="sequential", engine=pricing.engine, cost_model=prices)
         write_files(outputs.out, outputs.files(network, found, prices, baseline.latency_us))
-    if not found.complete:
+    if interrupted or not found.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 
