@@ -165,8 +165,11 @@ class _PartSearch:
             return
         focus = frozenset(name for place in across for name in place)
         self._search([part], 1.0, focus)
-        for name in self._keep(part, focus):
-            part_of.setdefault(name, seam + 1)
+        before = {node.name: node for node in part.graph.nodes}
+        names = set(self._keep(part, focus))
+        # What is new may hold ops of both parts, so that it belongs to the later one.
+        changed = (node.name for node in self.best.network.graph.nodes if before.get(node.name) != node)
+        part_of |= dict.fromkeys(names.intersection(changed), seam + 1)
 
 
 def _looks(network: Network, focus: frozenset[str] | None) -> str:
