@@ -232,16 +232,14 @@ def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[
     orders = [values]
     if pattern.kind in COMMUTATIVE:
         # What goes to a rest keeps its order.
-        single = len(operands) - rests
-        chosen = permutations(range(len(values)), single) if single <= len(values) else ()
+        chosen = permutations(range(len(values)), min(len(operands) - rests, len(values)))
         places = [(*some, *(place for place in range(len(values)) if place not in some)) for some in chosen]
         orders = list(dict.fromkeys(tuple(values[place] for place in each) for each in places))
-        operands = tuple(sorted(operands, key=is_rest))
     if rests:
+        cut_last = pattern.kind in COMMUTATIVE
         for order in orders:
             for lengths in _lengths(len(values) - len(operands) + rests, rests):
-                found = dict(zip(operands, _cut(order, operands, lengths), strict=True))
-                yield tuple(found[operand] for operand in pattern.inputs)
+                yield _cut(order, operands, lengths, cut_last)
         return
     lacking = len(operands) - len(values)
     if lacking == 0 or (lacking > 0 and all(map(is_optional, operands[len(values) :]))):
@@ -249,13 +247,19 @@ def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[
             yield (*order, *[None] * lacking)
 
 
-def _cut(values: tuple[str, ...], operands: tuple[str, ...], lengths: tuple[int, ...]) -> Iterator[Value]:
-    """What each operand stands for if the rests among them have these lengths."""
+def _cut(
+    values: tuple[str, ...], operands: tuple[str, ...], lengths: tuple[int, ...], rests_last: bool
+) -> tuple[Value, ...]:
+    """What each operand stands for if the rests among them have these lengths; their values may stand behind all others."""
+    found: list[Value] = [None] * len(operands)
     begin, remaining = 0, iter(lengths)
-    for operand in operands:
-        end = begin + (next(remaining) if is_rest(operand) else 1)
-        yield values[begin:end] if is_rest(operand) else values[begin]
+    places = range(len(operands))
+    for place in sorted(places, key=lambda place: is_rest(operands[place])) if rests_last else places:
+        rest = is_rest(operands[place])
+        end = begin + (next(remaining) if rest else 1)
+        found[place] = values[begin:end] if rest else values[begin]
         begin = end
+    return tuple(found)
 
 
 def _lengths(total: int, parts: int) -> Iterator[tuple[int, ...]]:
