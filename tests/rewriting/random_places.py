@@ -79,7 +79,7 @@ class _Surroundings:
             return self._random.choice(alike)
         name = f"in{len(self._inputs)}"
         self._inputs[name] = self._types[name] = value_type
-        return self._add_reader(name) if self._chance(0.4) else name
+        return self._add(Relu(), [name]) if self._chance(0.4) else name
 
     def _constant(self, value_type: TensorType) -> str:
         alike = [name for name in self._constants if self._types[name] == value_type]
