@@ -15,6 +15,7 @@ from iossim.errors import GraphError, IossimError, did_you_mean
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.identity import Identity
+from iossim.ir.splicing import spliced
 from iossim.ir.types import DType, TensorType
 from iossim.passes.constant_folding import FoldedConstant
 from iossim.rewriting.expression import Binding
@@ -71,7 +72,7 @@ def apply(graph: Graph, match: Match) -> Application | None:
     try:
         target = _Target(graph, match)
         change = _Change(graph, match, target)
-        changed = graph.spliced(change.gone, change.made, target.constants)
+        changed = spliced(graph, change.gone, change.made, target.constants)
     except GraphError:
         return None
     step = Step(rule.name, rule.hash, match.nodes, tuple(match.tensors[name] for name in rule.inputs))
