@@ -120,22 +120,23 @@ class Graph:
         Every value is hashed from what makes it, then every node again from what reads it, so that nodes that
         look the same from above are told apart by their place.
         """
+        types = {name: str(value) for name, value in self.types.items()}
         above: dict[str, str] = {}
         for position, name in enumerate(self.inputs):
-            above[name] = _digest("input", str(position), str(self.types[name]))
-        for name, constant in self.constants.items():
-            above[name] = _digest("constant", str(constant.type))
+            above[name] = _digest("input", str(position), types[name])
+        of_type = {each: _digest("constant", each) for each in {types[name] for name in self.constants}}
+        above.update({name: of_type[types[name]] for name in self.constants})
         for node in self.nodes:
-            made = _digest(node.op.signature, *(above[name] for name in node.inputs))
+            made = _digest(node.op.signature, *[above[name] for name in node.inputs])
             for position, name in enumerate(node.outputs):
-                above[name] = _digest(made, str(position), str(self.types[name]))
-        below: dict[str, list[str]] = {name: [] for name in self.types}
+                above[name] = _digest(made, str(position), types[name])
+        below: dict[str, list[str]] = {name: [] for name in types}
         for position, name in enumerate(self.outputs):
             below[name].append(_digest("output", str(position)))
         whole: list[str] = []
         for node in reversed(self.nodes):
             seen = [_digest(above[name], *sorted(below[name])) for name in node.outputs]
-            place = _digest(node.op.signature, *(above[name] for name in node.inputs), *seen)
+            place = _digest(node.op.signature, *[above[name] for name in node.inputs], *seen)
             whole.append(place)
             for position, name in enumerate(node.inputs):
                 below[name].append(_digest(place, str(position)))
