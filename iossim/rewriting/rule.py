@@ -216,6 +216,9 @@ class Rule:
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
     def __str__(self) -> str:
         lines = [f"{self.name}:", *(f"  {op}" for op in self.source), "=>"]
         lines += [f"  {name} = {filled}" for name, filled in self.filled]
