@@ -55,18 +55,23 @@ def find_matches(graph: Graph, rule: Rule, touched: frozenset[str] | None = None
     listed. A condition on a tensor of the target is left for the application.
     """
     plan = _plan(rule)
+    position = graph.position
+    if not plan.kinds <= graph.of_kind.keys():
+        return ()
     found: dict[tuple[object, ...], _Partial] = {}
-    for order in plan.orders[:1] if touched is None else plan.orders:
-        for node in graph.of_kind.get(rule.source[order[0]].kind, ()):
-            if touched is None or node.name in touched:
-                for partial in _extended(graph, plan, _Partial({}, {}, {}), order, node):
-                    found.setdefault(partial.key(rule), partial)
+    if touched is None:
+        starts = [(plan.orders[0], node) for node in graph.of_kind[rule.source[0].kind]]
+    else:
+        nodes = [graph.nodes[position[name]] for name in touched if name in position]
+        starts = [(order, node) for order in plan.orders for node in nodes if node.op.kind == rule.source[order[0]].kind]
+    for order, node in starts:
+        for partial in _extended(graph, plan, _Partial({}, {}, {}), order, node):
+            found.setdefault(partial.key(rule), partial)
     matches = []
     for partial in found.values():
         match = Match(rule, tuple(node.name for node in partial.ordered()), partial.tensors, partial.attributes)
         if _holds(graph, plan, match, partial.ordered()):
             matches.append(match)
-    position = graph.position
     matches.sort(
         key=lambda match: (
             [position[name] for name in match.nodes],
@@ -95,6 +100,7 @@ class _Plan:
     #: For each op an order of all that begins with it, each along tensors of those before where that is possible.
     orders: tuple[tuple[int, ...], ...]
     conditions: tuple[Expression, ...]
+    kinds: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,8 @@ def _plan(rule: Rule) -> _Plan:
     ops = tuple(_planned(op, made_by) for op in rule.source)
     known = {*rule.inputs, *rule.made_by_source}
     conditions = tuple(each for each in rule.conditions if _tensors_of(each) <= known)
-    return _Plan(rule, ops, tuple(_order(rule, first) for first in range(len(ops))), conditions)
+    orders = tuple(_order(rule, first) for first in range(len(ops)))
+    return _Plan(rule, ops, orders, conditions, frozenset(op.kind for op in rule.source))
 
 
 def _planned(op: PatternOp, made_by: Mapping[str, int]) -> _PlannedOp:

@@ -10,9 +10,7 @@ from iossim.rewriting.matching import find_matches
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.sampling import samples
 from tests.rewriting.random_places import random_graph, same_outputs
-from tests.rewriting.rules_of_tests import RULES
-
-BY_NAME = {rule.name: rule for rule in RULES}
+from tests.rewriting.rules_of_tests import RULES, SHIPPED
 
 
 def check_graph(graph: Graph) -> None:
@@ -79,11 +77,11 @@ def walk(seed: int, rules: tuple[Rule, ...], steps: int) -> int:
 
 
 def test_random_graphs_compute_the_same_after_rules() -> None:
-    taken = [walk(seed, RULES, 3) for seed in range(120)]
+    taken = [walk(seed, SHIPPED if seed % 2 else RULES, 3) for seed in range(120)]
     assert sum(taken) > 240
 
 
 @pytest.mark.slow
 def test_ten_thousand_random_graphs() -> None:
-    taken = [walk(seed, RULES, 2) for seed in range(10_000)]
+    taken = [walk(seed, SHIPPED if seed % 2 else RULES, 2) for seed in range(10_000)]
     assert sum(map(bool, taken)) > 9_000
