@@ -63,7 +63,9 @@ def find_matches(graph: Graph, rule: Rule, touched: frozenset[str] | None = None
         starts = [(plan.orders[0], node) for node in graph.of_kind[rule.source[0].kind]]
     else:
         nodes = [graph.nodes[position[name]] for name in touched if name in position]
-        starts = [(order, node) for order in plan.orders for node in nodes if node.op.kind == rule.source[order[0]].kind]
+        starts = [
+            (order, node) for order in plan.orders for node in nodes if node.op.kind == rule.source[order[0]].kind
+        ]
     for order, node in starts:
         for partial in _extended(graph, plan, _Partial({}, {}, {}), order, node):
             found.setdefault(partial.key(rule), partial)

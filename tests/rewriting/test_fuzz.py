@@ -78,7 +78,7 @@ def walk(seed: int, rules: tuple[Rule, ...], steps: int) -> int:
 
 def test_random_graphs_compute_the_same_after_rules() -> None:
     taken = [walk(seed, SHIPPED if seed % 2 else RULES, 3) for seed in range(120)]
-    assert sum(taken) > 240
+    assert sum(taken) > 200
 
 
 @pytest.mark.slow
