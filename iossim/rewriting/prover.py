@@ -71,15 +71,20 @@ def prove(rule: Rule, seconds: float = 20.0) -> Proof:
 def _sides(rule: Rule, left_out: frozenset[str], empty: frozenset[str]) -> Sides | None:
     """The rule's sides, tuples of one possible length with that length; None where no shapes fit."""
     lengths: dict[str, int] = {}
+    equalities: list[Claim] = []
     while True:
-        sides = Sides(rule, left_out, empty, lengths)
+        sides = Sides(rule, left_out, empty, lengths, equalities)
         if sides.terms.arithmetic.is_contradictory():
             return None
         found = {name: sides.terms.arithmetic.value_of(length) for name, length in sides.lengths.items()}
         known = {name: length for name, length in found.items() if length is not None}
-        if known.keys() == lengths.keys():
+        if known.keys() != lengths.keys():
+            lengths, equalities = known, []
+            continue
+        more = sides.terms.equalities()
+        if not more:
             return sides
-        lengths = known
+        equalities += more
 
 
 @dataclass(frozen=True)
@@ -267,7 +272,7 @@ class _Place:
             return None
         numbers = [argument[0] for argument in arguments if argument is not None]
         if make:
-            made = self._terms.op(pattern.kind, values, numbers, pattern.outputs, assume=False)
+            made = self._terms.op(pattern.kind, values, numbers, pattern.outputs)
             number = None if made is None else made[pattern.output]
         attributes = self._terms.attributes(pattern.kind, values, numbers)
         symbol = Symbol(pattern.kind, attributes, pattern.output, pattern.outputs)

@@ -261,6 +261,8 @@ class Arithmetic:
             z3.Implies(a == 1, made == b),
             z3.Implies(b == 1, made == a),
             z3.Implies(z3.And(a >= 1, b >= 1), z3.And(made >= a, made >= b)),
+            z3.Implies(z3.And(made == a, a >= 1), b == 1),
+            z3.Implies(z3.And(made == b, b >= 1), a == 1),
         ]
         for c, d, other in self._products.values():
             for x, y, z, w in ((a, b, c, d), (a, b, d, c)):

@@ -58,6 +58,12 @@ class Terms:
         self._values.append(value)
         return len(self._values) - 1
 
+    def equalities(self) -> list[Claim]:
+        """Which attributes turned out to be equal after they were numbered."""
+        values = self._values
+        pairs = ((a, b) for index, b in enumerate(values) for a in values[:index] if self._are_equal(a, b))
+        return [equal(a, b, self.arithmetic) for a, b in pairs]
+
     def _are_equal(self, a: Any, b: Any) -> bool:
         if isinstance(a, Tuple) != isinstance(b, Tuple) or is_integer(a) != is_integer(b):
             return False
@@ -77,9 +83,12 @@ class Terms:
         return self._put(Term(Symbol("filled", (what, self.intern(shape))), ()), shape)
 
     def op(
-        self, kind: str, attributes: Sequence[Any], arguments: Sequence[int], outputs: int, assume: bool
+        self, kind: str, attributes: Sequence[Any], arguments: Sequence[int], outputs: int, assume: str = ""
     ) -> tuple[int, ...] | None:
-        """The outputs of an op. None where it is not known to take these inputs, unless that is to be assumed."""
+        """The outputs of an op. None where it is not known to take these inputs.
+
+        That it does is assumed of an op that the rule has; ``assume`` says which, and names the shapes of which nothing is known.
+        """
         if kind in _FOLDED and outputs == 1:
             if len(arguments) == 1:
                 return tuple(arguments)
@@ -96,7 +105,7 @@ class Terms:
         if fits is None or len(fits.outputs) != outputs:
             if not assume:
                 return None
-            fits = Typed((), tuple(Tuple.unknown(f"{kind} {len(self._shapes)}.{output}") for output in range(outputs)))
+            fits = Typed((), tuple(Tuple.unknown(f"{assume}.{output}") for output in range(outputs)))
         if assume:
             self.arithmetic.assume(*fits.needs, *map(_positive, fits.outputs))
         elif not all(self.arithmetic.knows(claim) for claim in fits.needs):
@@ -135,7 +144,8 @@ class Sides:
     """The two sides of a rule, some of its optional inputs left out, each ``*rest`` empty or not.
 
     It is assumed that the rule's conditions hold, that the ops of both sides take their inputs, and that what is replaced has the
-    shape of what replaces it: a rule is applied nowhere else. ``outputs`` are the pairs of classes to be shown equal.
+    shape of what replaces it: a rule is applied nowhere else. ``outputs`` are the pairs of classes to be shown equal. ``lengths`` of
+    tuples and ``known`` equalities are what was found of the same sides before.
     """
 
     def __init__(
@@ -144,8 +154,10 @@ class Sides:
         left_out: frozenset[str],
         empty: frozenset[str],
         lengths: Mapping[str, int],
+        known: Sequence[Claim],
     ) -> None:
         self.terms = Terms()
+        self.terms.arithmetic.assume(*known)
         self.lengths: dict[str, Any] = {}
         self._rule, self._known_lengths = rule, lengths
         self._attributes: dict[str, Any] = {}
@@ -162,7 +174,7 @@ class Sides:
                 self._add_input(name)
         self._bind_attributes()
         self._assume_conditions()
-        self._add_ops(rule.source, values)
+        self._add_ops("source", rule.source, values)
         source = [self._tensors.get(name) for name, _ in rule.outputs]
         for name, filled in rule.filled:
             evaluator = self._evaluator()
@@ -172,7 +184,7 @@ class Sides:
             self.terms.arithmetic.assume(*evaluator.needed)
             values[name], self._tensors[name], self._shapes[name] = name, self.terms.constant(filled, shape), shape
         self._tensors = {name: number for name, number in self._tensors.items() if name not in rule.made_by_source}
-        self._add_ops(rule.target, values)
+        self._add_ops("target", rule.target, values)
         if self._conditions:
             raise NotSymbolicError(f"condition {self._conditions[0]} reads a shape that is left out")
         target = [self._tensors.get(name) for _, name in rule.outputs]
@@ -227,8 +239,10 @@ class Sides:
                 waiting.append(condition)
         self._conditions = waiting
 
-    def _add_ops(self, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]) -> None:
-        for op in ops:
+    def _add_ops(
+        self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]
+    ) -> None:
+        for index, op in enumerate(ops):
             reads = operands(op, values)
             if reads is None:
                 values.update(dict.fromkeys(op.outputs))
@@ -237,7 +251,7 @@ class Sides:
             attributes = [self._attribute(op, name, default, evaluator) for name, default in self._named(op)]
             self.terms.arithmetic.assume(*evaluator.needed)
             arguments = [self._argument(op, each, attributes) for each in reads]
-            made = self.terms.op(op.kind, attributes, arguments, len(op.outputs), assume=True)
+            made = self.terms.op(op.kind, attributes, arguments, len(op.outputs), f"{side} op {index}")
             assert made is not None
             for name, number in zip(op.outputs, made, strict=True):
                 values[name], self._tensors[name] = name, number
