@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from iossim.rewriting.rule import RuleError
-from iossim.rewriting.rule_file import write_rules
+from iossim.rewriting.rule_file import read_rules, write_rules
 from iossim.rewriting.rule_sets import RULE_SETS, origin, rule_set
 
 
@@ -16,6 +17,13 @@ def test_those_that_ship() -> None:
     assert {rule.name for rule in rule_set("metaflow")} >= {"enlarge-1x1-to-3x3", "merge-convolutions"}
     assert origin("metaflow") == "shipped"
     assert all(rule.origin for name in RULE_SETS.names() for rule in rule_set(name))
+
+
+def test_the_rule_that_the_page_explains_is_the_one_that_ships() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "rules.md").read_text()
+    example = page[page.index("    ---\n") : page.index("| field | what |")]
+    (rule,) = read_rules(textwrap.dedent(example), "docs/rules.md")
+    assert rule.hash == next(each.hash for each in rule_set("metaflow") if each.name == rule.name)
 
 
 def test_a_file(tmp_path: Path) -> None:
