@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from iossim.ir.op import Role, op_class
 from iossim.rewriting.expression import Expression, Variable, parse_expression
 from iossim.rewriting.make import holds
 from iossim.rewriting.refute import Trial
-from iossim.rewriting.rule import Rule
+from iossim.rewriting.rule import Rule, tensor_of
 
 #: No more conditions against one kind of failure: what takes more is hardly a rule that lacks a condition.
 _MOST = 3
@@ -54,6 +55,25 @@ def missing_conditions(rule: Rule, tried: Sequence[Trial]) -> tuple[Expression, 
         left &= word.holds
     needed = _without_needless(chosen, wrong | misfits & ~left)
     return tuple(word.condition for word in sorted(needed, key=words.index))
+
+
+def without_broadcasting(
+    rule: Rule, conditions: Sequence[Expression], tried: Sequence[Trial]
+) -> tuple[Expression, ...]:
+    """The conditions, and that no sum or product of the source broadcasts, less those that follow from this at all places of
+    ``tried``: proofs take less where shapes are equal. As they are where no place is like that.
+    """
+    pairs = [
+        tuple(map(tensor_of, op.inputs))
+        for op in rule.source
+        if op_class(op.kind).role is Role.ELEMENTWISE and len(op.inputs) == 2
+    ]
+    equal = [parse_expression(f"{one}.shape == {other}.shape") for one, other in pairs if one != other]
+    there = [trial.placed.binding for trial in tried if holds(equal, trial.placed.binding)]
+    if not there:
+        return tuple(conditions)
+    kept = [each for each in conditions if not all(holds([each], binding) for binding in there)]
+    return tuple(dict.fromkeys((*kept, *equal)))
 
 
 @dataclass(frozen=True)
