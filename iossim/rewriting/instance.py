@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,7 @@ def _type(shape: InputShape, is_rest: bool, dtype: DType) -> InputType:
     return TensorType(tuple(size for size in shape if isinstance(size, int)), dtype)
 
 
-def _tensors(expression: Expression) -> set[str]:
+@cache
+def _tensors(expression: Expression) -> frozenset[str]:
     """The tensors whose shapes an expression reads."""
-    return {part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant)}
+    return frozenset(part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from random import Random
 from typing import Any
 
@@ -36,7 +36,7 @@ from iossim.rewriting.rule import PatternOp, Rule, is_optional, is_rest, tensor_
 #: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by chance.
 _SIZES = ((2,), (3,), (2, 3), (1, 2), (4, 2), (1, 3, 2), (2, 4, 6), (1, 2, 3, 4, 5))
 #: Draws before a taste is given up.
-_DRAWS = 60
+_DRAWS = 40
 #: Draws that all fail before the rule is.
 _VAIN_DRAWS = 1200
 
@@ -56,9 +56,8 @@ def samples(rule: Rule, count: int, seed: int = 0, dtype: DType = DType.FLOAT64)
                 random.choice(sampler.ranks),
                 wild=turn % 3 > 0,
             )
-            drawn = sampler.draw(taste)
-            if drawn is not None and (key := f"{drawn.attributes} {drawn.types}") not in seen:
-                seen.add(key)
+            drawn = sampler.draw(taste, seen)
+            if drawn is not None:
                 yield drawn
                 break
             failed += 1
@@ -72,6 +71,7 @@ class _Equation:
 
     part: Expression
     known: Expression
+    tensor: str | None
 
 
 @dataclass(frozen=True)
@@ -107,18 +107,22 @@ class _Sampler:
         for condition in self.rule.conditions:
             if isinstance(condition, Comparison) and condition.sign == "==":
                 found += [
-                    _Equation(part, other)
+                    _Equation(part, other, _tensor(part))
                     for part, other in ((condition.left, condition.right), (condition.right, condition.left))
                     if _settable(part)
                 ]
         return tuple(found)
 
-    def draw(self, taste: Taste) -> Placed | None:
-        """One place, or None."""
+    def draw(self, taste: Taste, seen: set[str]) -> Placed | None:
+        """One place that was not seen before, or None."""
         draw = _Draw(self, taste)
         try:
             for op in self.rule.source:
                 draw.extend(op)
+            key = f"{draw.attributes} {draw.shapes}"
+            if key in seen:
+                return None
+            seen.add(key)
             return place(self.rule, draw.attributes, draw.shapes, self.dtype)
         except (GraphError, ExpressionError, ValueError, IndexError, ZeroDivisionError):
             return None  # what was proposed for an odd shape has no value, or does not fit
@@ -175,9 +179,10 @@ class _Draw:
         return [] if shape is None else [shape]  # type: ignore[list-item]
 
     def _request(self, op: PatternOp, known: list[tuple[int, ...] | None]) -> Request:
-        given: dict[str, Any] = {}
+        given = dict(_defaults(op.kind))
         unbound: list[str] = []
         for name, value in op.attributes:
+            del given[name]
             if isinstance(value, Variable) and value.name not in self.attributes:
                 for equation in self._sampler.equations:
                     if equation.part == value and (wanted := self._value(equation.known)) is not None:
@@ -186,9 +191,6 @@ class _Draw:
                     unbound.append(name)
             elif (wanted := self._value(value)) is not None:
                 given[name] = wanted
-        for each in fields(op_class(op.kind)):
-            if each.name not in dict(op.attributes):
-                given[each.name] = each.default
         others = [shape for shape in self.shapes.values() if shape and isinstance(shape[0], int)]
         return Request(op.kind, len(op.outputs), known, given, tuple(unbound), others)  # type: ignore[arg-type]
 
@@ -201,7 +203,7 @@ class _Draw:
     def _bent(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape as the equations want it that speak of this tensor, as far as the rest of them is known."""
         for equation in self._sampler.equations:
-            if _tensor(equation.part) != name:
+            if equation.tensor != name:
                 continue
             self._side.shapes[name] = shape
             wanted = self._value(equation.known)
@@ -219,6 +221,11 @@ class _Draw:
             return None
         dtype = self._sampler.dtype
         return tuple(TensorType(each, dtype) for each in shape) if is_rest else TensorType(shape, dtype)
+
+
+@cache
+def _defaults(kind: str) -> dict[str, Any]:
+    return {each.name: each.default for each in fields(op_class(kind))}
 
 
 def _settable(part: Expression) -> bool:

@@ -144,7 +144,6 @@ def _simplify() -> dict[str, list[Case]]:
         "first-slice-of-concat": [({"a": 1}, {"x": X, "rest": (Y, Y)}), ({"a": -1}, {"x": X, "rest": ()})],
         "relu-of-relu": [({}, {"x": X})],
         "concat-of-concat": [({"a": 1}, {"inner": tuple(few), **around}), ({"a": 1}, {"inner": (X,), **bare})],
-        "sum-of-sum": [({}, {"inner": (X, Y), "others": (X, (9, 1))}), ({}, {"inner": (X,), "others": ()})],
         "reshape-of-reshape": [({"s": (8, 72), "t": (2, -1, 8)}, {"x": X})],
         "flatten-of-reshape": [({"s": (8, 9, 8), "t": 2}, {"x": X})],
         "reshape-of-flatten": [({"s": 2, "t": (2, -1, 8)}, {"x": X})],
