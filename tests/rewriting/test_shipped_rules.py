@@ -143,7 +143,10 @@ def _simplify() -> dict[str, list[Case]]:
         "slice-of-all": [({"b": (0,), "e": (99,), "a": (1,)}, {"x": X}), ({"b": (-4,), "e": (4,), "a": (-3,)}, {"x": X})],
         "first-slice-of-concat": [({"a": 1}, {"x": X, "rest": (Y, Y)}), ({"a": -1}, {"x": X, "rest": ()})],
         "relu-of-relu": [({}, {"x": X})],
-        "concat-of-concat": [({"a": 1}, {"inner": tuple(few), **around}), ({"a": 1}, {"inner": (X,), **bare})],
+        "concat-of-concat": [
+            ({"a": 1}, {"x": few[0], "others": tuple(few[1:]), **around}),
+            ({"a": 1}, {"x": X, "others": (), **bare}),
+        ],
         "reshape-of-reshape": [({"s": (8, 72), "t": (2, -1, 8)}, {"x": X})],
         "flatten-of-reshape": [({"s": (8, 9, 8), "t": 2}, {"x": X})],
         "reshape-of-flatten": [({"s": 2, "t": (2, -1, 8)}, {"x": X})],
