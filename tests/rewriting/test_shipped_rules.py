@@ -142,6 +142,9 @@ def _simplify() -> dict[str, list[Case]]:
         "flatten-of-matrix": [({"a": 1}, {"x": (3, 4)})],
         "slice-of-all": [({"b": (0,), "e": (99,), "a": (1,)}, {"x": X}), ({"b": (-4,), "e": (4,), "a": (-3,)}, {"x": X})],
         "first-slice-of-concat": [({"a": 1}, {"x": X, "rest": (Y, Y)}), ({"a": -1}, {"x": X, "rest": ()})],
+        "last-slice-of-concat": [({"a": 1}, {"x": X, "rest": (Y, Y)}), ({"a": 1}, {"x": X, "rest": ()})],
+        "shifts-of-split-into-2": [({"a": 2, "n": (1, 3)}, {"x": (2, 3, 4), "c1": (1,), "c2": (3,)})],
+        "shifts-of-split-into-3": [({"a": 1, "n": (2, 1, 3)}, {"x": (2, 6), "c1": (2,), "c2": (1,), "c3": (3,)})],
         "relu-of-relu": [({}, {"x": X})],
         "concat-of-concat": [
             ({"a": 1}, {"x": few[0], "others": tuple(few[1:]), **around}),
