@@ -97,7 +97,6 @@ class _PlannedOp:
 
 @dataclass(frozen=True)
 class _Plan:
-    rule: Rule
     ops: tuple[_PlannedOp, ...]
     #: For each op an order of all that begins with it, each along tensors of those before where that is possible.
     orders: tuple[tuple[int, ...], ...]
@@ -127,7 +126,7 @@ def _plan(rule: Rule) -> _Plan:
     known = {*rule.inputs, *rule.made_by_source}
     conditions = tuple(each for each in rule.conditions if _tensors_of(each) <= known)
     orders = tuple(_order(rule, first) for first in range(len(ops)))
-    return _Plan(rule, ops, orders, conditions, frozenset(op.kind for op in rule.source))
+    return _Plan(ops, orders, conditions, frozenset(op.kind for op in rule.source))
 
 
 def _planned(op: PatternOp, made_by: Mapping[str, int]) -> _PlannedOp:

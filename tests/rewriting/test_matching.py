@@ -130,15 +130,23 @@ def test_only_what_is_touched(branches: Graph) -> None:
     assert find_matches(branches, rule, frozenset({"two", "no longer there"})) == find_matches(branches, rule)
 
 
-def test_the_order_is_the_same_in_every_process() -> None:
+def test_places_and_results_are_the_same_in_every_process() -> None:
     program = (
         "from iossim.models.load import load\n"
+        "from iossim.rewriting.application import apply\n"
         "from iossim.rewriting.matching import find_matches\n"
+        "from iossim.rewriting.rewritten import rewritten_network\n"
         "from iossim.rewriting.rule_sets import rule_set\n"
-        "graph = load('squeezenet').graph\n"
+        "network = load('squeezenet')\n"
+        "graph = network.graph\n"
         "for rule in (*rule_set('metaflow'), *rule_set('simplify')):\n"
-        "    for match in find_matches(graph, rule, frozenset(node.name for node in graph.nodes[:40])):\n"
-        "        print(match.rule.name, match.nodes, sorted(match.tensors.items()), sorted(match.attributes.items()))\n"
+        "    matches = find_matches(graph, rule, frozenset(node.name for node in graph.nodes[:60]))\n"
+        "    for match in matches:\n"
+        "        print(rule.name, match.nodes, sorted(match.tensors.items()), sorted(match.attributes.items()))\n"
+        "    applied = apply(graph, matches[-1]) if matches else None\n"
+        "    graph = applied.graph if applied else graph\n"
+        "made = rewritten_network(network, graph)\n"
+        "print(graph.nodes, graph.constants.keys(), made.units, made.blocks)\n"
     )
     said = {
         subprocess.run(
