@@ -98,8 +98,8 @@ class IdentityConstant(Constant):
         shape = self.type.shape
         array = np.zeros(shape)
         channels = np.arange(shape[0])
-        middle = tuple((size - 1) // 2 for size in shape[2:])
-        array[(channels, channels % shape[1], *middle)] = 1.0
+        middle = array[(slice(None), slice(None), *((size - 1) // 2 for size in shape[2:]))]
+        middle[channels, channels % shape[1]] = 1.0
         return array.astype(self.type.dtype.numpy)
 
 

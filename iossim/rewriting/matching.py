@@ -55,18 +55,25 @@ def find_matches(graph: Graph, rule: Rule, touched: frozenset[str] | None = None
     listed. A condition on a tensor of the target is left for the application.
     """
     plan = _plan(rule)
+    position = graph.position
+    if not plan.kinds <= graph.of_kind.keys():
+        return ()
     found: dict[tuple[object, ...], _Partial] = {}
-    for order in plan.orders[:1] if touched is None else plan.orders:
-        for node in graph.of_kind.get(rule.source[order[0]].kind, ()):
-            if touched is None or node.name in touched:
-                for partial in _extended(graph, plan, _Partial({}, {}, {}), order, node):
-                    found.setdefault(partial.key(rule), partial)
+    if touched is None:
+        starts = [(plan.orders[0], node) for node in graph.of_kind[rule.source[0].kind]]
+    else:
+        nodes = [graph.nodes[position[name]] for name in touched if name in position]
+        starts = [
+            (order, node) for order in plan.orders for node in nodes if node.op.kind == rule.source[order[0]].kind
+        ]
+    for order, node in starts:
+        for partial in _extended(graph, plan, _Partial({}, {}, {}), order, node):
+            found.setdefault(partial.key(rule), partial)
     matches = []
     for partial in found.values():
         match = Match(rule, tuple(node.name for node in partial.ordered()), partial.tensors, partial.attributes)
         if _holds(graph, plan, match, partial.ordered()):
             matches.append(match)
-    position = graph.position
     matches.sort(
         key=lambda match: (
             [position[name] for name in match.nodes],
@@ -90,11 +97,11 @@ class _PlannedOp:
 
 @dataclass(frozen=True)
 class _Plan:
-    rule: Rule
     ops: tuple[_PlannedOp, ...]
     #: For each op an order of all that begins with it, each along tensors of those before where that is possible.
     orders: tuple[tuple[int, ...], ...]
     conditions: tuple[Expression, ...]
+    kinds: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,8 @@ def _plan(rule: Rule) -> _Plan:
     ops = tuple(_planned(op, made_by) for op in rule.source)
     known = {*rule.inputs, *rule.made_by_source}
     conditions = tuple(each for each in rule.conditions if _tensors_of(each) <= known)
-    return _Plan(rule, ops, tuple(_order(rule, first) for first in range(len(ops))), conditions)
+    orders = tuple(_order(rule, first) for first in range(len(ops)))
+    return _Plan(ops, orders, conditions, frozenset(op.kind for op in rule.source))
 
 
 def _planned(op: PatternOp, made_by: Mapping[str, int]) -> _PlannedOp:
@@ -232,16 +240,14 @@ def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[
     orders = [values]
     if pattern.kind in COMMUTATIVE:
         # What goes to a rest keeps its order.
-        single = len(operands) - rests
-        chosen = permutations(range(len(values)), single) if single <= len(values) else ()
+        chosen = permutations(range(len(values)), min(len(operands) - rests, len(values)))
         places = [(*some, *(place for place in range(len(values)) if place not in some)) for some in chosen]
         orders = list(dict.fromkeys(tuple(values[place] for place in each) for each in places))
-        operands = tuple(sorted(operands, key=is_rest))
     if rests:
+        cut_last = pattern.kind in COMMUTATIVE
         for order in orders:
             for lengths in _lengths(len(values) - len(operands) + rests, rests):
-                found = dict(zip(operands, _cut(order, operands, lengths), strict=True))
-                yield tuple(found[operand] for operand in pattern.inputs)
+                yield _cut(order, operands, lengths, cut_last)
         return
     lacking = len(operands) - len(values)
     if lacking == 0 or (lacking > 0 and all(map(is_optional, operands[len(values) :]))):
@@ -249,13 +255,19 @@ def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[
             yield (*order, *[None] * lacking)
 
 
-def _cut(values: tuple[str, ...], operands: tuple[str, ...], lengths: tuple[int, ...]) -> Iterator[Value]:
-    """What each operand stands for if the rests among them have these lengths."""
+def _cut(
+    values: tuple[str, ...], operands: tuple[str, ...], lengths: tuple[int, ...], rests_last: bool
+) -> tuple[Value, ...]:
+    """What each operand stands for if the rests among them have these lengths; their values may stand behind all others."""
+    found: list[Value] = [None] * len(operands)
     begin, remaining = 0, iter(lengths)
-    for operand in operands:
-        end = begin + (next(remaining) if is_rest(operand) else 1)
-        yield values[begin:end] if is_rest(operand) else values[begin]
+    places = range(len(operands))
+    for place in sorted(places, key=lambda place: is_rest(operands[place])) if rests_last else places:
+        rest = is_rest(operands[place])
+        end = begin + (next(remaining) if rest else 1)
+        found[place] = values[begin:end] if rest else values[begin]
         begin = end
+    return tuple(found)
 
 
 def _lengths(total: int, parts: int) -> Iterator[tuple[int, ...]]:

@@ -9,7 +9,10 @@ from functools import lru_cache
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit, make_unit
 from iossim.passes.blocks import cut_blocks
-from iossim.passes.unit_fusion import UNIT_POLICIES, UnitPolicy, unit_policy
+from iossim.passes.unit_fusion import UnitPolicy, unit_policy
+
+#: Those of the papers' figures first: where several make the units of a network, its author followed these.
+_POLICIES = ("conv-relu", "relu-sepconv", "fused", "none")
 
 
 def rewritten_network(original: Network, graph: Graph) -> Network:
@@ -51,7 +54,7 @@ def _policy_like(network: Network) -> UnitPolicy:
         units = {unit.nodes for unit in unit_policy(name)(network.graph)}
         return sum(len(nodes) for nodes in own & units)
 
-    return unit_policy(max(UNIT_POLICIES, key=alike))
+    return unit_policy(max(_POLICIES, key=alike))
 
 
 def _fused(graph: Graph, kept: Sequence[Unit], policy: UnitPolicy) -> list[Unit]:
