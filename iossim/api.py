@@ -139,6 +139,7 @@ def optimize(
     rewrite: str | Sequence[Rule] | None = None,
     alpha: float = ALPHA,
     rewrite_budget: RewriteBudget | str = DEFAULT_BUDGET,
+    unproved: bool = False,
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
@@ -165,6 +166,7 @@ def optimize(
             options=options,
             alpha=alpha,
             budget=rewrite_budget,
+            unproved=unproved,
         ).network
     if budget is not None and scheduler in STRATEGIES:
         return measured_schedule(network, prices, scheduler, budget, device, options, measuring)
@@ -186,19 +188,29 @@ def rewrite_model(
     options: SearchOptions | None = None,
     alpha: float = ALPHA,
     budget: RewriteBudget | str = DEFAULT_BUDGET,
+    unproved: bool = False,
     progress: RewriteProgress = ignore_graphs,
 ) -> Rewriting:
     """Search the graph substitutions after which a scheduler's schedule is the fastest: its ``network`` is the rewritten one.
 
     ``rules`` are sets by name or files, separated by commas, or rules. Graphs that cost up to ``alpha`` times the best are searched
-    on; ``budget`` says how many, or for how long (``200``, ``30s``, ``all``). KeyboardInterrupt ends the search with the best so far.
+    on; ``budget`` says how many, or for how long (``200``, ``30s``, ``all``). Rules that are not proved are left out, unless
+    ``unproved``; what is refuted always is. KeyboardInterrupt ends the search with the best so far.
     """
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
     known = [rule for name in rules.split(",") for rule in rule_set(name)] if isinstance(rules, str) else rules
     spend = RewriteBudget.parse(budget) if isinstance(budget, str) else budget
     return rewrite_network(
-        network, prices, known, scheduler=scheduler, options=options, alpha=alpha, budget=spend, progress=progress
+        network,
+        prices,
+        known,
+        scheduler=scheduler,
+        options=options,
+        alpha=alpha,
+        budget=spend,
+        unproved=unproved,
+        progress=progress,
     )
 
 

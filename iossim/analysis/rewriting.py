@@ -15,6 +15,7 @@ from iossim.rewriting.joint import search_jointly
 from iossim.rewriting.parts import search_in_parts
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.saved_rewriting import with_rewriting
+from iossim.rewriting.trusted import trusted
 from iossim.scheduling.ios import STRATEGIES
 from iossim.scheduling.options import SearchOptions
 
@@ -28,7 +29,7 @@ class Rewriting:
 
     ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``rewritten_first_us``: the same of the network that is
     rewritten for the least sum of operators and scheduled then; None for the sequential scheduler, of which that is the aim. ``seen``
-    counts graphs of both searches.
+    counts graphs of both searches, ``left_out`` rules that were not used since they are not proved.
     """
 
     network: Network
@@ -41,9 +42,16 @@ class Rewriting:
     complete: bool
     interrupted: bool
     matched: bool
+    left_out: int = 0
 
     def sentence(self) -> str:
         """What came of it, in words."""
+        if not self.left_out:
+            return self._found()
+        rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
+        return f"{self._found()}; {rules} left out for want of a proof (see 'iossim rules verify')"
+
+    def _found(self) -> str:
         if not self.matched and not self.interrupted:
             return "no rule matches: the graph is as it was"
         ended = "" if self.complete else ", not all that are within alpha"
@@ -65,12 +73,13 @@ def rewrite(
     options: SearchOptions | None = None,
     alpha: float = ALPHA,
     budget: RewriteBudget = DEFAULT_BUDGET,
+    unproved: bool = False,
     progress: RewriteProgress = ignore,
 ) -> Rewriting:
     """Search the network that a scheduler makes the most of; never slower by it than the network is.
 
     For ``sequential`` that is the one with the least sum of operators, for the schedulers of IOS it is searched together with the
-    schedule. KeyboardInterrupt ends the search with the best so far. Raises OptionError for another scheduler, a cost model that
+    schedule. Rules are used that are proved, with ``unproved`` all that are not refuted. KeyboardInterrupt ends the search with the best so far. Raises OptionError for another scheduler, a cost model that
     measures, and an impossible alpha.
     """
     if scheduler != "sequential" and scheduler not in STRATEGIES:
@@ -81,20 +90,21 @@ def rewrite(
             f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {cost_model.identity.name} measures; "
             "give simulator"
         )
+    used, without_proof = trusted(rules, unproved)
     if scheduler == "sequential":
         found = search_in_parts(
-            network, rules, SumOfOperators(cost_model), alpha=alpha, budget=budget, progress=progress
+            network, used, SumOfOperators(cost_model), alpha=alpha, budget=budget, progress=progress
         )
-        return _rewriting(found, rules, scheduler, None, found.seen)
+        return _rewriting(found, used, scheduler, None, found.seen, len(without_proof))
     concurrent, merge = STRATEGIES[scheduler]
     cost = OptimalSchedule(cost_model, options or SearchOptions(), concurrent, merge)
-    both = search_jointly(network, rules, cost_model, cost=cost, alpha=alpha, budget=budget, progress=progress)
+    both = search_jointly(network, used, cost_model, cost=cost, alpha=alpha, budget=budget, progress=progress)
     seen = both.joint.seen if both.joint.interrupted else both.joint.seen + both.summed.seen
-    return _rewriting(both.joint, rules, scheduler, both.rewritten_first_us, seen)
+    return _rewriting(both.joint, used, scheduler, both.rewritten_first_us, seen, len(without_proof))
 
 
 def _rewriting(
-    found: Found, rules: Sequence[Rule], scheduler: str, rewritten_first_us: float | None, seen: int
+    found: Found, rules: Sequence[Rule], scheduler: str, rewritten_first_us: float | None, seen: int, left_out: int
 ) -> Rewriting:
     best = found.best
     return Rewriting(
@@ -108,4 +118,5 @@ def _rewriting(
         found.complete,
         found.interrupted,
         found.matched,
+        left_out,
     )

@@ -39,6 +39,7 @@ def optimize(
     rewrite: options.Rewrite = None,
     alpha: options.Alpha = 1.05,
     rewrite_budget: options.RewriteBudget = "200",
+    unproved: options.Unproved = False,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
@@ -71,6 +72,7 @@ def optimize(
                 options=search,
                 alpha=alpha,
                 budget=rewrite_budget,
+                unproved=unproved,
                 progress=lambda seen, best_us: tell(seen, seen),
             )
         network, said, interrupted = rewriting.network, rewriting.sentence(), rewriting.interrupted

@@ -127,6 +127,10 @@ RewriteBudget = Annotated[
         "--rewrite-budget", metavar="N|SECONDSs|all", help="Of --rewrite: graphs searched on (200), or seconds (30s)."
     ),
 ]
+Unproved = Annotated[
+    bool,
+    typer.Option("--unproved", help="Of --rewrite: use rules that are not proved, too, if they are not refuted."),
+]
 Stages = Annotated[
     str, typer.Option("--stages", metavar="DEFINITION", help="Stages that may be formed: general or paper.")
 ]
