@@ -62,7 +62,7 @@ def test_what_is_no_rewriting_is_refused() -> None:
 
 def test_a_schedule_of_a_rewritten_network_is_read_as_any_other(tmp_path: Path) -> None:
     path = tmp_path / "schedule.json"
-    given = iossim.load("inception_v3", block=6)
+    given = iossim.load("inception_v3", block=3)
     found = iossim.optimize(given, "v100-sxm2", rewrite="metaflow,simplify", rewrite_budget="12", unproved=True)
     found.save(path)
     assert api.simulate(path).latency_us == pytest.approx(found.latency_us)
