@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -98,8 +99,8 @@ class IdentityConstant(Constant):
         shape = self.type.shape
         array = np.zeros(shape)
         channels = np.arange(shape[0])
-        middle = array[(slice(None), slice(None), *((size - 1) // 2 for size in shape[2:]))]
-        middle[channels, channels % shape[1]] = 1.0
+        taps: tuple[Any, ...] = (channels, channels % shape[1], *((size - 1) // 2 for size in shape[2:]))
+        array[taps] = 1.0
         return array.astype(self.type.dtype.numpy)
 
 

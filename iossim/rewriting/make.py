@@ -73,7 +73,9 @@ def left_out_shape(rule: Rule, tensor: str, shapes: Mapping[str, tuple[int, ...]
 
 
 def filled_constant(filled: Filled, binding: Binding, dtype: DType) -> Constant:
-    """A constant that a target brings along; raises NotMadeError where its shape has no value."""
+    """A constant that a target brings along; raises NotMadeError where its shape has no value, or the type not its value."""
+    if not dtype.is_floating and filled.value != int(filled.value):
+        raise NotMadeError(f"constant {filled}: {dtype} has no {filled.value}")
     try:
         made = TensorType(tuple(evaluate(filled.shape, binding)), dtype)
         return IdentityConstant(made) if filled.identity else FilledConstant(made, filled.value)

@@ -8,14 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from backends.numpy_reference.evaluate import evaluate_graph
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.graph import Graph
+from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.split import Split
+from iossim.ir.types import DType, TensorType
 from iossim.passes.constant_folding import FoldedConstant
 from iossim.rewriting.application import Application, ReplayError, Step, apply, replay
 from iossim.rewriting.matching import find_matches
@@ -34,15 +36,11 @@ def applied(graph: Graph, rule: str, place: int = 0) -> Application:
 def same_values(before: Graph, after: Graph) -> bool:
     random = np.random.default_rng(1)
     given = {name: random.standard_normal(before.types[name].shape, np.float32) for name in before.inputs}
-    results = []
-    for graph in (before, after):
-        values = {**given, **{name: constant.load() for name, constant in graph.constants.items()}}
-        for node in graph.nodes:
-            made = node.op.evaluate([values[name] for name in node.inputs])
-            assert [array.shape for array in made] == [graph.types[name].shape for name in node.outputs]
-            values.update(zip(node.outputs, made, strict=True))
-        results.append([values[name] for name in graph.outputs])
-    return all(np.allclose(one, other, 1e-5, 1e-5) for one, other in zip(*results, strict=True))
+    expected, found = evaluate_graph(before, given), evaluate_graph(after, given)
+    return all(
+        found[name].shape == value.shape and np.allclose(found[name], value, 1e-5, 1e-5)
+        for name, value in expected.items()
+    )
 
 
 def two_convolutions(bias: bool = True) -> Graph:
@@ -152,6 +150,15 @@ def test_a_split_that_stays_for_another_part_gives_its_value_up() -> None:
     assert found is not None
     assert same_values(graph, found.graph)
     assert found.made == {"split", "split~1"}
+
+
+def test_a_constant_that_the_type_has_not_is_refused() -> None:
+    text = "{rule: r, source: ['y = relu(x)'], filled: ['h = filled(shape=(1,), value=0.5)'], target: ['z = add(x, h)'], outputs: {y: z}}"
+    (rule,) = read_rules(text, "test")
+    for dtype, fits in ((DType.FLOAT16, True), (DType.INT32, False)):
+        node = Node("relu", Relu(), ("x",), ("y",))
+        graph = Graph.create({"x": TensorType((1, 4), dtype)}, ["y"], [node], {})
+        assert (apply(graph, find_matches(graph, rule)[0]) is not None) == fits
 
 
 def test_a_circle_is_refused() -> None:
