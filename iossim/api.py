@@ -157,7 +157,7 @@ def optimize(
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
     if rewrite is not None:
-        network = rewrite_model(
+        rewriting = rewrite_model(
             network,
             None,
             rules=rewrite,
@@ -167,7 +167,11 @@ def optimize(
             alpha=alpha,
             budget=rewrite_budget,
             unproved=unproved,
-        ).network
+        )
+        again = optimize(
+            rewriting.network, None, scheduler=scheduler, cost_model=prices, options=options, progress=progress
+        )
+        return rewriting.told(again)
     if budget is not None and scheduler in STRATEGIES:
         return measured_schedule(network, prices, scheduler, budget, device, options, measuring)
     _warm_up(network, prices)

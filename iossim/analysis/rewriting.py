@@ -16,6 +16,7 @@ from iossim.rewriting.parts import search_in_parts
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.saved_rewriting import with_rewriting
 from iossim.rewriting.trusted import trusted
+from iossim.schedule.schedule import Schedule
 from iossim.scheduling.ios import STRATEGIES
 from iossim.scheduling.options import SearchOptions
 
@@ -50,6 +51,11 @@ class Rewriting:
             return self._found()
         rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
         return f"{self._found()}; {rules} left out for want of a proof (see 'iossim rules verify')"
+
+    def told(self, schedule: Schedule) -> Schedule:
+        """The schedule of the network, with a remark of what came of rewriting it."""
+        said = self.sentence()
+        return schedule.model_copy(update={"remarks": [*schedule.remarks, f"{said[0].upper()}{said[1:]}."]})
 
     def _found(self) -> str:
         if not self.matched and not self.interrupted:

@@ -15,6 +15,7 @@ from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, writ
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
+    from iossim.analysis.rewriting import Rewriting
     from iossim.cost.model import CostModel
     from iossim.scheduling.measured.budget import Budget
 
@@ -58,7 +59,7 @@ def optimize(
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     outputs.check(prices)
-    said, interrupted = "", False
+    rewriting: Rewriting | None = None
     if rewrite is not None:
         with progress_bars(quiet=as_json, unit="graphs") as graphs, interruptible():
             tell = graphs("rewriting")
@@ -75,7 +76,7 @@ def optimize(
                 unproved=unproved,
                 progress=lambda seen, best_us: tell(seen, seen),
             )
-        network, said, interrupted = rewriting.network, rewriting.sentence(), rewriting.interrupted
+        network = rewriting.network
     # One bar: blocks that are done, or stages that are measured.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():
@@ -91,6 +92,8 @@ def optimize(
             measuring=measuring,
         )
         there = under_other_engine(network, found, prices, search) if found.complete else None
+    if rewriting is not None:
+        found = rewriting.told(found)
     if there is not None:
         found = found.model_copy(update={"remarks": [*found.remarks, with_flags(there.sentence())]})
     if as_json:
@@ -101,13 +104,11 @@ def optimize(
         console = plain_console()
         console.print(schedule_table(found))
         console.print(summary(found))
-        if said:
-            console.print(said)
         print_notes(console, found.remarks)
     if outputs.out is not None:
         baseline = api.optimize(network, None, scheduler="sequential", engine=pricing.engine, cost_model=prices)
         write_files(outputs.out, outputs.files(network, found, prices, baseline.latency_us))
-    if interrupted or not found.complete:
+    if not found.complete or (rewriting is not None and rewriting.interrupted):
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 
