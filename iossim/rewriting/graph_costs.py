@@ -154,7 +154,7 @@ GRAPH_COSTS: dict[str, Callable[[CostModel], GraphCost]] = {
 def graph_cost(name: str, cost_model: CostModel) -> GraphCost:
     """The cost of that name; raises OptionError for an unknown one."""
     if name not in GRAPH_COSTS:
-        raise OptionError(f"`graph_cost` {name!r} is not known; {did_you_mean(name, GRAPH_COSTS)}")
+        raise OptionError(f"the cost of graphs {name!r} is not known; {did_you_mean(name, GRAPH_COSTS)}")
     return GRAPH_COSTS[name](cost_model)
 
 
