@@ -73,5 +73,5 @@ def test_a_network_without_a_price_costs_infinitely_much() -> None:
     table = PriceTable(stages=[StagePrice(units=[first], latency_us=1)], boundary_us=BoundaryPrices())
     for name in GRAPH_COSTS:
         assert graph_cost(name, TableCostModel(table)).us(network) == np.inf
-    with pytest.raises(OptionError, match="the cost of graphs .sums. is not known; did you mean .sum."):
+    with pytest.raises(OptionError, match=r"the cost of graphs .sums. is not known; did you mean .sum."):
         graph_cost("sums", TableCostModel(table))
