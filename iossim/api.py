@@ -1,4 +1,4 @@
-"""What the command line does, as typed functions: compare, optimize, simulate.
+"""What the command line does, as typed functions: compare, optimize, rewrite, simulate.
 
 Networks and devices may be given as values or by name. Every function raises a subclass of
 :class:`iossim.errors.IossimError` for a mistake in what it was given.
@@ -14,6 +14,8 @@ import numpy as np
 
 from iossim.analysis.comparison import Comparison
 from iossim.analysis.measured_search import measured_schedule
+from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
+from iossim.analysis.rewriting import rewrite as rewrite_network
 from iossim.analysis.saved_schedule import network_of
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import ChangesSetting, CostModel, PredictsDevice
@@ -27,6 +29,10 @@ from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.prediction.left_out import without_network
 from iossim.prediction.schedule_interval import schedule_errors
+from iossim.rewriting.backtracking import ALPHA, RewriteBudget, RewriteProgress
+from iossim.rewriting.backtracking import ignore as ignore_graphs
+from iossim.rewriting.rule import Rule
+from iossim.rewriting.rule_sets import rule_set
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
@@ -38,6 +44,9 @@ from iossim.scheduling.measured.search import MeasuredProgress
 from iossim.scheduling.measured.search import ignore as ignore_measuring
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, schedule, scheduler_names
+
+#: The rules that graphs are rewritten by unless others are given.
+DEFAULT_RULES = "metaflow,simplify"
 
 
 def cost_model(
@@ -127,8 +136,15 @@ def optimize(
     progress: Progress = ignore,
     budget: Budget | str | None = None,
     measuring: MeasuredProgress = ignore_measuring,
+    rewrite: str | Sequence[Rule] | None = None,
+    alpha: float = ALPHA,
+    rewrite_budget: RewriteBudget | str = DEFAULT_BUDGET,
+    unproved: bool = False,
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
+
+    With ``rewrite`` (rules, or the names of sets) the graph is rewritten for it, as :func:`rewrite_model` does; the schedule
+    says how.
 
     Its ``ties`` say whether it differs from the sequential schedule by more than the noise.
 
@@ -140,6 +156,22 @@ def optimize(
     """
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
+    if rewrite is not None:
+        rewriting = rewrite_model(
+            network,
+            None,
+            rules=rewrite,
+            scheduler=scheduler,
+            cost_model=prices,
+            options=options,
+            alpha=alpha,
+            budget=rewrite_budget,
+            unproved=unproved,
+        )
+        again = optimize(
+            rewriting.network, None, scheduler=scheduler, cost_model=prices, options=options, progress=progress
+        )
+        return rewriting.told(again)
     if budget is not None and scheduler in STRATEGIES:
         return measured_schedule(network, prices, scheduler, budget, device, options, measuring)
     _warm_up(network, prices)
@@ -147,6 +179,43 @@ def optimize(
     if scheduler == "sequential" or not found.complete:
         return _with_intervals(network, [found], prices)[0]
     return _with_intervals(network, [found], prices, "sequential")[0]
+
+
+def rewrite_model(
+    model: Network | str,
+    device: DeviceProfile | str | None,
+    *,
+    rules: str | Sequence[Rule] = DEFAULT_RULES,
+    scheduler: str = "ios-both",
+    engine: str = Engine.PAPER,
+    cost_model: str | CostModel = "simulator",
+    options: SearchOptions | None = None,
+    alpha: float = ALPHA,
+    budget: RewriteBudget | str = DEFAULT_BUDGET,
+    unproved: bool = False,
+    progress: RewriteProgress = ignore_graphs,
+) -> Rewriting:
+    """Search the graph substitutions after which a scheduler's schedule is the fastest: its ``network`` is the rewritten one.
+
+    ``rules`` are sets by name or files, separated by commas, or rules. Graphs that cost up to ``alpha`` times the best are searched
+    on; ``budget`` says how many, or for how long (``200``, ``30s``, ``all``). Rules that are not proved are left out, unless
+    ``unproved``; what is refuted always is. KeyboardInterrupt ends the search with the best so far.
+    """
+    network = load(model) if isinstance(model, str) else model
+    prices = _cost_model(cost_model, device, network, engine)
+    known = [rule for name in rules.split(",") for rule in rule_set(name)] if isinstance(rules, str) else rules
+    spend = RewriteBudget.parse(budget) if isinstance(budget, str) else budget
+    return rewrite_network(
+        network,
+        prices,
+        known,
+        scheduler=scheduler,
+        options=options,
+        alpha=alpha,
+        budget=spend,
+        unproved=unproved,
+        progress=progress,
+    )
 
 
 def simulate(

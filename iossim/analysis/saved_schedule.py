@@ -1,9 +1,10 @@
-"""The network of a saved schedule, loaded as the schedule says."""
+"""The network of a saved schedule, loaded and rewritten as the schedule says."""
 
 from __future__ import annotations
 
 from iossim.ir.network import Network
 from iossim.models.load import load_source
+from iossim.rewriting.saved_rewriting import rewritten_again, split_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 
@@ -11,8 +12,11 @@ from iossim.schedule.schedule import Schedule
 def network_of(saved: Schedule, model: str | None = None) -> Network:
     """The network that a schedule was made for, which it fits; ``model`` is where it is now, if its file has moved.
 
-    Raises ScheduleError where the schedule does not fit it, and what loading raises.
+    Raises ScheduleError where the schedule does not fit it, ReplayError where it cannot be rewritten so, and what loading raises.
     """
-    network = load_source(saved.source.to_source(model))
+    source, rewriting = split_source(saved.source.to_source(model))
+    network = load_source(source)
+    if rewriting is not None:
+        network = rewritten_again(network, rewriting)
     fit(saved, network)
     return network

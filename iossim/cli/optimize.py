@@ -15,6 +15,7 @@ from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, writ
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
+    from iossim.analysis.rewriting import Rewriting
     from iossim.cost.model import CostModel
     from iossim.scheduling.measured.budget import Budget
 
@@ -36,6 +37,10 @@ def optimize(
     scheduler: options.SchedulerName = "ios-both",
     pricing: PricingOptions,
     budget: options.Budget = None,
+    rewrite: options.Rewrite = None,
+    alpha: options.Alpha = 1.05,
+    rewrite_budget: options.RewriteBudget = "200",
+    unproved: options.Unproved = False,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
@@ -54,6 +59,24 @@ def optimize(
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     outputs.check(prices)
+    rewriting: Rewriting | None = None
+    if rewrite is not None:
+        with progress_bars(quiet=as_json, unit="graphs") as graphs, interruptible():
+            tell = graphs("rewriting")
+            rewriting = api.rewrite_model(
+                network,
+                None,
+                rules=api.DEFAULT_RULES if rewrite == "default" else rewrite,
+                scheduler=scheduler,
+                engine=pricing.engine,
+                cost_model=prices,
+                options=search,
+                alpha=alpha,
+                budget=rewrite_budget,
+                unproved=unproved,
+                progress=lambda seen, best_us: tell(seen, seen),
+            )
+        network = rewriting.network
     # One bar: blocks that are done, or stages that are measured.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():
@@ -69,6 +92,8 @@ def optimize(
             measuring=measuring,
         )
         there = under_other_engine(network, found, prices, search) if found.complete else None
+    if rewriting is not None:
+        found = rewriting.told(found)
     if there is not None:
         found = found.model_copy(update={"remarks": [*found.remarks, with_flags(there.sentence())]})
     if as_json:
@@ -83,7 +108,7 @@ def optimize(
     if outputs.out is not None:
         baseline = api.optimize(network, None, scheduler="sequential", engine=pricing.engine, cost_model=prices)
         write_files(outputs.out, outputs.files(network, found, prices, baseline.latency_us))
-    if not found.complete:
+    if not found.complete or (rewriting is not None and rewriting.interrupted):
         raise typer.Exit(ExitCode.INCOMPLETE)
 
 

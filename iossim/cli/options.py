@@ -109,6 +109,28 @@ Budget = Annotated[
         help="Of a backend as --cost-model: measurements (default 1000), seconds (60s), or all stages there are.",
     ),
 ]
+Rewrite = Annotated[
+    str | None,
+    typer.Option(
+        "--rewrite",
+        metavar="RULES",
+        help="Rewrite the graph by these rules, searched together with the schedule: 'default', or sets "
+        "(see 'iossim rules list') and files, separated by commas.",
+    ),
+]
+Alpha = Annotated[
+    float, typer.Option("--alpha", metavar="X", help="Of --rewrite: graphs up to X times the best are searched on.")
+]
+RewriteBudget = Annotated[
+    str,
+    typer.Option(
+        "--rewrite-budget", metavar="N|SECONDSs|all", help="Of --rewrite: graphs searched on (200), or seconds (30s)."
+    ),
+]
+Unproved = Annotated[
+    bool,
+    typer.Option("--unproved", help="Of --rewrite: use rules that are not proved, too, if they are not refuted."),
+]
 Stages = Annotated[
     str, typer.Option("--stages", metavar="DEFINITION", help="Stages that may be formed: general or paper.")
 ]

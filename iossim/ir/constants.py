@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,41 @@ class SeededConstant(Constant):
         scale = (2.0 / fan_in) ** 0.5 if len(shape) > 1 else 0.1
         values = generator.standard_normal(shape, dtype=np.float32) * np.float32(scale)
         return values.astype(self.type.dtype.numpy)
+
+
+@dataclass(frozen=True)
+class FilledConstant(Constant):
+    """Every element is ``value``."""
+
+    type: TensorType
+    value: float = 0.0
+
+    def load(self) -> Array:
+        return np.full(self.type.shape, self.value).astype(self.type.dtype.numpy)
+
+
+@dataclass(frozen=True)
+class IdentityConstant(Constant):
+    """The weight ``[C, C / groups, *kernel]`` of a convolution that returns its input, or the unit matrix ``[n, n]``.
+
+    It is 1 at the middle of each channel's own filter, 0 elsewhere; the middle of a filter of even size is the element before it.
+    Raises GraphError for a shape of neither kind.
+    """
+
+    type: TensorType
+
+    def __post_init__(self) -> None:
+        shape = self.type.shape
+        if len(shape) < 2 or (len(shape) == 2 and shape[0] != shape[1]) or shape[1] < 1 or shape[0] % shape[1]:
+            raise GraphError(f"there is no identity of shape {list(shape)}")
+
+    def load(self) -> Array:
+        shape = self.type.shape
+        array = np.zeros(shape)
+        channels = np.arange(shape[0])
+        taps: tuple[Any, ...] = (channels, channels % shape[1], *((size - 1) // 2 for size in shape[2:]))
+        array[taps] = 1.0
+        return array.astype(self.type.dtype.numpy)
 
 
 @dataclass(frozen=True)

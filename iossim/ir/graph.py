@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,27 +55,14 @@ class Graph:
         constants: Mapping[str, Constant],
     ) -> Graph:
         """Sort, infer and validate; raises GraphError naming the op at fault."""
-        ordered = _topological(tuple(nodes), {*inputs, *constants})
+        given = tuple(nodes)
+        check_names(given, {*inputs, *constants})
+        ordered = sorted_nodes(given, {value for node in given for value in node.outputs})
         types = {**inputs, **{name: constant.type for name, constant in constants.items()}}
         for name, value_type in types.items():
             _check_size(value_type, repr(name))
         for node in ordered:
-            try:
-                inferred = node.op.infer([types[name] for name in node.inputs])
-            except GraphError as error:
-                raise GraphError(f"op {node.name!r} ({node.op.kind}): {error}") from None
-            if len(inferred) != len(node.outputs):
-                raise GraphError(
-                    f"op {node.name!r} ({node.op.kind}) makes {len(inferred)} outputs but names {len(node.outputs)}"
-                )
-            for value, value_type in zip(node.outputs, inferred, strict=True):
-                if any(dimension < 1 for dimension in value_type.shape):
-                    raise GraphError(
-                        f"op {node.name!r} ({node.op.kind}) would make an empty tensor {value_type}; "
-                        "its input is too small for its kernel"
-                    )
-                _check_size(value_type, f"the output of op {node.name!r} ({node.op.kind})")
-                types[value] = value_type
+            types.update(zip(node.outputs, inferred_types(node, types), strict=True))
         results = tuple(outputs)
         for name in results:
             if name not in types:
@@ -104,6 +91,19 @@ class Graph:
                 readers[name].append(node)
         return {name: tuple(nodes) for name, nodes in readers.items()}
 
+    @cached_property
+    def position(self) -> Mapping[str, int]:
+        """The place of each node in the topological order, by name."""
+        return {node.name: index for index, node in enumerate(self.nodes)}
+
+    @cached_property
+    def of_kind(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes of each kind of op, in topological order."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            found.setdefault(node.op.kind, []).append(node)
+        return {kind: tuple(nodes) for kind, nodes in found.items()}
+
     def input_types(self, node: Node) -> list[TensorType]:
         return [self.types[name] for name in node.inputs]
 
@@ -120,22 +120,23 @@ class Graph:
         Every value is hashed from what makes it, then every node again from what reads it, so that nodes that
         look the same from above are told apart by their place.
         """
+        types = {name: str(value) for name, value in self.types.items()}
         above: dict[str, str] = {}
         for position, name in enumerate(self.inputs):
-            above[name] = _digest("input", str(position), str(self.types[name]))
-        for name, constant in self.constants.items():
-            above[name] = _digest("constant", str(constant.type))
+            above[name] = _digest("input", str(position), types[name])
+        of_type = {each: _digest("constant", each) for each in {types[name] for name in self.constants}}
+        above.update({name: of_type[types[name]] for name in self.constants})
         for node in self.nodes:
-            made = _digest(node.op.signature, *(above[name] for name in node.inputs))
+            made = _digest(node.op.signature, *[above[name] for name in node.inputs])
             for position, name in enumerate(node.outputs):
-                above[name] = _digest(made, str(position), str(self.types[name]))
-        below: dict[str, list[str]] = {name: [] for name in self.types}
+                above[name] = _digest(made, str(position), types[name])
+        below: dict[str, list[str]] = {name: [] for name in types}
         for position, name in enumerate(self.outputs):
             below[name].append(_digest("output", str(position)))
         whole: list[str] = []
         for node in reversed(self.nodes):
             seen = [_digest(above[name], *sorted(below[name])) for name in node.outputs]
-            place = _digest(node.op.signature, *(above[name] for name in node.inputs), *seen)
+            place = _digest(node.op.signature, *[above[name] for name in node.inputs], *seen)
             whole.append(place)
             for position, name in enumerate(node.inputs):
                 below[name].append(_digest(place, str(position)))
@@ -197,9 +198,29 @@ def _check_size(value: TensorType, what: str) -> None:
         )
 
 
-def _topological(nodes: tuple[Node, ...], known: set[str]) -> tuple[Node, ...]:
-    """Nodes in an order where each follows what it reads, otherwise as given."""
-    made: dict[str, Node] = {}
+def inferred_types(node: Node, types: Mapping[str, TensorType]) -> tuple[TensorType, ...]:
+    """The types of a node's outputs; raises GraphError naming the op where it does not take what it reads."""
+    try:
+        inferred = node.op.infer([types[name] for name in node.inputs])
+    except GraphError as error:
+        raise GraphError(f"op {node.name!r} ({node.op.kind}): {error}") from None
+    if len(inferred) != len(node.outputs):
+        raise GraphError(
+            f"op {node.name!r} ({node.op.kind}) makes {len(inferred)} outputs but names {len(node.outputs)}"
+        )
+    for value_type in inferred:
+        if any(dimension < 1 for dimension in value_type.shape):
+            raise GraphError(
+                f"op {node.name!r} ({node.op.kind}) would make an empty tensor {value_type}; "
+                "its input is too small for its kernel"
+            )
+        _check_size(value_type, f"the output of op {node.name!r} ({node.op.kind})")
+    return inferred
+
+
+def check_names(nodes: Sequence[Node], known: Container[str]) -> None:
+    """Raise GraphError for a name that two nodes have, a value made twice, and one that is read but neither ``known`` nor made."""
+    made: set[str] = set()
     names: set[str] = set()
     for node in nodes:
         if node.name in names:
@@ -208,18 +229,22 @@ def _topological(nodes: tuple[Node, ...], known: set[str]) -> tuple[Node, ...]:
         for value in node.outputs:
             if value in made or value in known:
                 raise GraphError(f"op {node.name!r} makes the value {value!r}, which something else makes too")
-            made[value] = node
+            made.add(value)
     for node in nodes:
         for value in node.inputs:
             if value not in made and value not in known:
                 raise GraphError(f"op {node.name!r} ({node.op.kind}) reads {value!r}, which nothing makes")
-    ready = set(known)
+
+
+def sorted_nodes(nodes: Iterable[Node], made: Container[str]) -> tuple[Node, ...]:
+    """Nodes in an order where each follows what it reads of ``made``, the values that they make; otherwise as given."""
+    ready: set[str] = set()
     ordered: list[Node] = []
     rest = list(nodes)
     while rest:
         waiting: list[Node] = []
         for node in rest:
-            if all(value in ready for value in node.inputs):
+            if all(value in ready or value not in made for value in node.inputs):
                 ordered.append(node)
                 ready.update(node.outputs)
             else:

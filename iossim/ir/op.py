@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -175,7 +176,7 @@ class Op(ABC):
         """The first operator set in which :meth:`to_onnx` means this for a first input of ``x``, where schemas do not tell."""
         return 1
 
-    @property
+    @cached_property
     def signature(self) -> str:
         """Kind and attributes as one canonical string, the same in every process."""
         values = ",".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))

@@ -1,7 +1,8 @@
-"""One block of a network as a network of its own: what it reads from outside are graph inputs."""
+"""Some units of a network as a network of its own: what they read from outside are graph inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from iossim.errors import OptionError, did_you_mean
@@ -12,12 +13,19 @@ from iossim.ir.network import Block, Network, make_unit
 def single_block(network: Network, block: str | int) -> Network:
     """The block of that name, or of that number (1 is the first, -1 the last), with its units as they are.
 
-    Its graph's outputs are the values that the rest of the network reads, or that the network returns. Raises OptionError
-    for a block that there is not.
+    Raises OptionError for a block that there is not.
     """
     chosen = _find(network, block)
-    units = [network.units[index] for index in chosen.units]
-    kept = sorted(node for unit in units for node in unit.nodes)
+    return units_alone(network, chosen.units, f"{network.name}.{chosen.name}")
+
+
+def units_alone(network: Network, units: Iterable[int], name: str) -> Network:
+    """These units as they are, each in the block that it was in.
+
+    The outputs of the graph are the values that the rest of the network reads, or that the network returns.
+    """
+    chosen = sorted(units)
+    kept = sorted(node for unit in chosen for node in network.units[unit].nodes)
     nodes = [network.graph.nodes[index] for index in kept]
     made = {value for node in nodes for value in node.outputs}
     members = {node.name for node in nodes}
@@ -39,11 +47,15 @@ def single_block(network: Network, block: str | int) -> Network:
     place = {node.name: index for index, node in enumerate(graph.nodes)}
     own = [
         make_unit(graph, unit.name, unit.kind, [place[network.graph.nodes[node].name] for node in unit.nodes])
-        for unit in units
+        for unit in (network.units[index] for index in chosen)
     ]
-    whole = Block(chosen.name, tuple(range(len(own))))
-    name = f"{network.name}.{chosen.name}"
-    return replace(network, name=name, graph=graph, units=tuple(own), blocks=(whole,))
+    position = {unit: index for index, unit in enumerate(chosen)}
+    inside = (
+        Block(block.name, tuple(position[unit] for unit in block.units if unit in position))
+        for block in network.blocks
+    )
+    blocks = tuple(block for block in inside if block.units)
+    return replace(network, name=name, graph=graph, units=tuple(own), blocks=blocks)
 
 
 def _find(network: Network, block: str | int) -> Block:

@@ -126,7 +126,7 @@ def network_lower_bound_us(
     for index, (problem, merged) in enumerate(zip(problems, merges, strict=True)):
         key = problem.key, index == 0
         if key not in known:
-            known[key] = _block_lower_bound_us(problem, merged, cost_model, concurrent, first=index == 0)
+            known[key] = block_lower_bound_us(problem, merged, cost_model, concurrent, first=index == 0)
         floor = known[key]
         if floor is None:
             return None
@@ -134,9 +134,10 @@ def network_lower_bound_us(
     return total_us
 
 
-def _block_lower_bound_us(
+def block_lower_bound_us(
     problem: ScheduleProblem, merges: MergedStages, cost_model: CostModel, concurrent: bool, first: bool
 ) -> float | None:
+    """The same of one block; ``first``: does nothing run before it?"""
     bounds = cost_model.bounds(problem)
     if bounds is None:
         return None

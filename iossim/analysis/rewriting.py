@@ -1,0 +1,128 @@
+"""A network rewritten for a scheduler: the substitutions after which its schedule is the fastest that the search finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
+from iossim.errors import OptionError
+from iossim.ir.network import Network
+from iossim.rewriting.application import Step
+from iossim.rewriting.backtracking import ALPHA, Found, RewriteBudget, RewriteProgress, ignore
+from iossim.rewriting.graph_costs import OptimalSchedule, SumOfOperators
+from iossim.rewriting.joint import search_jointly
+from iossim.rewriting.parts import search_in_parts
+from iossim.rewriting.rule import Rule
+from iossim.rewriting.saved_rewriting import with_rewriting
+from iossim.rewriting.trusted import trusted
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.ios import STRATEGIES
+from iossim.scheduling.options import SearchOptions
+
+#: How many graphs are searched on unless a budget says otherwise.
+DEFAULT_BUDGET = RewriteBudget(graphs=200)
+
+
+@dataclass(frozen=True, eq=False)
+class Rewriting:
+    """``network`` is the rewritten one, and says how in its source; or the original, where none was found to be faster.
+
+    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``rewritten_first_us``: the same of the network that is
+    rewritten for the least sum of operators and scheduled then; None for the sequential scheduler, of which that is the aim. ``seen``
+    counts graphs of both searches, ``left_out`` rules that were not used since they are not proved.
+    """
+
+    network: Network
+    steps: tuple[Step, ...]
+    scheduler: str
+    before_us: float
+    after_us: float
+    rewritten_first_us: float | None
+    seen: int
+    complete: bool
+    interrupted: bool
+    matched: bool
+    left_out: int = 0
+
+    def sentence(self) -> str:
+        """What came of it, in words."""
+        if not self.left_out:
+            return self._found()
+        rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
+        return f"{self._found()}; {rules} left out for want of a proof (see 'iossim rules verify')"
+
+    def told(self, schedule: Schedule) -> Schedule:
+        """The schedule of the network, with a remark of what came of rewriting it."""
+        said = self.sentence()
+        return schedule.model_copy(update={"remarks": [*schedule.remarks, f"{said[0].upper()}{said[1:]}."]})
+
+    def _found(self) -> str:
+        if not self.matched and not self.interrupted:
+            return "no rule matches: the graph is as it was"
+        ended = "" if self.complete else ", not all that are within alpha"
+        looked = f"{self.seen:,} graphs seen{ended}"
+        if not self.steps:
+            return f"rewriting finds nothing faster: the graph is as it was; {looked}"
+        gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
+        first_us = self.rewritten_first_us
+        first = "" if first_us is None else f"; rewritten first and scheduled then, {first_us / 1e3:.3f} ms"
+        return f"rewritten by {len(self.steps)} substitutions, {gain}{first}; {looked}"
+
+
+def rewrite(
+    network: Network,
+    cost_model: CostModel,
+    rules: Sequence[Rule],
+    *,
+    scheduler: str = "ios-both",
+    options: SearchOptions | None = None,
+    alpha: float = ALPHA,
+    budget: RewriteBudget = DEFAULT_BUDGET,
+    unproved: bool = False,
+    progress: RewriteProgress = ignore,
+) -> Rewriting:
+    """Search the network that a scheduler makes the most of; never slower by it than the network is.
+
+    For ``sequential`` that is the one with the least sum of operators, for the schedulers of IOS it is searched together with the
+    schedule. Rules are used that are proved, with ``unproved`` all that are not refuted. KeyboardInterrupt ends the search with the best so far. Raises OptionError for another scheduler, a cost model that
+    measures, and an impossible alpha.
+    """
+    if scheduler != "sequential" and scheduler not in STRATEGIES:
+        known = ", ".join(("sequential", *STRATEGIES))
+        raise OptionError(f"`rewrite` knows no cost of graphs for `scheduler` {scheduler}; give one of {known}")
+    if isinstance(cost_model, MeasuringCostModel) and cost_model.measured_by is not MeasuredBy.STORE:
+        raise OptionError(
+            f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {cost_model.identity.name} measures; "
+            "give simulator"
+        )
+    used, without_proof = trusted(rules, unproved)
+    if scheduler == "sequential":
+        found = search_in_parts(
+            network, used, SumOfOperators(cost_model), alpha=alpha, budget=budget, progress=progress
+        )
+        return _rewriting(found, used, scheduler, None, found.seen, len(without_proof))
+    concurrent, merge = STRATEGIES[scheduler]
+    cost = OptimalSchedule(cost_model, options or SearchOptions(), concurrent, merge)
+    both = search_jointly(network, used, cost_model, cost=cost, alpha=alpha, budget=budget, progress=progress)
+    seen = both.joint.seen if both.joint.interrupted else both.joint.seen + both.summed.seen
+    return _rewriting(both.joint, used, scheduler, both.rewritten_first_us, seen, len(without_proof))
+
+
+def _rewriting(
+    found: Found, rules: Sequence[Rule], scheduler: str, rewritten_first_us: float | None, seen: int, left_out: int
+) -> Rewriting:
+    best = found.best
+    return Rewriting(
+        with_rewriting(best.network, best.steps, rules),
+        best.steps,
+        scheduler,
+        found.before_us,
+        best.cost_us,
+        rewritten_first_us,
+        seen,
+        found.complete,
+        found.interrupted,
+        found.matched,
+        left_out,
+    )

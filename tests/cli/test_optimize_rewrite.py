@@ -1,0 +1,52 @@
+"""``iossim optimize --rewrite``: the schedule of a rewritten network, printed, saved, and read by the other commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import printed, printed_json, refused
+
+REWRITE = "optimize squeezenet -d v100-sxm2 --scheduler sequential --rewrite default --unproved --rewrite-budget 25"
+
+
+def test_a_rewritten_network_goes_the_way_of_any_other(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    said = " ".join(printed(capsys, f"{REWRITE} --out {tmp_path} --no-plot").split())
+    assert "note: Rewritten by" in said
+    assert "by sequential" in said
+    assert "note: The graph is rewritten by" in said
+    saved = tmp_path / "schedule.json"
+    latency_us = printed_json(capsys, f"simulate {saved} --json")["latency_us"]
+    assert (
+        latency_us
+        < printed_json(capsys, "optimize squeezenet -d v100-sxm2 --scheduler sequential --json")["latency_us"]
+    )
+    assert latency_us == printed_json(capsys, f"{REWRITE} --json")["latency_us"]
+    assert "stage" in printed(capsys, f"explain {saved}")
+    again = printed_json(capsys, f"simulate {saved} -d t4 --json")
+    assert again["source"]["options"].keys() == {"rewriting"}
+
+
+def test_what_nobody_proved_is_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A rule of one's own, before it was verified."""
+    rules = tmp_path / "mine.yaml"
+    rules.write_text(
+        "rule: twice\nsource:\n  - y = sigmoid(x)\n  - z = sigmoid(y)\ntarget:\n  - z = sigmoid(x)\noutputs: {z: z}\n"
+    )
+    said = " ".join(printed(capsys, f"optimize squeezenet -d v100-sxm2 --rewrite {rules}").split())
+    assert "No rule matches: the graph is as it was; 1 rule is left out for want of a proof" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--rewrite metaflo", "did you mean 'metaflow'"),
+        ("--rewrite none.yaml", "none.yaml"),
+        ("--rewrite default --alpha 0.9", "--alpha 0.9 is not possible: give 1 or more"),
+        ("--rewrite default --rewrite-budget lots", "--rewrite-budget 'lots' is no budget; give a number of graphs"),
+        ("--rewrite default --scheduler greedy", "--scheduler greedy; give one of sequential, ios-"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(capsys: pytest.CaptureFixture[str], options: str, words: str) -> None:
+    assert words in refused(capsys, f"optimize squeezenet -d v100-sxm2 {options}")
