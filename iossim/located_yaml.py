@@ -7,7 +7,7 @@ anything but plain values.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,15 +61,26 @@ for _both in (_Loader, Dumper):
 
 def read_located(text: str) -> LocatedYaml:
     """The values of a YAML document with their lines; raises LocatedYamlError. An empty document is None."""
+    return _read(text, lambda loader: [loader.get_single_node()])[0]
+
+
+def read_located_documents(text: str) -> list[LocatedYaml]:
+    """The values of each document of a file, which ``---`` separates, with their lines in the file; raises LocatedYamlError.
+
+    The first line of a document is that of its ``()``. An empty document is left out.
+    """
+    found = _read(text, lambda loader: list(iter(lambda: loader.get_node() if loader.check_node() else None, None)))
+    return [document for document in found if document.values is not None]
+
+
+def _read(text: str, compose: Callable[[_Loader], list[yaml.Node | None]]) -> list[LocatedYaml]:
     if len(text) > _MAX_CHARACTERS:
         raise LocatedYamlError(1, (), f"has {len(text):,} characters; at most {_MAX_CHARACTERS:,} are read")
-    lines: dict[Location, int] = {(): 1}
     try:
         _refuse_depth_and_aliases(text)
         loader = _Loader(text)
         try:
-            node = loader.get_single_node()
-            values = None if node is None else _value(loader, node, (), lines)
+            return [_document(loader, node) for node in compose(loader)]
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
@@ -81,7 +92,13 @@ def read_located(text: str) -> LocatedYaml:
         line = text.count("\n", 0, position) + 1 if isinstance(position, int) else 1
         reason = str(error).splitlines()[0]
         raise LocatedYamlError(line, (), f"is not YAML: {reason}; correct the line") from None
-    return LocatedYaml(values, lines)
+
+
+def _document(loader: _Loader, node: yaml.Node | None) -> LocatedYaml:
+    if node is None:
+        return LocatedYaml(None, {(): 1})
+    lines: dict[Location, int] = {(): node.start_mark.line + 1}
+    return LocatedYaml(_value(loader, node, (), lines), lines)
 
 
 def _refuse_depth_and_aliases(text: str) -> None:

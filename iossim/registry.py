@@ -7,8 +7,8 @@ package: adding one is adding a file. A package of others declares in its ``pypr
     mine = "my_package.costs:create"
 
 The groups that take entry points are ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.devices.load`),
-``PASSES`` (:mod:`iossim.passes.pipeline`), ``BACKENDS`` (:mod:`iossim.execution.backend`) and ``OUTPUTS``
-(:mod:`iossim.reporting.schedule_formats`).
+``PASSES`` (:mod:`iossim.passes.pipeline`), ``RULE_SETS`` (:mod:`iossim.rewriting.rule_sets`), ``BACKENDS``
+(:mod:`iossim.execution.backend`) and ``OUTPUTS`` (:mod:`iossim.reporting.schedule_formats`).
 
 What iossim has itself by a name wins. Nothing of a plugin is imported before it is asked for, and what cannot be imported
 or does not do what its group asks stands in nobody's way: it is one line that names it, where it is asked for and in

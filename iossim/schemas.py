@@ -216,12 +216,31 @@ def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
     return made | ({"allOf": either} if either else {})
 
 
+def _rule() -> Schema:
+    """A document of a file of rules, and one of those that ``iossim rules show --json`` prints."""
+    from iossim.rewriting.rule_file import NAME
+
+    tensor: Schema = {"type": "string", "pattern": r"^[A-Za-z_]\w*$"}
+    texts: Schema = {"type": "array", "items": {"type": "string"}}
+    made = _record(
+        rule={"type": "string", "pattern": f"^{NAME.pattern}$"},
+        origin={"type": "string", "description": "where the rule is from"},
+        source={**texts, "minItems": 1, "description": "ops of the graph: y = conv(x, w, b?, strides=s)"},
+        target={**texts, "description": "the ops that take their place"},
+        outputs={"type": "object", "propertyNames": tensor, "additionalProperties": tensor, "minProperties": 1},
+        conditions={**texts, "description": "truths of attributes and shapes: w.shape[2:] == v.shape[2:]"},
+        filled={**texts, "description": "constants that the target brings along: z = filled(shape=(4,), value=0.0)"},
+    )
+    return made | {"description": " ".join((_rule.__doc__ or "").split()), "required": ["rule", "source", "outputs"]}
+
+
 _SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "profile": ("A device profile of iossim (YAML)", _profile),
     "schedule": ("A schedule of iossim (schedule.json)", _schedule),
     "table": ("A table of stage prices for iossim (JSON)", _table),
     "scenario": ("A scenario of a study for iossim (YAML)", _scenario),
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
+    "rule": ("A graph substitution for iossim (YAML)", _rule),
     "corun": ("Kernels side by side, as iossim corun prints them (JSON)", _corun),
 }
 _GROUP: Group[tuple[str, Callable[[], Schema]]] = Group("no schema {!r}", lambda: _SCHEMAS, _SCHEMAS.get)

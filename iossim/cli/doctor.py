@@ -108,8 +108,9 @@ def plugins() -> list[dict[str, Any]]:
     from iossim.passes.pipeline import PASSES
     from iossim.registry import Group
     from iossim.reporting.schedule_formats import OUTPUTS
+    from iossim.rewriting.rule_sets import RULE_SETS
 
-    groups: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, BACKENDS, OUTPUTS)
+    groups: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
     return [
         {"group": each.group, "name": each.name, "package": each.package, "problem": problem or None}
         for group in groups

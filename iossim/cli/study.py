@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     group.command("show", help="What a scenario will do, before it is run.")(show_scenario)
     group.command("new", help="Write a commented scenario to fill in.")(new_study)
     for module in modules("iossim.cli"):
-        if hasattr(module, "register_in"):
+        if module.__name__.startswith("iossim.cli.study_") and hasattr(module, "register_in"):
             module.register_in(group)
     app.add_typer(group, name="study")
 

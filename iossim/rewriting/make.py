@@ -1,13 +1,19 @@
-"""Patterns made real: the op that a pattern stands for, once attributes and shapes are known."""
+"""Patterns made real: ops, what they read and the constants they bring, once attributes and shapes are known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
 
 from iossim.errors import GraphError
-from iossim.ir.op import Op
+from iossim.ir.op import Array, Op
 from iossim.rewriting.expression import Binding, Expression, ExpressionError, evaluate
-from iossim.rewriting.rule import PatternOp
+from iossim.rewriting.rule import Filled, PatternOp, Rule, tensor_of
+
+#: Ops whose last operand may be left out, and then stands for zeros.
+_LAST_MAY_LACK = frozenset({"conv", "conv_transpose", "gemm", "layer_norm"})
 
 
 class NotMadeError(GraphError):
@@ -29,3 +35,57 @@ def holds(conditions: Iterable[Expression], binding: Binding) -> bool:
         return all(evaluate(condition, binding) for condition in conditions)
     except ExpressionError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Zeros:
+    """What an operand that was left out stands for where the op needs it; its shape is :func:`left_out_shape`."""
+
+    tensor: str
+
+
+def operands(op: PatternOp, values: Mapping[str, str | tuple[str, ...] | None]) -> tuple[str | Zeros, ...] | None:
+    """The names of the values that an op of a pattern reads, by those that its tensors stand for (None: left out).
+
+    The last operand of a convolution or the like is left out where its tensor is. Any other stands for zeros, unless all
+    operands are left out: then so is what the op makes, and the result is None.
+    """
+    found: list[str | Zeros] = []
+    for operand in op.inputs:
+        value = values[tensor_of(operand)]
+        if isinstance(value, tuple):
+            found.extend(value)
+        else:
+            found.append(Zeros(tensor_of(operand)) if value is None else value)
+    if all(isinstance(each, Zeros) for each in found):
+        return None
+    if op.kind in _LAST_MAY_LACK and isinstance(found[-1], Zeros):
+        del found[-1]
+    return tuple(found)
+
+
+def left_out_shape(rule: Rule, tensor: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape of the zeros that an input stands for where it is left out, by the shapes of what the source makes and reads."""
+    reader = next(op for op in rule.source if tensor in map(tensor_of, op.inputs))
+    if reader.kind == "layer_norm":
+        return shapes[tensor_of(reader.inputs[1])]
+    return shapes[reader.outputs[0]][1:2]
+
+
+def filled_array(filled: Filled, binding: Binding) -> Array:
+    """A constant that a target brings along, in float64; raises NotMadeError where its shape has no value.
+
+    The middle of a filter of even size is the element before it.
+    """
+    try:
+        shape = tuple(evaluate(filled.shape, binding))
+        array = np.full(shape, 0.0 if filled.identity else filled.value)
+    except (ExpressionError, TypeError, ValueError) as error:
+        raise NotMadeError(f"constant {filled}: {error}") from None
+    if filled.identity:
+        if len(shape) < 2 or (len(shape) == 2 and shape[0] != shape[1]) or shape[0] % shape[1]:
+            raise NotMadeError(f"constant {filled}: there is no identity of shape {list(shape)}")
+        channels = np.arange(shape[0])
+        middle = tuple((size - 1) // 2 for size in shape[2:])
+        array[(channels, channels % shape[1], *middle)] = 1.0
+    return array

@@ -14,16 +14,21 @@ Two spellings say what would take many rules otherwise:
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 
 from iossim.errors import GraphError, IossimError, did_you_mean
 from iossim.ir.op import op_class
-from iossim.rewriting.expression import Comparison, Expression, Literal, Shape, Variable
+from iossim.rewriting.expression import Comparison, Expression, IsConstant, Literal, Shape, Variable
 
 
 class RuleError(IossimError):
-    """A rule that is not well formed."""
+    """A rule that is not well formed. ``place`` is where in the rule: ``("source", 1)`` is its second source op."""
+
+    def __init__(self, message: str = "", place: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 def is_optional(operand: str) -> bool:
@@ -71,6 +76,9 @@ class Filled:
     value: float = 0.0
     identity: bool = False
 
+    def __str__(self) -> str:
+        return f"filled(shape={self.shape}, {'identity=True' if self.identity else f'value={self.value!r}'})"
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -91,58 +99,89 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not self.source:
-            raise RuleError(f"rule {self.name!r}: its source has no op; give at least one")
-        made = {name for name, _ in self.filled}
-        made |= self._check(self.source, "source", set())
-        inputs = {tensor_of(operand) for op in self.source for operand in op.inputs} - self.made_by_source
-        bound = {value.name for op in self.source for _, value in op.attributes if isinstance(value, Variable)}
-        known = inputs | {name for name, _ in self.filled}
-        after = self._check(self.target, "target", known)
-        for source, target in self.outputs:
-            if source not in self.made_by_source:
-                raise RuleError(f"rule {self.name!r}: output {source!r} is made by no op of its source")
-            if target not in known | after:
-                raise RuleError(
-                    f"rule {self.name!r}: output {source!r} is replaced by {target!r}, which its target has not"
-                )
+            raise self._error((), "its source has no op; give at least one")
+        self._check_ops("source", self.source, set())
+        known = set(self.inputs)
+        for index, (name, _) in enumerate(self.filled):
+            if name in known:
+                raise self._error(("filled", index), f"filled {name!r} has the name of another; give it its own")
+            known.add(name)
+        made = self._check_ops("target", self.target, known)
         if not self.outputs:
-            raise RuleError(f"rule {self.name!r}: maps no outputs; say which tensor of the target replaces which")
-        expressions = [value for op in (*self.source, *self.target) for _, value in op.attributes]
-        expressions += [*self.conditions, *(filled.shape for _, filled in self.filled)]
-        for expression in expressions:
-            for part in expression.walk():
-                if isinstance(part, Variable) and part.name not in bound:
-                    raise RuleError(
-                        f"rule {self.name!r}: {expression} reads the attribute {part.name!r}, which no op of its source binds; "
-                        f"{did_you_mean(part.name, bound) if bound else 'give it as an attribute of a source op'}"
-                    )
-                tensors = inputs | self.made_by_source | after | made
-                if isinstance(part, Shape) and part.tensor not in tensors:
-                    raise RuleError(
-                        f"rule {self.name!r}: {expression} reads the shape of {part.tensor!r}; {did_you_mean(part.tensor, tensors)}"
-                    )
+            raise self._error(
+                ("outputs",), "maps no outputs; say which tensor of the target replaces which of the source"
+            )
+        for source, target in self.outputs:
+            where = ("outputs", source)
+            if source not in self.made_by_source:
+                known_outputs = did_you_mean(source, self.made_by_source)
+                raise self._error(where, f"output {source!r} is made by no op of its source; {known_outputs}")
+            if target not in known | made:
+                raise self._error(
+                    where,
+                    f"output {source!r} is replaced by {target!r}, which its target has not; "
+                    f"{did_you_mean(target, known | made)}",
+                )
+        tensors = known | self.made_by_source | made
+        for place, text, expression in self._expressions():
+            self._check_names(place, text, expression, tensors)
 
-    def _check(self, ops: tuple[PatternOp, ...], side: str, known: set[str]) -> set[str]:
+    def _expressions(self) -> Iterator[tuple[tuple[str | int, ...], str, Expression]]:
+        """All that the rule says of attributes and shapes: the place, what it is in words, the expression."""
+        for side, ops in (("source", self.source), ("target", self.target)):
+            for index, op in enumerate(ops):
+                yield from (((side, index), f"{side} op {op}: {name}", value) for name, value in op.attributes)
+        for index, condition in enumerate(self.conditions):
+            yield ("conditions", index), "condition", condition
+        for index, (name, filled) in enumerate(self.filled):
+            yield ("filled", index), f"shape of filled {name!r}", filled.shape
+
+    def _check_names(
+        self, place: tuple[str | int, ...], what: str, expression: Expression, tensors: set[str]
+    ) -> None:
+        bound = {value.name for op in self.source for _, value in op.attributes if isinstance(value, Variable)}
+        for part in expression.walk():
+            if isinstance(part, Variable) and part.name not in bound:
+                remedy = did_you_mean(part.name, bound) if bound else "give it as an attribute of a source op"
+                raise self._error(
+                    place,
+                    f"{what} {expression} reads the attribute {part.name!r}, which no op of its source binds; {remedy}",
+                )
+            if isinstance(part, Shape | IsConstant) and part.tensor not in tensors:
+                remedy = did_you_mean(part.tensor, tensors)
+                raise self._error(
+                    place, f"{what} {expression} reads the tensor {part.tensor!r}, which it has not; {remedy}"
+                )
+
+    def _check_ops(self, side: str, ops: tuple[PatternOp, ...], known: set[str]) -> set[str]:
         """The tensors that a pattern makes; the source may read what nothing makes."""
         made: set[str] = set()
-        for op in ops:
-            where = f"rule {self.name!r}: {side} op {op}"
+        for index, op in enumerate(ops):
+            place, where = (side, index), f"{side} op {op}"
             try:
                 attributes = {each.name for each in fields(op_class(op.kind))}
             except GraphError as error:
-                raise RuleError(f"{where}: {error}") from None
+                raise self._error(place, f"{where}: {error}") from None
             for name, _ in op.attributes:
                 if name not in attributes:
-                    raise RuleError(f"{where}: {op.kind} has no attribute {name!r}; {did_you_mean(name, attributes)}")
+                    remedy = did_you_mean(name, attributes)
+                    raise self._error(place, f"{where}: {op.kind} has no attribute {name!r}; {remedy}")
             for operand in op.inputs:
                 tensor = tensor_of(operand)
                 if side == "target" and tensor not in known | made:
-                    raise RuleError(f"{where}: nothing makes {tensor!r}; {did_you_mean(tensor, known | made)}")
+                    raise self._error(
+                        place, f"{where}: nothing makes {tensor!r}; {did_you_mean(tensor, known | made)}"
+                    )
+                if side == "source" and tensor in self.made_by_source - made:
+                    raise self._error(place, f"{where}: {tensor!r} is made later; give the ops in order")
             for output in op.outputs:
                 if output in made | known:
-                    raise RuleError(f"{where}: {output!r} is made twice; give each tensor a name of its own")
+                    raise self._error(place, f"{where}: {output!r} is made twice; give each tensor a name of its own")
                 made.add(output)
         return made
+
+    def _error(self, place: tuple[str | int, ...], reason: str) -> RuleError:
+        return RuleError(f"rule {self.name!r}: {reason}", place)
 
     @cached_property
     def made_by_source(self) -> frozenset[str]:
@@ -178,7 +217,9 @@ class Rule:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
     def __str__(self) -> str:
-        lines = [f"{self.name}:", *(f"  {op}" for op in self.source), "=>", *(f"  {op}" for op in self.target)]
+        lines = [f"{self.name}:", *(f"  {op}" for op in self.source), "=>"]
+        lines += [f"  {name} = {filled}" for name, filled in self.filled]
+        lines += [f"  {op}" for op in self.target]
         lines += [f"  {source} -> {target}" for source, target in self.outputs]
         lines += [f"  if {condition}" for condition in self.conditions]
         return "\n".join(lines)
