@@ -186,9 +186,7 @@ class _Enumeration:
             if template.operands != count or (applied := template.apply(types)) is None:
                 continue
             op, made = applied
-            chosen = operands
-            if template.commutes and types[0].shape == types[1].shape:
-                chosen = operands[operands[:, 0] <= operands[:, 1]]
+            chosen = operands[operands[:, 0] <= operands[:, 1]] if template.commutes else operands
             if len(chosen):
                 yield _Batch(index, op, tuple(map(self._type_id, made)), chosen)
 

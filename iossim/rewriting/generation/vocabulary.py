@@ -32,13 +32,18 @@ class Type:
 
 @dataclass(frozen=True)
 class Template:
-    """An op kind used in one way. ``conditions`` say which operands it takes, ``commutes`` that their order means nothing."""
+    """An op kind used in one way.
+
+    ``conditions`` say which operands it takes, and become conditions of rules; ``only`` which are generated. ``commutes`` says
+    that the order of operands means nothing.
+    """
 
     name: str
     kind: str
     operands: int
     attributes: tuple[tuple[str, Expression], ...] = ()
     conditions: tuple[Expression, ...] = ()
+    only: tuple[Expression, ...] = ()
     commutes: bool = False
     #: The axis of a concat or split.
     axis: int | None = None
@@ -51,7 +56,7 @@ class Template:
         """The op for operands of these types, and the types of its outputs; None where it does not take them."""
         binding = Binding({}, dict(zip(OPERANDS, (each.shape for each in operands), strict=False)))
         try:
-            if not all(evaluate(condition, binding) for condition in self.conditions):
+            if not all(evaluate(condition, binding) for condition in (*self.conditions, *self.only)):
                 return None
             attributes = {name: evaluate(value, binding) for name, value in self.attributes}
             if self.kind == "split":
@@ -80,11 +85,14 @@ class Template:
         return (here, both[1]) if self.axis == 0 else (both[0], here)
 
 
-def _template(name: str, kind: str, operands: int, conditions: Sequence[str] = (), **attributes: str) -> Template:
+def _template(
+    name: str, kind: str, operands: int, conditions: Sequence[str] = (), only: Sequence[str] = (), **attributes: str
+) -> Template:
     axis = int(attributes["axis"]) if "axis" in attributes else None
     given = tuple((key, parse_expression(value)) for key, value in attributes.items())
     commutes = kind in ("add", "mul")
-    return Template(name, kind, operands, given, tuple(map(parse_expression, conditions)), commutes, axis)
+    needs, makes = (tuple(map(parse_expression, each)) for each in (conditions, only))
+    return Template(name, kind, operands, given, needs, makes, commutes, axis)
 
 
 _MATRICES = ("len(x.shape) == 2", "len(y.shape) == 2")
@@ -94,10 +102,21 @@ _ENLARGED = ("(3 - x.shape[2]) // 2", "(3 - x.shape[3]) // 2")
 #: The templates of each name that ``--ops`` takes.
 TEMPLATES: dict[str, tuple[Template, ...]] = {
     "matmul": (_template("matmul", "matmul", 2, _MATRICES),),
-    # A convolution that keeps height and width, as TASO's; where its weight takes fewer channels it has groups.
-    "conv": (_template("conv", "conv", 2, _IMAGES, pads=_KERNEL, groups="x.shape[1] // y.shape[1]"),),
+    # A convolution that keeps height and width, as TASO's; where its weight takes fewer channels it has groups. Images that are
+    # no larger than the kernel would make much equal that is not elsewhere.
+    "conv": (
+        _template(
+            "conv",
+            "conv",
+            2,
+            _IMAGES,
+            ("x.shape[2] > y.shape[2]", "x.shape[3] > y.shape[3]"),
+            pads=_KERNEL,
+            groups="x.shape[1] // y.shape[1]",
+        ),
+    ),
     "add": (_template("add", "add", 2, ("x.shape == y.shape",)),),
-    "mul": (_template("mul", "mul", 2, ("x.shape == y.shape or len(y.shape) == 0",)),),
+    "mul": (_template("mul", "mul", 2, ("x.shape == y.shape or len(x.shape) == 0 or len(y.shape) == 0",)),),
     "concat": tuple(_template(f"concat{axis}", "concat", 2, axis=str(axis)) for axis in (0, 1)),
     "split": tuple(_template(f"split{axis}", "split", 1, axis=str(axis)) for axis in (0, 1)),
     "relu": (_template("relu", "relu", 1),),
