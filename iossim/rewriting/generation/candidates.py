@@ -35,6 +35,10 @@ class Matched:
     def renamed(self) -> int:
         return sum(map(len, self.pairs))
 
+    def all_pairs(self) -> Iterator[Pairs]:
+        for group in self.pairs:
+            yield from group
+
 
 def match(terms: Terms) -> Matched:
     """All pairs of graphs that compute the same, but for those that differ from another pair only in the names of inputs."""

@@ -78,11 +78,18 @@ class Template:
             return first[0], last[0]
         if self.kind == "transpose":
             return first[1], first[0]
-        both = (first[0] or last[0], first[1] or last[1])
+        both = _merged(first[0], last[0]), _merged(first[1], last[1])
         if self.axis is None:
             return both
         here = (operands[0].shape[self.axis], operands[1].shape[self.axis]) if self.kind == "concat" else None
         return (here, both[1]) if self.axis == 0 else (both[0], here)
+
+
+def _merged(first: tuple[int, int] | None, last: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Where what is made of two may be cut: where both may, or one, if the other may nowhere."""
+    if first is None or last is None:
+        return first or last
+    return first if first == last else None
 
 
 def _template(
@@ -90,13 +97,12 @@ def _template(
 ) -> Template:
     axis = int(attributes["axis"]) if "axis" in attributes else None
     given = tuple((key, parse_expression(value)) for key, value in attributes.items())
-    commutes = kind in ("add", "mul")
+    commutes = name in ("add", "mul")
     needs, makes = (tuple(map(parse_expression, each)) for each in (conditions, only))
     return Template(name, kind, operands, given, needs, makes, commutes, axis)
 
 
 _MATRICES = ("len(x.shape) == 2", "len(y.shape) == 2")
-_IMAGES = ("len(x.shape) == 4", "len(y.shape) == 4")
 _KERNEL = "(y.shape[2] // 2, y.shape[3] // 2, y.shape[2] // 2, y.shape[3] // 2)"
 _ENLARGED = ("(3 - x.shape[2]) // 2", "(3 - x.shape[3]) // 2")
 #: The templates of each name that ``--ops`` takes.
@@ -109,14 +115,20 @@ TEMPLATES: dict[str, tuple[Template, ...]] = {
             "conv",
             "conv",
             2,
-            _IMAGES,
+            (),
             ("x.shape[2] > y.shape[2]", "x.shape[3] > y.shape[3]"),
+            strides="(1, 1)",
             pads=_KERNEL,
+            dilations="(1, 1)",
             groups="x.shape[1] // y.shape[1]",
         ),
     ),
     "add": (_template("add", "add", 2, ("x.shape == y.shape",)),),
-    "mul": (_template("mul", "mul", 2, ("x.shape == y.shape or len(x.shape) == 0 or len(y.shape) == 0",)),),
+    # Of two tensors of one shape, or of one with a number: other things are true of the two.
+    "mul": (
+        _template("mul", "mul", 2, ("x.shape == y.shape",)),
+        _template("scale", "mul", 2, ("len(y.shape) == 0",), ("len(x.shape) > 0",)),
+    ),
     "concat": tuple(_template(f"concat{axis}", "concat", 2, axis=str(axis)) for axis in (0, 1)),
     "split": tuple(_template(f"split{axis}", "split", 1, axis=str(axis)) for axis in (0, 1)),
     "relu": (_template("relu", "relu", 1),),
@@ -129,7 +141,8 @@ TEMPLATES: dict[str, tuple[Template, ...]] = {
             "enlarge",
             "pad",
             1,
-            ("len(x.shape) == 4", "x.shape[2] != x.shape[3]", "x.shape[2] <= 3", "x.shape[3] <= 3"),
+            ("len(x.shape) == 4", "x.shape[2] <= 3", "x.shape[3] <= 3"),
+            ("x.shape[2] != x.shape[3]",),
             pads=f"(0, 0, {', '.join(_ENLARGED)}, 0, 0, {', '.join(_ENLARGED)})",
         ),
     ),
