@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias, Union
 
 import numpy as np
 
-from iossim.ir.op import Array
+from iossim.ir.op import Array, Op
 from iossim.rewriting.field import random_elements
 from iossim.rewriting.generation.fingerprints import evaluate_stacked
 from iossim.rewriting.generation.vocabulary import TEMPLATES, Shape, Template, Type
@@ -161,6 +161,11 @@ class Equation:
         return " = ".join("; ".join(map(text, side)) for side in self.sides)
 
 
+@lru_cache(_MEMORY)
+def _applied(template: str, operands: tuple[Type, ...]) -> tuple[Op, tuple[Type, ...]] | None:
+    return TEMPLATE[template].apply(operands)
+
+
 class Evaluation:
     """Terms over inputs of given shapes: their types, and their values for some random inputs."""
 
@@ -180,7 +185,8 @@ class Evaluation:
             assert not isinstance(term, str), f"input {term} has no shape"
             first = term._replace(output=0)
             operands = [found for operand in term.operands if (found := self.of(operand)) is not None]
-            applied = TEMPLATE[term.template].apply([kind for kind, _ in operands]) if len(operands) == len(term.operands) else None
+            fit = len(operands) == len(term.operands)
+            applied = _applied(term.template, tuple(kind for kind, _ in operands)) if fit else None
             values = evaluate_stacked(applied[0], [value for _, value in operands]) if applied is not None else ()
             for output in range(TEMPLATE[term.template].outputs):
                 made = (applied[1][output], values[output]) if applied is not None else None

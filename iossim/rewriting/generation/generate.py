@@ -64,13 +64,13 @@ def generate(
     progress = stages("prune")
     known = Derivations()
     kept: list[Equation] = []
-    equal = 0
+    equal = len(canonical)
     for done, each in enumerate(sorted(canonical.values(), key=lambda each: each.order)):
         progress(done + 1, len(canonical))
-        if not holds(each, seed + 1):
-            continue
-        equal += 1
         if known.follows(each.left, each.right, each.shapes):
+            continue
+        if not holds(each, seed + 1):
+            equal -= 1
             continue
         general = generalised(each).canonical()
         if str(general) != str(each) and known.follows(general.left, general.right, general.shapes):
