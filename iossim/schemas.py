@@ -226,10 +226,10 @@ def _rule() -> Schema:
         rule={"type": "string", "pattern": f"^{NAME.pattern}$"},
         origin={"type": "string", "description": "where the rule is from"},
         source={**texts, "minItems": 1, "description": "ops of the graph: y = conv(x, w, b?, strides=s)"},
+        filled={**texts, "description": "constants that the target brings along: z = filled(shape=(4,), value=0.0)"},
         target={**texts, "description": "the ops that take their place"},
         outputs={"type": "object", "propertyNames": tensor, "additionalProperties": tensor, "minProperties": 1},
         conditions={**texts, "description": "truths of attributes and shapes: w.shape[2:] == v.shape[2:]"},
-        filled={**texts, "description": "constants that the target brings along: z = filled(shape=(4,), value=0.0)"},
     )
     return made | {"description": " ".join((_rule.__doc__ or "").split()), "required": ["rule", "source", "outputs"]}
 

@@ -28,9 +28,10 @@ from iossim.notices import warn_once
 from iossim.passes.pipeline import PASSES
 from iossim.registry import Group, PluginError
 from iossim.reporting.schedule_formats import OUTPUTS
+from iossim.rewriting.rule_sets import RULE_SETS, rule_set
 from iossim.scheduling.scheduler import schedule
 
-GROUPS: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, BACKENDS, OUTPUTS)
+GROUPS: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
 PROJECT = Path(__file__).parent / "plugin_project"
 
 
@@ -114,9 +115,32 @@ def test_an_output_format(installed: None, tmp_path: Path, capsys: pytest.Captur
     assert lines[1].startswith(f"{stages[0]['strategy']},")
 
 
+def test_a_set_of_rules(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    (rule,) = rule_set("example-rules")
+    assert rule.name == "double-relu"
+    rows = {row["name"]: row for row in printed_json(capsys, "rules list --json")}
+    assert rows["example-rules"] == {
+        "name": "example-rules",
+        "rules": 1,
+        "of": ["relu"],
+        "from": "iossim-example 1.2",
+    }
+    assert "broken-rules" not in rows
+    assert "no-rules" not in rows
+    assert printed(capsys, "rules show example-rules").startswith("double-relu:\n")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        (
+            "rules show broken-rules",
+            "rules of plugin 'broken-rules' of iossim-example 1.2 (iossim.rules), line 2: rule 'a': source[0]: 'y' is no op",
+        ),
+        (
+            "rules show no-rules",
+            "plugin 'no-rules' of iossim-example 1.2 (iossim.rules) returns int, not YAML; update",
+        ),
         (
             "optimize ios_sample --device t4 --cost-model broken-costs",
             "plugin 'broken-costs' of iossim-example 1.2 (iossim.cost_models) does not work: ModuleNotFoundError: No module "
@@ -170,12 +194,14 @@ def test_doctor_names_each_problem(installed: None, capsys: pytest.CaptureFixtur
         "per-unit",
         "example-gpu",
         "no-double-relu",
+        "example-rules",
         "example",
         "csv",
     }
     assert "is not used: iossim has 'simulator' itself" in problems["simulator"]
     assert "iossim_example.broken:profile is function, not a GraphPass" in problems["broken-pass"]
     assert "not_there" in problems["broken-costs"]
+    assert "line 2: rule 'a'" in problems["broken-rules"]
     assert "broken-gpu" in problems["broken-gpu"]
     assert "not a module with create and missing" in problems["broken-backend"]
     text = printed(capsys, "doctor")

@@ -69,6 +69,41 @@ class SeededConstant(Constant):
 
 
 @dataclass(frozen=True)
+class FilledConstant(Constant):
+    """Every element is ``value``."""
+
+    type: TensorType
+    value: float = 0.0
+
+    def load(self) -> Array:
+        return np.full(self.type.shape, self.value).astype(self.type.dtype.numpy)
+
+
+@dataclass(frozen=True)
+class IdentityConstant(Constant):
+    """The weight ``[C, C / groups, *kernel]`` of a convolution that returns its input, or the unit matrix ``[n, n]``.
+
+    It is 1 at the middle of each channel's own filter, 0 elsewhere; the middle of a filter of even size is the element before it.
+    Raises GraphError for a shape of neither kind.
+    """
+
+    type: TensorType
+
+    def __post_init__(self) -> None:
+        shape = self.type.shape
+        if len(shape) < 2 or (len(shape) == 2 and shape[0] != shape[1]) or shape[1] < 1 or shape[0] % shape[1]:
+            raise GraphError(f"there is no identity of shape {list(shape)}")
+
+    def load(self) -> Array:
+        shape = self.type.shape
+        array = np.zeros(shape)
+        channels = np.arange(shape[0])
+        middle = tuple((size - 1) // 2 for size in shape[2:])
+        array[(channels, channels % shape[1], *middle)] = 1.0
+        return array.astype(self.type.dtype.numpy)
+
+
+@dataclass(frozen=True)
 class AbsentConstant(Constant):
     """Weights that were not saved with the graph: enough to schedule and price, not to execute."""
 

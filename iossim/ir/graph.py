@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,6 +85,18 @@ class Graph:
         types = {name: value for name, value in types.items() if name in kept or name not in constants}
         return Graph(tuple(inputs), results, ordered, types, kept)
 
+    def spliced(self, gone: Container[str], made: Sequence[Node], constants: Mapping[str, Constant]) -> Graph:
+        """This graph without the nodes ``gone``, with ``made`` and, of ``constants``, those that are read.
+
+        A node of ``made`` that has the name of one of this graph stands for that. The same graph as :meth:`create` makes.
+        """
+        instead = {node.name: node for node in made}
+        nodes = [instead.pop(node.name, node) for node in self.nodes if node.name not in gone]
+        nodes += instead.values()
+        return Graph.create(
+            {name: self.types[name] for name in self.inputs}, self.outputs, nodes, {**self.constants, **constants}
+        )
+
     @cached_property
     def returned(self) -> frozenset[str]:
         """The outputs, to look values up in: there may be many."""
@@ -103,6 +115,19 @@ class Graph:
             for name in dict.fromkeys(node.inputs):
                 readers[name].append(node)
         return {name: tuple(nodes) for name, nodes in readers.items()}
+
+    @cached_property
+    def position(self) -> Mapping[str, int]:
+        """The place of each node in the topological order, by name."""
+        return {node.name: index for index, node in enumerate(self.nodes)}
+
+    @cached_property
+    def of_kind(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes of each kind of op, in topological order."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            found.setdefault(node.op.kind, []).append(node)
+        return {kind: tuple(nodes) for kind, nodes in found.items()}
 
     def input_types(self, node: Node) -> list[TensorType]:
         return [self.types[name] for name in node.inputs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class Placed:
         """The other side. Raises ConditionFailsError where a condition on what it makes fails, and NotMadeError, which says why,
         where it cannot take the shapes or would make others than the source.
         """
-        side = _Side(self.rule, self.types, self.binding, self.dtype)
+        side = Side(self.rule, self.types, self.binding, self.dtype)
         for name, filled in self.rule.filled:
             side.add_constant(name, filled_array(filled, side.binding))
         graph = side.graph(self.rule.target, [name for _, name in self.rule.outputs])
@@ -90,7 +91,7 @@ def place(
     """
     types = {name: _type(shapes[name], name in rule.rests, dtype) for name in rule.inputs}
     constants = frozenset((*rule.inputs, *rule.made_by_source))
-    side = _Side(rule, types, Binding(attributes, {}, constants), dtype)
+    side = Side(rule, types, Binding(attributes, {}, constants), dtype)
     graph = side.graph(rule.source, [name for name, _ in rule.outputs])
     conditions = [each for each in rule.conditions if _tensors(each) <= set(side.shapes)]
     if not holds(conditions, side.binding):
@@ -98,8 +99,8 @@ def place(
     return Placed(rule, dict(attributes), types, graph, side.binding, dtype)
 
 
-class _Side:
-    """One side of a rule as it becomes a graph."""
+class Side:
+    """One side of a rule as it becomes a graph, op by op. ``binding`` has the shapes of what is there already."""
 
     def __init__(self, rule: Rule, types: Mapping[str, InputType], known: Binding, dtype: DType) -> None:
         self._rule, self._dtype = rule, dtype
@@ -111,16 +112,21 @@ class _Side:
         self._constants: dict[str, ArrayConstant] = {}
         self._nodes: list[Node] = []
         for name, value in types.items():
-            if value is None:
-                self._values[name] = None
-            elif isinstance(value, tuple):
-                self._values[name] = tuple(f"{name}.{index}" for index in range(len(value)))
-                self._inputs |= {f"{name}.{index}": each for index, each in enumerate(value)}
-            else:
-                self._values[name] = name
-                self._inputs[name] = value
-                self.shapes[name] = value.shape
-        self._types |= self._inputs
+            self.add_input(name, value)
+
+    def add_input(self, name: str, value: InputType) -> None:
+        if value is None:
+            self._values[name] = None
+            return
+        if isinstance(value, tuple):
+            added = {f"{name}.{index}": each for index, each in enumerate(value)}
+            self._values[name] = tuple(added)
+        else:
+            added = {name: value}
+            self._values[name] = name
+            self.shapes[name] = value.shape
+        self._inputs |= added
+        self._types |= added
 
     def add_constant(self, name: str, array: np.ndarray[Any, np.dtype[np.float64]]) -> None:
         constant = ArrayConstant(array.astype(self._dtype.numpy))
@@ -131,7 +137,7 @@ class _Side:
         """The ops of a pattern as a graph; raises NotMadeError where one does not take what it reads."""
         try:
             for op in ops:
-                self._add(op)
+                self.add(op)
             made = [self._values[name] for name in outputs]
             if not all(isinstance(name, str) for name in made):
                 raise NotMadeError("an output is left out")
@@ -141,7 +147,8 @@ class _Side:
         except GraphError as error:
             raise NotMadeError(str(error)) from None
 
-    def _add(self, pattern: PatternOp) -> None:
+    def add(self, pattern: PatternOp) -> None:
+        """Add an op whose operands are there; raises GraphError where it does not take them."""
         reads = operands(pattern, self._values)
         if reads is None:
             self._values |= dict.fromkeys(pattern.outputs)
@@ -157,7 +164,7 @@ class _Side:
             self._values[name], self._types[name], self.shapes[name] = name, value, value.shape
         self._nodes.append(Node(pattern.outputs[0], op, inputs, pattern.outputs))
         for name in self._rule.optional:
-            if name not in self.shapes and self._values[name] is None:
+            if name not in self.shapes and name in self._values:
                 self._remember_left_out(name)
 
     def _remember_left_out(self, name: str) -> None:
@@ -185,6 +192,7 @@ def _type(shape: InputShape, is_rest: bool, dtype: DType) -> InputType:
     return TensorType(tuple(size for size in shape if isinstance(size, int)), dtype)
 
 
-def _tensors(expression: Expression) -> set[str]:
+@cache
+def _tensors(expression: Expression) -> frozenset[str]:
     """The tensors whose shapes an expression reads."""
-    return {part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant)}
+    return frozenset(part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant))

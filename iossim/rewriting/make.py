@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from iossim.errors import GraphError
+from iossim.ir.constants import Constant, FilledConstant, IdentityConstant
 from iossim.ir.op import Array, Op
+from iossim.ir.types import DType, TensorType
 from iossim.rewriting.expression import Binding, Expression, ExpressionError, evaluate
 from iossim.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 
@@ -72,20 +72,15 @@ def left_out_shape(rule: Rule, tensor: str, shapes: Mapping[str, tuple[int, ...]
     return shapes[reader.outputs[0]][1:2]
 
 
-def filled_array(filled: Filled, binding: Binding) -> Array:
-    """A constant that a target brings along, in float64; raises NotMadeError where its shape has no value.
-
-    The middle of a filter of even size is the element before it.
-    """
+def filled_constant(filled: Filled, binding: Binding, dtype: DType) -> Constant:
+    """A constant that a target brings along; raises NotMadeError where its shape has no value."""
     try:
-        shape = tuple(evaluate(filled.shape, binding))
-        array = np.full(shape, 0.0 if filled.identity else filled.value)
-    except (ExpressionError, TypeError, ValueError) as error:
+        made = TensorType(tuple(evaluate(filled.shape, binding)), dtype)
+        return IdentityConstant(made) if filled.identity else FilledConstant(made, filled.value)
+    except (ExpressionError, GraphError, TypeError, ValueError) as error:
         raise NotMadeError(f"constant {filled}: {error}") from None
-    if filled.identity:
-        if len(shape) < 2 or (len(shape) == 2 and shape[0] != shape[1]) or shape[0] % shape[1]:
-            raise NotMadeError(f"constant {filled}: there is no identity of shape {list(shape)}")
-        channels = np.arange(shape[0])
-        middle = tuple((size - 1) // 2 for size in shape[2:])
-        array[(channels, channels % shape[1], *middle)] = 1.0
-    return array
+
+
+def filled_array(filled: Filled, binding: Binding) -> Array:
+    """The same as an array of float64."""
+    return filled_constant(filled, binding, DType.FLOAT64).load()

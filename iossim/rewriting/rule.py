@@ -6,9 +6,10 @@ attributes may be read in the target.
 
 Two spellings say what would take many rules otherwise:
 
-- ``b?`` as an input may be left out (the bias of a convolution). Left out, it stands for zeros; a target op whose optional
-  inputs are all left out leaves its own out.
-- ``*rest`` as an input of an op that takes any number of tensors stands for any number of them, none included, in order.
+- ``b?`` as an input may be left out (the bias of a convolution). Left out, it stands for zeros; what a target op makes of nothing but
+  inputs that are left out is left out too.
+- ``*rest`` as an input of an op that takes any number of tensors stands for any number of them, none included, in order. It is
+  written with its star wherever it is read, and has no shape of its own.
 """
 
 from __future__ import annotations
@@ -116,11 +117,11 @@ class Rule:
             if source not in self.made_by_source:
                 known_outputs = did_you_mean(source, self.made_by_source)
                 raise self._error(where, f"output {source!r} is made by no op of its source; {known_outputs}")
-            if target not in known | made:
+            if target not in (known | made) - self.rests:
                 raise self._error(
                     where,
                     f"output {source!r} is replaced by {target!r}, which its target has not; "
-                    f"{did_you_mean(target, known | made)}",
+                    f"{did_you_mean(target, (known | made) - self.rests)}",
                 )
         tensors = known | self.made_by_source | made
         for place, text, expression in self._expressions():
@@ -147,8 +148,9 @@ class Rule:
                     place,
                     f"{what} {expression} reads the attribute {part.name!r}, which no op of its source binds; {remedy}",
                 )
-            if isinstance(part, Shape | IsConstant) and part.tensor not in tensors:
-                remedy = did_you_mean(part.tensor, tensors)
+            read = tensors - self.rests if isinstance(part, Shape) else tensors
+            if isinstance(part, Shape | IsConstant) and part.tensor not in read:
+                remedy = did_you_mean(part.tensor, read)
                 raise self._error(
                     place, f"{what} {expression} reads the tensor {part.tensor!r}, which it has not; {remedy}"
                 )
@@ -168,6 +170,9 @@ class Rule:
                     raise self._error(place, f"{where}: {op.kind} has no attribute {name!r}; {remedy}")
             for operand in op.inputs:
                 tensor = tensor_of(operand)
+                if is_rest(operand) != (tensor in self.rests):
+                    spelled = tensor if is_rest(operand) else f"*{tensor}"
+                    raise self._error(place, f"{where}: {operand!r} is elsewhere {spelled!r}; write both alike")
                 if side == "target" and tensor not in known | made:
                     raise self._error(
                         place, f"{where}: nothing makes {tensor!r}; {did_you_mean(tensor, known | made)}"
@@ -200,7 +205,7 @@ class Rule:
 
     @cached_property
     def rests(self) -> frozenset[str]:
-        """Inputs that stand for any number of tensors."""
+        """Inputs that stand for any number of tensors, which are written ``*rest``."""
         return frozenset(tensor_of(each) for op in self.source for each in op.inputs if is_rest(each))
 
     @cached_property
@@ -215,6 +220,9 @@ class Rule:
             *(f"{name}: {filled}" for name, filled in self.filled),
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
 
     def __str__(self) -> str:
         lines = [f"{self.name}:", *(f"  {op}" for op in self.source), "=>"]

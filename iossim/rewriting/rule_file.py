@@ -5,6 +5,8 @@
     source:                               # ops of the graph, each before what reads it
       - y1 = conv(x, w1, b1?, strides=s, pads=p, dilations=d, groups=1)
       - y2 = conv(x, w2, b2?, strides=s, pads=p, dilations=d, groups=1)
+    filled:                               # constants that the target brings along; may be left out
+      - zeros = filled(shape=(w1.shape[0],), value=0.0)
     target:                               # what takes their place; may be left out where an output is replaced by an input
       - w = concat(w1, w2, axis=0)
       - b = concat(b1?, b2?, axis=0)
@@ -13,8 +15,6 @@
     outputs: {y1: z1, y2: z2}             # tensor of the source: what replaces it
     conditions:                           # all needed; may be left out
       - w1.shape[2:] == w2.shape[2:]
-    filled:                               # constants that the target brings along; may be left out
-      - zeros = filled(shape=(w1.shape[0],), value=0.0)
 
 Kinds and attributes are those of :mod:`iossim.ir.ops`; ``docs/rules.md`` says how operands, attributes and conditions are
 read. :mod:`iossim.rewriting.rule` has the meaning.
@@ -34,7 +34,7 @@ from iossim.rewriting.expression import Expression, ExpressionError, Literal, pa
 from iossim.rewriting.rule import Filled, PatternOp, Rule, RuleError
 
 #: The fields of a rule, in the order in which they are written.
-FIELDS = ("rule", "origin", "source", "target", "outputs", "conditions", "filled")
+FIELDS = ("rule", "origin", "source", "filled", "target", "outputs", "conditions")
 #: What a rule may be called.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CALL = re.compile(r"\s*(?P<made>[^=(]*?)\s*=\s*(?P<kind>[A-Za-z_]\w*)\s*\((?P<arguments>.*)\)\s*", re.DOTALL)
@@ -95,10 +95,10 @@ def rule_fields(rule: Rule) -> dict[str, Any]:
         "rule": rule.name,
         "origin": rule.origin,
         "source": [str(op) for op in rule.source],
+        "filled": [f"{name} = {filled}" for name, filled in rule.filled],
         "target": [str(op) for op in rule.target],
         "outputs": dict(rule.outputs),
         "conditions": [str(condition) for condition in rule.conditions],
-        "filled": [f"{name} = {filled}" for name, filled in rule.filled],
     }
     return {name: value for name, value in found.items() if value}
 

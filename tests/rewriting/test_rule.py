@@ -23,6 +23,15 @@ def test_inputs_and_hash() -> None:
     assert replace(TWO, conditions=(parse_expression("len(a.shape) == 2"),)).hash != TWO.hash
 
 
+def test_any_number_of_tensors_has_no_shape() -> None:
+    add = PatternOp("add", ("a", "*others"), ("y",))
+    assert Rule("sum", (add,), (replace(add, outputs=("z",)),), (("y", "z"),)).rests == {"others"}
+    with pytest.raises(RuleError, match="output 'y' is replaced by 'others'"):
+        Rule("sum", (add,), (), (("y", "others"),))
+    with pytest.raises(RuleError, match="reads the tensor 'others'"):
+        Rule("sum", (add,), (), (("y", "a"),), (parse_expression("len(others.shape) == 2"),))
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -35,6 +44,13 @@ def test_inputs_and_hash() -> None:
         ({"target": (PatternOp("concat", ("a", "b"), ("z",), (("axes", parse_expression("0")),)),)}, "'axis'"),
         ({"conditions": (parse_expression("groups == 1"),)}, "'groups'"),
         ({"conditions": (parse_expression("q.shape == a.shape"),)}, "'q'"),
+        ({"conditions": (parse_expression("is_constant(q)"),)}, "'q'"),
+        ({"target": (PatternOp("add", ("*a", "b"), ("z",)),)}, r"'\*a' is elsewhere 'a'; write both alike"),
+        (
+            {"source": (PatternOp("add", ("a", "*b"), ("y",)), PatternOp("add", ("y", "b"), ("t",)))},
+            r"'b' is elsewhere '\*b'",
+        ),
+        ({"source": TWO.source[::-1]}, "'t' is made later"),
     ],
 )
 def test_what_is_not_well_formed_is_refused(changed: dict[str, object], reason: str) -> None:

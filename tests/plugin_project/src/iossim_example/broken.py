@@ -11,5 +11,9 @@ def profile() -> str:
     return "name: broken-gpu\ntitle: no facts\n"
 
 
+def rules() -> str:
+    return "rule: a\nsource: [y]\noutputs: {y: x}\n"
+
+
 def output(*arguments: object) -> object:
     return 7

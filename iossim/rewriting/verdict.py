@@ -1,0 +1,153 @@
+"""Verdicts on rules, and where they are kept: a file that ships, and the user's cache.
+
+A verdict is one of a rule by axioms, prover and tries at refuting it. It is kept by the hash of the rule, with a hash of all the others, and is
+trusted only while both hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from iossim.rewriting.expression import ExpressionError, parse_expression
+from iossim.rewriting.refute import Counterexample
+from iossim.rewriting.rule import Rule
+from iossim.user_files import write_atomically
+from iossim.user_folders import user_cache
+
+#: What a verdict rests on besides the rule: these files of this package.
+CHECKER = (
+    "axioms.yaml",
+    "axioms.py",
+    "congruence.py",
+    "expression.py",
+    "field.py",
+    "instance.py",
+    "make.py",
+    "missing_conditions.py",
+    "proposals.py",
+    "prover.py",
+    "refute.py",
+    "rule.py",
+    "sampling.py",
+    "symbolic.py",
+    "symbolic_types.py",
+    "verify.py",
+)
+_SHIPPED = "verdicts.json"
+
+
+class Verdict(StrEnum):
+    """What is known of a rule."""
+
+    PROVED = "proved"
+    REFUTED = "refuted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The verdict on a rule. ``conditions`` are those that it lacked, as text: a rule that is proved is so under these, too.
+
+    ``counterexample`` is of the rule as it is written, without them. ``axioms`` are the names of those that a proof used, ``seconds``
+    what it all took.
+    """
+
+    verdict: Verdict
+    reason: str
+    conditions: tuple[str, ...] = ()
+    counterexample: Counterexample | None = None
+    axioms: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def restricted(self, rule: Rule) -> Rule:
+        """The rule under the conditions that were found besides its own."""
+        found = map(parse_expression, self.conditions)
+        return replace(rule, conditions=tuple(dict.fromkeys((*rule.conditions, *found))))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": str(self.verdict),
+            "reason": self.reason,
+            "conditions": list(self.conditions),
+            "counterexample": None if self.counterexample is None else self.counterexample.to_json(),
+            "axioms": list(self.axioms),
+            "seconds": round(self.seconds, 3),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Verification:
+        """Inverse of :meth:`to_json`; raises KeyError, TypeError, ValueError or ExpressionError for what is none."""
+        found = data["counterexample"]
+        verification = Verification(
+            Verdict(data["verdict"]),
+            str(data["reason"]),
+            tuple(data["conditions"]),
+            None if found is None else Counterexample.from_json(found),
+            tuple(data["axioms"]),
+            float(data["seconds"]),
+        )
+        for condition in verification.conditions:
+            parse_expression(condition)
+        return verification
+
+
+@cache
+def checker_hash() -> str:
+    """Of the axioms, the prover and what else a verdict rests on, as they are installed."""
+    whole = hashlib.sha256()
+    for name in CHECKER:
+        whole.update((resources.files("iossim.rewriting") / name).read_bytes())
+    return whole.hexdigest()[:24]
+
+
+def recall(rule: Rule) -> Verification | None:
+    """The verdict on a rule that was kept, the user's own or shipped; None where there is none to be trusted."""
+    with suppress(OSError):
+        kept = _trusted(_place(rule).read_text(encoding="utf-8"))
+        if rule.hash in kept:
+            return kept[rule.hash]
+    return _shipped().get(rule.hash)
+
+
+def remember(rule: Rule, verification: Verification) -> None:
+    """Keep a verdict in the user's cache, where that can be written."""
+    place = _place(rule)
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place, written([(rule, verification)]))
+
+
+def written(verdicts: Iterable[tuple[Rule, Verification]]) -> str:
+    """Verdicts on rules as the text of a file."""
+    by_hash = {rule.hash: {"rule": rule.name, **verification.to_json()} for rule, verification in verdicts}
+    return json.dumps({"checker": checker_hash(), "verdicts": by_hash}, indent=1) + "\n"
+
+
+def _place(rule: Rule) -> Path:
+    return user_cache() / "verdicts" / f"{rule.hash}.json"
+
+
+@cache
+def _shipped() -> Mapping[str, Verification]:
+    file = resources.files("iossim.rewriting") / _SHIPPED
+    return _trusted(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def _trusted(text: str) -> dict[str, Verification]:
+    """The verdicts of a file by the hash of their rule; none where it is of another checker, or damaged."""
+    try:
+        data = json.loads(text)
+        if data["checker"] != checker_hash():
+            return {}
+        return {key: Verification.from_json(value) for key, value in data["verdicts"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError, ExpressionError):
+        return {}

@@ -1,0 +1,137 @@
+"""Is a rule right? It is tried on random tensors, gets the conditions that it lacks, and is proved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+
+from iossim.rewriting.expression import Expression
+from iossim.rewriting.missing_conditions import missing_conditions
+from iossim.rewriting.prover import prove
+from iossim.rewriting.refute import Counterexample, Trial, trials
+from iossim.rewriting.rule import Rule
+from iossim.rewriting.verdict import Verdict, Verification, recall, remember
+
+#: Places where a rule is tried, and again under the conditions that were found.
+CASES = 60
+#: What z3 may take for the proof of one rule.
+PROOF_SECONDS = 20.0
+#: Times that conditions are sought, each time with the failures of those before, and tried; and how often they must be right.
+_ROUNDS, _CONFIRMED = 8, 2
+
+
+def verify(rule: Rule, seconds: float = PROOF_SECONDS, cases: int = CASES) -> Verification:
+    """The verdict on a rule, found anew; z3 takes at most ``seconds`` for a proof.
+
+    *Proved*: its sides compute the same wherever both take their inputs and the conditions hold: its own and those that were
+    found. *Refuted*: there is a counterexample, and no proof under the conditions that exclude it, if there are any.
+    *Unknown*: neither, or it was never seen at work.
+    """
+    start = time.perf_counter()
+    return replace(_verified(rule, seconds, cases), seconds=time.perf_counter() - start)
+
+
+def verify_all(
+    rules: Sequence[Rule],
+    seconds: float = PROOF_SECONDS,
+    workers: int = 1,
+    anew: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[Verification]:
+    """The verdicts on rules in order: those that were kept where they can be trusted, unless ``anew``, others found and kept.
+
+    ``workers`` processes find them, the same ones for any number of workers.
+    """
+    kept = [None if anew else recall(rule) for rule in rules]
+    open_rules = [rule for rule, known in zip(rules, kept, strict=True) if known is None]
+    found = _verify_each(open_rules, seconds, workers)
+    for done, (rule, known) in enumerate(zip(rules, kept, strict=True)):
+        progress(done, len(rules))
+        if known is None:
+            known = next(found)
+            remember(rule, known)
+        yield known
+    progress(len(rules), len(rules))
+
+
+def proved(rules: Sequence[Rule], seconds: float = PROOF_SECONDS, workers: int = 1) -> tuple[Rule, ...]:
+    """Those of the rules that are proved, each under all its conditions: what may be applied."""
+    verdicts = zip(rules, verify_all(rules, seconds, workers), strict=True)
+    return tuple(found.restricted(rule) for rule, found in verdicts if found.verdict is Verdict.PROVED)
+
+
+def _verify_each(rules: Sequence[Rule], seconds: float, workers: int) -> Iterator[Verification]:
+    if workers < 2 or len(rules) < 2:
+        yield from (verify(rule, seconds) for rule in rules)
+        return
+    # Not forked: threads of NumPy's libraries do not survive that.
+    with ProcessPoolExecutor(min(workers, len(rules)), get_context("spawn")) as pool:
+        try:
+            yield from pool.map(partial(verify, seconds=seconds), rules)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _verified(rule: Rule, seconds: float, cases: int) -> Verification:
+    tried = list(trials(rule, cases))
+    failures = [trial.counterexample for trial in tried if trial.counterexample is not None]
+    if not tried:
+        return Verification(Verdict.UNKNOWN, "no shapes were found that its source takes and its conditions allow")
+    if not failures:
+        return _by_proof(rule, (), None, seconds)
+    # A wrong value says more than shapes that do not fit.
+    first = next((each for each in failures if each.element is not None), failures[0])
+    if len(failures) == len(tried):
+        shapes = "its sides have other shapes" if all(each.element is None for each in failures) else "it is wrong"
+        return Verification(Verdict.REFUTED, f"{shapes} wherever it was tried: {first.reason}", (), first)
+    conditions = _conditions_that_hold(rule, tried, cases)
+    if conditions is None:
+        return Verification(Verdict.REFUTED, f"{first.reason}; nothing was found that excludes this", (), first)
+    found = _by_proof(rule, conditions, first, seconds)
+    if found.verdict is Verdict.PROVED or first.element is None:
+        return found
+    needed = " and ".join(map(str, conditions))
+    reason = f"{first.reason}; it was never seen to fail where {needed}, but there is no proof: {found.reason}"
+    return Verification(Verdict.REFUTED, reason, (), first)
+
+
+def _by_proof(
+    rule: Rule, conditions: Sequence[Expression], first: Counterexample | None, seconds: float
+) -> Verification:
+    texts = tuple(map(str, conditions))
+    proof = prove(_under(rule, conditions), seconds)
+    verdict = Verdict.PROVED if proof.proved else Verdict.UNKNOWN
+    return Verification(verdict, proof.reason, texts, first, proof.axioms)
+
+
+def _under(rule: Rule, conditions: Iterable[Expression]) -> Rule:
+    return replace(rule, conditions=tuple(dict.fromkeys((*rule.conditions, *conditions))))
+
+
+def _conditions_that_hold(rule: Rule, tried: Sequence[Trial], cases: int) -> tuple[Expression, ...] | None:
+    """Conditions under which the rule did not fail at places that were not looked at to find them; None where none were found.
+
+    Under them it may happen that the target does not take its inputs; a rule is not applied there.
+    """
+    known = list(tried)
+    before: tuple[Expression, ...] | None = None
+    confirmed = 0
+    for turn in range(_ROUNDS):
+        conditions = missing_conditions(rule, known)
+        if conditions is None:
+            return None
+        again = list(trials(_under(rule, conditions), cases, seed=turn + 1))
+        failures = [trial.counterexample for trial in again if trial.counterexample is not None]
+        if len(failures) == len(again):
+            return None
+        only_shapes = all(each.element is None for each in failures)
+        is_right = not failures or (only_shapes and conditions == before)
+        confirmed = (confirmed if conditions == before else 0) + is_right
+        if confirmed == _CONFIRMED:
+            return conditions
+        before, known = conditions, [*known, *again]
+    return None

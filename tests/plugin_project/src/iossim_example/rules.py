@@ -1,0 +1,16 @@
+"""Rules."""
+
+RULES = """
+rule: double-relu
+origin: made up for a test
+source:
+  - y = relu(x)
+  - z = relu(y)
+target:
+  - r = relu(x)
+outputs: {z: r}
+"""
+
+
+def rules() -> str:
+    return RULES
