@@ -53,8 +53,11 @@ def match(terms: Terms) -> Matched:
     pairs = _same(terms.fingerprint[alone])
     hits += len(pairs)
     pairs = alone[pairs]
-    # The later of both has its inputs named in order; the other's names follow from it.
-    pairs = pairs[named[pairs[:, 0]]]
+    # One of both has its inputs named in order, the larger if there is one; the other's names follow from it. The other way
+    # round, of two of one size, which of them comes later may change with the names.
+    level = np.append(terms.level_of_nodes(), 0)[terms.node]
+    alike = level[pairs[:, 0]] == level[pairs[:, 1]]
+    pairs = pairs[named[pairs[:, 0]] | named[pairs[:, 1]] & alike]
     found.append(pairs[:, :, None])
     smallest = _Smallest(terms, alone)
     for width in range(2, outputs.shape[1] + 1):
@@ -66,7 +69,7 @@ def match(terms: Terms) -> Matched:
         apart = np.array(list(_apart(terms, graphs, smallest)), np.int64).reshape(-1, 2, width)
         hits += len(together) + len(apart)
         both = np.concatenate([_aligned(terms, together), apart])
-        found.append(both[named[both[:, 0, 0]]])
+        found.append(both[named[both[:, 0, 0]] | named[both[:, 1, 0]]])
     return Matched(len(terms.template), hits, tuple(found))
 
 

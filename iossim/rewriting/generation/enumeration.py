@@ -183,7 +183,7 @@ class _Enumeration:
     def _batches(self, count: int, kinds: tuple[int, ...], operands: Indices) -> Iterator[_Batch]:
         types = [self.terms.types[kind] for kind in kinds]
         for index, template in enumerate(self.terms.vocabulary.templates):
-            if template.operands != count or (applied := template.apply(types)) is None:
+            if template.operands != count or (applied := template.apply(types)) is None or not template.generates(types):
                 continue
             op, made = applied
             chosen = operands[operands[:, 0] <= operands[:, 1]] if template.commutes else operands
@@ -264,7 +264,8 @@ class _Enumeration:
 
 
 def _fits(template: Template, x: Shape, y: Shape) -> bool:
-    return template.apply((Type(x), Type(y))) is not None
+    types = (Type(x), Type(y))
+    return template.apply(types) is not None and template.generates(types)
 
 
 def _grouped(codes: NDArray[np.int64] | Indices) -> Iterator[tuple[int, NDArray[np.int64]]]:

@@ -52,11 +52,16 @@ class Template:
     def outputs(self) -> int:
         return 2 if self.kind == "split" else 1
 
+    def generates(self, operands: Sequence[Type]) -> bool:
+        """Whether graphs with these operands are generated, of those that :meth:`apply` takes."""
+        binding = _binding(operands)
+        return all(evaluate(condition, binding) for condition in self.only)
+
     def apply(self, operands: Sequence[Type]) -> tuple[Op, tuple[Type, ...]] | None:
         """The op for operands of these types, and the types of its outputs; None where it does not take them."""
-        binding = Binding({}, dict(zip(OPERANDS, (each.shape for each in operands), strict=False)))
+        binding = _binding(operands)
         try:
-            if not all(evaluate(condition, binding) for condition in (*self.conditions, *self.only)):
+            if not all(evaluate(condition, binding) for condition in self.conditions):
                 return None
             attributes = {name: evaluate(value, binding) for name, value in self.attributes}
             if self.kind == "split":
@@ -83,6 +88,10 @@ class Template:
             return both
         here = (operands[0].shape[self.axis], operands[1].shape[self.axis]) if self.kind == "concat" else None
         return (here, both[1]) if self.axis == 0 else (both[0], here)
+
+
+def _binding(operands: Sequence[Type]) -> Binding:
+    return Binding({}, dict(zip(OPERANDS, (each.shape for each in operands), strict=False)))
 
 
 def _merged(first: tuple[int, int] | None, last: tuple[int, int] | None) -> tuple[int, int] | None:
