@@ -32,7 +32,7 @@ class Derivations:
 
     def follows(self, left: Outputs, right: Outputs, shapes: Mapping[str, Shape]) -> bool:
         """Whether at most two steps lead from one graph to the other."""
-        ends = set(self._steps(left))
+        ends = {left, *self._steps(left)}
         evaluation: Evaluation | None = None
         for made in (right, *self._steps(right)):
             if made in ends:

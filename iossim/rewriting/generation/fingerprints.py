@@ -50,14 +50,14 @@ def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _idempotent(x: Array) -> Array:
-    """A pseudo-random function that leaves the elements alone that it gives: zero, and those of the upper half of the field.
+    """A pseudo-random function that leaves the elements alone that it gives: the multiples of 128, zero among them.
 
-    That of :mod:`iossim.rewriting.field` makes half of all elements zero, as the real one does. Of small tensors, and products of
-    them, nothing but zeros would be left too often, and such terms agree by chance.
+    That of :mod:`iossim.rewriting.field` makes half of all elements zero, as the real one does, and leaves the others alone. Of small
+    tensors, and products of them, nothing but zeros would be left too often, and such terms agree by chance.
     """
-    half = PRIME // 2
-    scrambled = mixed(x.astype(np.uint64)) % np.uint64(PRIME - half) + np.uint64(half)
-    result: Array = np.where((x >= half) | (x == 0), x, scrambled.astype(np.float64))
+    step = np.uint64(128)
+    scrambled = mixed(x.astype(np.uint64)) % (np.uint64(PRIME) // step) * step
+    result: Array = np.where(np.mod(x, float(step)) == 0, x, scrambled.astype(np.float64))
     return result
 
 
