@@ -15,13 +15,17 @@ from iossim.errors import OptionError
 
 Ops = Annotated[
     str | None,
-    typer.Option("--ops", metavar="OP,...", help="Ops that graphs are made of: add,matmul,...; those of TASO without."),
+    typer.Option(
+        "--ops", metavar="OP,...", help="Ops that graphs are made of: add,matmul,...; those of TASO without."
+    ),
 ]
 Size = Annotated[
-    int, typer.Option("--size", metavar="N", parser=whole_number, help="Most ops of a graph, on either side of a rule.")
+    int,
+    typer.Option("--size", metavar="N", parser=whole_number, help="Most ops of a graph, on either side of a rule."),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", parser=whole_number, help="Of the inputs that graphs are told apart with.")
+    int,
+    typer.Option("--seed", metavar="N", parser=whole_number, help="Of the inputs that graphs are told apart with."),
 ]
 Inputs = Annotated[
     str | None,
@@ -37,7 +41,9 @@ _LARGEST = 5
 
 
 def register_in(group: typer.Typer) -> None:
-    group.command("generate", help="Find rules: enumerate graphs, and match those that compute the same.")(generate_rules)
+    group.command("generate", help="Find rules: enumerate graphs, and match those that compute the same.")(
+        generate_rules
+    )
 
 
 def generate_rules(
@@ -60,13 +66,17 @@ def generate_rules(
         name, value, wanted = ("--seed", seed, "0 or more") if seed < 0 else ("--size", size, f"1 to {_LARGEST}")
         raise OptionError(f"{name} {value} is out of range; give {wanted}")
     if out is not None:
+        if out.suffix not in (".yaml", ".yml") or out.is_dir():
+            raise OptionError(f"--out {out} is no file of rules; give a name that ends in .yaml")
         check_writable(out.parent)
     start = time.perf_counter()
     with progress_bars(quiet=as_json, unit="graphs or pairs") as stages:
         found = generate(vocabulary, size, seed, stages)
     seconds = time.perf_counter() - start
-    if out is not None:
-        write_atomically(out, write_rules(found.rules))
+    written = out if found.rules else None
+    if written is not None:
+        written.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(written, write_rules(found.rules))
     counts = found.counts.to_json()
     if as_json:
         data: dict[str, Any] = {"size": size, "seconds": seconds, "counts": counts}
@@ -77,11 +87,13 @@ def generate_rules(
     rows = [{"left after": label, "count": counts[name]} for name, label in _STAGES.items()]
     title = f"Rules of up to {size} ops, in {seconds:.1f} s"
     plain_console().print(records_table(title, rows, [Column("left after"), Column("count")]))
-    if out is not None:
-        typer.echo(f"wrote {out}; verify them: iossim rules verify {out}")
-    else:
+    if written is not None:
+        typer.echo(f"wrote {written}; verify them: iossim rules verify {written}")
+    elif out is None:
         for rule in found.rules:
             typer.echo(f"\n{rule}")
+    else:
+        typer.echo(f"no rules, so {out} was not written; give more ops or inputs, or a larger --size")
 
 
 _STAGES = {

@@ -140,7 +140,9 @@ def _apart(terms: Terms, graphs: Indices, smallest: _Smallest) -> Iterator[tuple
     """Graphs with those that make their outputs one by one, no more ops than a graph may have in all."""
     for graph in graphs:
         for makers in product(*(smallest.of(terms.fingerprint[output]) for output in graph)):
-            closures = [set(terms.closure[terms.node[tensor]].tolist()) for tensor in makers if terms.node[tensor] != _NOTHING]
+            closures = [
+                set(terms.closure[terms.node[tensor]].tolist()) for tensor in makers if terms.node[tensor] != _NOTHING
+            ]
             if len(set().union(*closures) - {_NOTHING}) <= terms.size:
                 yield graph.astype(np.int64), tuple(map(int, makers))
 

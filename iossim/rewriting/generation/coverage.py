@@ -17,7 +17,9 @@ class Coverage(StrEnum):
     """What generated equations say of a rule."""
 
     FOUND = "found"  #: it is one of them
-    IDENTITY = "identity"  #: both sides are one graph: it differs in what it calls one op, or in operands that commute
+    IDENTITY = (
+        "identity"  #: both sides are one graph: it differs in what it calls one op, or in operands that commute
+    )
     DERIVED = "derived"  #: it follows from them in two steps
     WRONG = "wrong"  #: its sides compute the same for no shapes of the vocabulary
     MISSING = "missing"
@@ -63,7 +65,10 @@ def _shapes(left: Outputs, right: Outputs, shapes: tuple[Shape, ...]) -> Mapping
 def _sides(rule: Rule) -> tuple[Outputs, Outputs] | None:
     """A rule's sides as terms; None where an op has no template."""
     found = []
-    for ops, outputs in ((rule.source, [one for one, _ in rule.outputs]), (rule.target, [other for _, other in rule.outputs])):
+    for ops, outputs in (
+        (rule.source, [one for one, _ in rule.outputs]),
+        (rule.target, [other for _, other in rule.outputs]),
+    ):
         terms: dict[str, Term] = {name: name for name in rule.inputs}
         for op in ops:
             template = _template(op)

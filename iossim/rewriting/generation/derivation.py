@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from iossim.rewriting.generation.equations import TEMPLATE, Apply, Equation, Evaluation, Outputs, Term, inputs, ops, substitute
+from iossim.rewriting.generation.equations import (
+    TEMPLATE,
+    Apply,
+    Equation,
+    Evaluation,
+    Outputs,
+    Term,
+    inputs,
+    ops,
+    substitute,
+)
 from iossim.rewriting.generation.vocabulary import Shape
 
 
@@ -60,7 +70,10 @@ def _is_op(term: Term) -> bool:
 
 
 def _matches(
-    patterns: Outputs, by_root: Mapping[tuple[str, int], list[Apply]], places: tuple[Apply, ...], bound: Mapping[Term, Term]
+    patterns: Outputs,
+    by_root: Mapping[tuple[str, int], list[Apply]],
+    places: tuple[Apply, ...],
+    bound: Mapping[Term, Term],
 ) -> Iterator[tuple[tuple[Apply, ...], Mapping[Term, Term]]]:
     """Terms for the outputs of a source, with what its inputs stand for."""
     if len(places) == len(patterns):

@@ -50,7 +50,9 @@ class Terms:
 
     def level_of_nodes(self) -> NDArray[np.int8]:
         """The level of each node."""
-        return np.repeat(np.arange(len(self.node_levels), dtype=np.int8), [end - start for start, end in self.node_levels])
+        return np.repeat(
+            np.arange(len(self.node_levels), dtype=np.int8), [end - start for start, end in self.node_levels]
+        )
 
 
 def enumerate_terms(
@@ -183,7 +185,11 @@ class _Enumeration:
     def _batches(self, count: int, kinds: tuple[int, ...], operands: Indices) -> Iterator[_Batch]:
         types = [self.terms.types[kind] for kind in kinds]
         for index, template in enumerate(self.terms.vocabulary.templates):
-            if template.operands != count or (applied := template.apply(types)) is None or not template.generates(types):
+            if (
+                template.operands != count
+                or (applied := template.apply(types)) is None
+                or not template.generates(types)
+            ):
                 continue
             op, made = applied
             chosen = operands[operands[:, 0] <= operands[:, 1]] if template.commutes else operands
@@ -253,7 +259,9 @@ class _Enumeration:
     def _closures(self, operands: Indices, first: int) -> Indices:
         """The union of the operands' closures and the node itself, ascending, -1 in front."""
         size = self.terms.size
-        padded = np.concatenate([self.terms.closure, np.full((1, size), _NOTHING, np.int32)])  # the last is that of an input
+        padded = np.concatenate(
+            [self.terms.closure, np.full((1, size), _NOTHING, np.int32)]
+        )  # the last is that of an input
         of_tensor = np.append(self.terms.node, _NOTHING)
         both = np.concatenate([padded[of_tensor[operands[:, 0]]], padded[of_tensor[operands[:, 1]]]], axis=1)
         both.sort(axis=1)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import islice, permutations
-from typing import NamedTuple, TypeAlias, Union
+from itertools import islice, permutations, product
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Apply(NamedTuple):
     output: int = 0
 
 
-Term: TypeAlias = Union[str, Apply]
+Term: TypeAlias = str | Apply
 Outputs: TypeAlias = tuple[Term, ...]
 
 
@@ -133,21 +133,27 @@ class Equation:
 
     def renamed(self, names: Mapping[str, str]) -> Equation:
         return Equation(
-            substitute(self.left, names), substitute(self.right, names), {names[name]: self.shapes[name] for name in self.inputs}
+            substitute(self.left, names),
+            substitute(self.right, names),
+            {names[name]: self.shapes[name] for name in self.inputs},
         )
 
     def canonical(self) -> Equation:
         """The same for all equations that differ in names, in the order of outputs and in which side is which."""
-        fresh = [f"x{index}" for index in range(len(self.inputs))]
         swapped = Equation(self.right, self.left, self.shapes)
         largest = max(self.sizes)
         oriented = [each for each in (self, swapped) if each.sizes[0] == largest]
-        forms = (
-            each.renamed(dict(zip(self.inputs, names, strict=True)))._ordered()
-            for each in oriented
-            for names in permutations(fresh)
-        )
-        return min(forms, key=str)
+        return min((form for each in oriented for form in each.namings()), key=str)
+
+    def namings(self) -> Iterator[Equation]:
+        """The equation with its inputs named ``x0``, ``x1``, ... in all orders but those that the places where they are read rule
+        out, and with its outputs in order.
+        """
+        places = {name: _places(self.sides, name) for name in self.inputs}
+        groups = [[name for name in self.inputs if places[name] == place] for place in sorted(set(places.values()))]
+        for orders in product(*map(permutations, groups)):
+            names = {name: f"x{index}" for index, name in enumerate(name for order in orders for name in order)}
+            yield self.renamed(names)._ordered()
 
     def named_by_appearance(self) -> Equation:
         """The inputs named in the order in which they are read: quick, and most that :meth:`canonical` makes one it does, too."""
@@ -164,6 +170,27 @@ class Equation:
 @lru_cache(_MEMORY)
 def _applied(template: str, operands: tuple[Type, ...]) -> tuple[Op, tuple[Type, ...]] | None:
     return TEMPLATE[template].apply(operands)
+
+
+def _places(sides: Iterable[Outputs], name: str) -> tuple[str, ...]:
+    """Where an input is read, in words that know neither names nor the order of outputs or of operands that commute."""
+    return tuple(
+        sorted(
+            f"{side} {path}" for side, outputs in enumerate(sides) for term in outputs for path in _ways(term, name)
+        )
+    )
+
+
+@lru_cache(_MEMORY)
+def _ways(term: Term, name: str) -> tuple[str, ...]:
+    if isinstance(term, str):
+        return ("",) if term == name else ()
+    commutes = TEMPLATE[term.template].commutes
+    return tuple(
+        f"{term.template}.{term.output}.{0 if commutes else place} {way}"
+        for place, operand in enumerate(term.operands)
+        for way in _ways(operand, name)
+    )
 
 
 class Evaluation:
@@ -202,7 +229,10 @@ class Evaluation:
             return self.of(left) is not None
         one, other = self.of(left), self.of(right)
         return (
-            one is not None and other is not None and one[0].shape == other[0].shape and bool((one[1] == other[1]).all())
+            one is not None
+            and other is not None
+            and one[0].shape == other[0].shape
+            and bool((one[1] == other[1]).all())
         )
 
 
@@ -233,7 +263,11 @@ def _without_common_ops(equation: Equation) -> Equation:
             cut[op._replace(output=output)] = name
             shapes[name] = known[0].shape
         shorter = Equation(substitute(equation.left, cut), substitute(equation.right, cut), shapes)
-        if shorter.left != shorter.right and not any(isinstance(term, str) for term in shorter.left) and holds(shorter):
+        if (
+            shorter.left != shorter.right
+            and not any(isinstance(term, str) for term in shorter.left)
+            and holds(shorter)
+        ):
             return _without_common_ops(_trimmed(shorter))
     return equation
 

@@ -45,7 +45,9 @@ def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
             return (_idempotent(operands[0]),)
         case Mul():
             rank = max(each.ndim for each in operands)
-            return evaluate_op(op, [each.reshape(len(each), *[1] * (rank - each.ndim), *each.shape[1:]) for each in operands])
+            return evaluate_op(
+                op, [each.reshape(len(each), *[1] * (rank - each.ndim), *each.shape[1:]) for each in operands]
+            )
     return evaluate_op(op, operands)
 
 

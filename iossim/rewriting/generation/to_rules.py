@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import permutations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ import numpy as np
 from iossim.rewriting.expression import Expression, Item, Literal, Shape, Variable
 from iossim.rewriting.expression import Sequence as TupleOf
 from iossim.rewriting.field import evaluate_exact, random_elements
-from iossim.rewriting.generation.equations import TEMPLATE, Apply, Equation, Outputs, Term, inputs, ops, substitute, text
-from iossim.rewriting.generation.vocabulary import OPERANDS, Template
+from iossim.rewriting.generation.equations import TEMPLATE, Apply, Equation, Outputs, Term, inputs, ops, text
+from iossim.rewriting.generation.vocabulary import OPERANDS
 from iossim.rewriting.instance import Placed, place
 from iossim.rewriting.make import NotMadeError
 from iossim.rewriting.rule import PatternOp, Rule
@@ -54,21 +54,12 @@ def _both_ways(equation: Equation, origin: str) -> Iterator[Rule]:
     """The larger side is the first source."""
     forms = set()
     for source, target in (equation.sides, equation.sides[::-1]):
-        is_pattern = all(isinstance(term, Apply) for term in source)
-        if is_pattern and set(inputs(target)) <= set(inputs(source)) and (form := _form(source, target)) not in forms:
+        if any(isinstance(term, str) for term in source) or not set(inputs(target)) <= set(inputs(source)):
+            continue
+        form = min(map(str, Equation(source, target, equation.shapes).namings()))
+        if form not in forms:
             forms.add(form)
             yield _Writer(equation, source, target, origin).most_general()
-
-
-def _form(source: Outputs, target: Outputs) -> str:
-    """The same for two directions that differ in the names of inputs and the order of outputs only."""
-    names = inputs(source)
-    found = []
-    for order in permutations(names):
-        renamed = dict(zip(names, order, strict=True))
-        pairs = zip(substitute(source, renamed), substitute(target, renamed), strict=True)
-        found.append("; ".join(sorted(f"{text(one)} -> {text(other)}" for one, other in pairs)))
-    return min(found)
 
 
 @dataclass(frozen=True)
@@ -190,7 +181,11 @@ def _sizes(term: Term, axis: int, names: Mapping[Term, str], variables: Mapping[
     template, operands = TEMPLATE[term.template], term.operands
     if template.axis == axis:
         at = Variable(_AXIS) if _AXIS in variables else Literal(axis)
-        return TupleOf(tuple(Item(Shape(names[operand]), at) for operand in operands)) if template.kind == "concat" else None
+        return (
+            TupleOf(tuple(Item(Shape(names[operand]), at) for operand in operands))
+            if template.kind == "concat"
+            else None
+        )
     match template.kind:
         case "conv":
             return _sizes(operands[axis], 0, names, variables)

@@ -187,7 +187,9 @@ def read_vocabulary(ops: str = TASO_OPS, inputs: str = TASO_INPUTS) -> Vocabular
             raise OptionError(f"rules are not generated over the op {name!r}; {did_you_mean(name, TEMPLATES)}")
     shapes = tuple(_read_inputs(inputs))
     if not names or not shapes:
-        raise OptionError("rules are generated over at least one op and one input; give --ops add,relu --inputs 2x4*3")
+        raise OptionError(
+            "rules are generated over at least one op and one input; give --ops add,relu --inputs 2x4*3"
+        )
     return Vocabulary(tuple(template for name in dict.fromkeys(names) for template in TEMPLATES[name]), shapes)
 
 
