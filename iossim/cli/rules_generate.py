@@ -84,7 +84,7 @@ def generate_rules(
         return
     from iossim.tables import Column, records_table
 
-    rows = [{"left after": label, "count": counts[name]} for name, label in _STAGES.items()]
+    rows: list[dict[str, Any]] = [{"left after": label, "count": counts[name]} for name, label in _STAGES.items()]
     title = f"Rules of up to {size} ops, in {seconds:.1f} s"
     plain_console().print(records_table(title, rows, [Column("left after"), Column("count")]))
     if written is not None:

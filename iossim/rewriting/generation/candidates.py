@@ -65,7 +65,7 @@ def match(terms: Terms) -> Matched:
         if not len(graphs):
             continue
         prints = mixed(terms.fingerprint[graphs]).sum(axis=1, dtype=np.uint64)
-        together = graphs[_same(prints)]
+        together: Pairs = graphs[_same(prints)].astype(np.int64)
         apart = np.array(list(_apart(terms, graphs, smallest)), np.int64).reshape(-1, 2, width)
         hits += len(together) + len(apart)
         both = np.concatenate([_aligned(terms, together), apart])
@@ -133,7 +133,8 @@ class _Smallest:
     def of(self, fingerprint: np.uint64) -> NDArray[np.int64]:
         start, end = np.searchsorted(self._prints, fingerprint), np.searchsorted(self._prints, fingerprint, "right")
         members = self._order[start:end]
-        return members[self._level[members] == self._level[members].min(initial=127)]
+        chosen: NDArray[np.int64] = members[self._level[members] == self._level[members].min(initial=127)]
+        return chosen
 
 
 def _apart(terms: Terms, graphs: Indices, smallest: _Smallest) -> Iterator[tuple[NDArray[np.int64], tuple[int, ...]]]:

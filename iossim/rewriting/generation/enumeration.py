@@ -224,12 +224,11 @@ class _Enumeration:
         for row in range(0, end - start, step):
             common = members[row : row + step] @ others
             if shared:
-                common = common.tocoo()
-                chosen = common.data == shared
-                left, right = common.row[chosen], common.col[chosen]
+                entries = common.tocoo()
+                rows, columns = (places[entries.data == shared] for places in (entries.row, entries.col))
             else:
-                left, right = np.nonzero(common.toarray() == 0)
-            yield (left + start + row).astype(np.int32), (right + other).astype(np.int32)
+                rows, columns = np.nonzero(common.toarray() == 0)
+            yield (rows + start + row).astype(np.int32), (columns + other).astype(np.int32)
 
     def _incidence(self, level: int) -> csr_array:
         """Tensors of a level by the nodes of their closures."""

@@ -132,9 +132,10 @@ class Equation:
         return max(sizes), sum(sizes), -len(self.inputs), str(self)
 
     def renamed(self, names: Mapping[str, str]) -> Equation:
+        terms: dict[Term, Term] = dict(names.items())
         return Equation(
-            substitute(self.left, names),
-            substitute(self.right, names),
+            substitute(self.left, terms),
+            substitute(self.right, terms),
             {names[name]: self.shapes[name] for name in self.inputs},
         )
 

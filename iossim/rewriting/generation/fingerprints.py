@@ -32,8 +32,11 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
     """Stacks of the op's outputs from stacks of its operands: as :func:`iossim.rewriting.field.evaluate_op` of each term."""
     match op:
-        case Conv():
+        case Conv(strides=(1, 1), dilations=(1, 1)):
             return (np.mod(_convolve(op, *operands), PRIME),)
+        case Conv():
+            each = [evaluate_op(op, term)[0] for term in zip(*operands, strict=True)]
+            return (np.stack(each),)
         case Concat(axis) | Split(axis):
             return evaluate_op(replace(op, axis=axis + 1), operands)
         case Pad(pads):
@@ -64,7 +67,7 @@ def _idempotent(x: Array) -> Array:
 
 
 def _convolve(op: Conv, x: Array, weight: Array) -> Array:
-    """``x [T, N, C, H, W]`` with ``weight [T, M, C/groups, KH, KW]``: a matrix product for each term and group."""
+    """``x [T, N, C, H, W]`` with ``weight [T, M, C/groups, KH, KW]`` by steps of one: a matrix product for each term and group."""
     top, left, bottom, right = op.pads
     padded = np.pad(x, [(0, 0), (0, 0), (0, 0), (top, bottom), (left, right)])
     kernel = weight.shape[3:]
@@ -74,8 +77,8 @@ def _convolve(op: Conv, x: Array, weight: Array) -> Array:
     columns = patches.reshape(terms, images, groups, channels // groups, height, width, *kernel)
     columns = columns.transpose(0, 2, 3, 6, 7, 1, 4, 5).reshape(terms, groups, -1, images * height * width)
     y = weight.reshape(terms, groups, weight.shape[1] // groups, -1) @ columns
-    y = y.reshape(terms, weight.shape[1], images, height, width)
-    return y.transpose(0, 2, 1, 3, 4)
+    result: Array = y.reshape(terms, weight.shape[1], images, height, width).transpose(0, 2, 1, 3, 4)
+    return result
 
 
 def fingerprints(values: Array) -> Fingerprints:

@@ -128,9 +128,8 @@ class _Writer:
             template = TEMPLATE[op.template]
             operands = tuple(names[operand] for operand in op.operands)
             of = dict(zip(OPERANDS, operands, strict=False))
-            made = (f"{side}{index}",)
-            if template.outputs > 1:
-                made = tuple(f"{side}{index}_{output}" for output in range(template.outputs))
+            several = tuple(f"{side}{index}_{output}" for output in range(template.outputs))
+            made = several if template.outputs > 1 else (f"{side}{index}",)
             names |= {op._replace(output=output): name for output, name in enumerate(made)}
             attributes = {name: _with_tensors(value, of) for name, value in template.attributes}
             if template.kind == "split":
