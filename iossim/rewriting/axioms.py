@@ -119,9 +119,7 @@ def _tensors(
                 raise RuleError(f"axiom {axiom.name!r}: {op} needs {each.tensor!r}, which may be left out")
             arguments.append(found[each])
         for index, name in enumerate(op.outputs):
-            found[name] = Pattern(
-                name, op.kind, tuple(_attributes(op)), tuple(arguments), index, len(op.outputs)
-            )
+            found[name] = Pattern(name, op.kind, tuple(_attributes(op)), tuple(arguments), index, len(op.outputs))
     return found
 
 

@@ -101,7 +101,9 @@ class Terms:
         found = [self.congruence.get(term) for term in terms]
         if all(number is not None for number in found):
             return tuple(number for number in found if number is not None)
-        fits = self._typed(kind, [self._values[number] for number in numbers], [self._shapes[each] for each in arguments])
+        fits = self._typed(
+            kind, [self._values[number] for number in numbers], [self._shapes[each] for each in arguments]
+        )
         if fits is None or len(fits.outputs) != outputs:
             if not assume:
                 return None
@@ -115,7 +117,10 @@ class Terms:
     def attributes(self, kind: str, values: Sequence[Any], arguments: Sequence[int]) -> tuple[int, ...]:
         """The numbers of the attributes of an op that reads these classes."""
         if kind in _AXIS:
-            values = [self._from_front(values[0], self._shapes[self.congruence.find(arguments[0])].length), *values[1:]]
+            values = [
+                self._from_front(values[0], self._shapes[self.congruence.find(arguments[0])].length),
+                *values[1:],
+            ]
         return tuple(map(self.intern, values))
 
     def _typed(self, kind: str, values: Sequence[Any], shapes: Sequence[Tuple]) -> Typed | None:
@@ -239,9 +244,7 @@ class Sides:
                 waiting.append(condition)
         self._conditions = waiting
 
-    def _add_ops(
-        self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]
-    ) -> None:
+    def _add_ops(self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]) -> None:
         for index, op in enumerate(ops):
             reads = operands(op, values)
             if reads is None:
