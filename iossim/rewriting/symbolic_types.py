@@ -147,6 +147,9 @@ def _matmul(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: 
     a, b = inputs
     if not isinstance(a.length, int) or not isinstance(b.length, int):
         rank = integer(a.length)
+        if isinstance(b.length, int) and b.length == 2 and arithmetic.knows(rank >= 1):
+            inner, columns = b.items or ()
+            return Typed((Claim(a.at(rank - 1) == inner),), (_with(a, rank - 1, columns),))
         if not arithmetic.knows(z3.And(rank == b.length, rank >= 2)):
             return None
 
