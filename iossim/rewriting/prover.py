@@ -23,7 +23,7 @@ from iossim.rewriting.congruence import Congruence, Symbol, Term
 from iossim.rewriting.expression import Expression, Sequence, Shape, Variable
 from iossim.rewriting.rule import Filled, Rule
 from iossim.rewriting.symbolic import Claim, Evaluator, NotSymbolicError, Tuple
-from iossim.rewriting.terms import Sides, Terms
+from iossim.rewriting.terms import Sides, Terms, VoidError
 
 #: Of this module and those it stands on; raise it where what they prove changes.
 VERSION = 1
@@ -73,7 +73,10 @@ def _sides(rule: Rule, left_out: frozenset[str], empty: frozenset[str]) -> Sides
     lengths: dict[str, int] = {}
     equalities: list[Claim] = []
     while True:
-        sides = Sides(rule, left_out, empty, lengths, equalities)
+        try:
+            sides = Sides(rule, left_out, empty, lengths, equalities)
+        except VoidError:
+            return None
         if sides.terms.arithmetic.is_contradictory():
             return None
         found = {name: sides.terms.arithmetic.value_of(length) for name, length in sides.lengths.items()}

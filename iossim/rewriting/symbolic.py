@@ -235,13 +235,16 @@ class Arithmetic:
         found = self._statements.setdefault((what, id(of)), (of, z3.Bool(f"{what} {len(self._statements)}")))
         return Claim(found[1])
 
-    def times(self, a: Any, b: Any) -> Any:
-        """The product: multiplied out, and of two unknowns an uninterpreted function."""
-        return self._linear(z3.simplify(integer(a) * integer(b), som=True))
+    def times(self, a: Any, b: Any, cancels: bool = True) -> Any:
+        """The product: multiplied out, and of two unknowns an uninterpreted function.
 
-    def _linear(self, term: Any) -> Any:
+        Facts about each pair of products are many; where it ``cancels`` from no equation they are spared.
+        """
+        return self._linear(z3.simplify(integer(a) * integer(b), som=True), cancels)
+
+    def _linear(self, term: Any, cancels: bool) -> Any:
         if z3.is_add(term):
-            return z3.Sum([self._linear(each) for each in term.children()])
+            return z3.Sum([self._linear(each, cancels) for each in term.children()])
         if not z3.is_mul(term):
             return term
         factors = term.children()
@@ -249,7 +252,7 @@ class Arithmetic:
         unknown = sorted((each for each in factors if not z3.is_int_value(each)), key=str)
         found = unknown[0]
         for factor in unknown[1:]:
-            found = self._product(found, factor)
+            found = self._product(found, factor) if cancels else _times(found, factor)
         return number[0] * found if number else found
 
     def _product(self, a: Any, b: Any) -> Any:
@@ -276,13 +279,15 @@ class Arithmetic:
             self._add(fact)
         return made
 
-    def quotient(self, a: Any, b: Any) -> Any:
-        """``a // b`` for a positive ``b``; of any other it is a number of which nothing is known."""
+    def quotient(self, a: Any, b: Any, cancels: bool = True) -> Any:
+        """``a // b`` for a positive ``b``; of any other it is a number of which nothing is known. ``cancels`` as of products."""
         a, b = z3.simplify(integer(a)), z3.simplify(integer(b))
         if z3.is_int_value(b):
             if b.as_long() <= 0:
                 raise NotSymbolicError(f"divides by {b}")
             return z3.simplify(a / b)
+        if not cancels:
+            return _quotient(a, b)
         key = a.get_id(), b.get_id()
         if key not in self._quotients:
             made = _quotient(a, b)
