@@ -58,7 +58,10 @@ class Terms:
     def intern(self, value: Any) -> int:
         """The number of a value of an attribute; one that is known to be equal to another has the other's."""
         for number, other in enumerate(self._values):
-            if value is other or self._are_equal(value, other):
+            if value is other:
+                return number
+        for number, other in enumerate(self._values):
+            if self._are_equal(value, other):
                 return number
         self._values.append(value)
         return len(self._values) - 1
