@@ -18,12 +18,12 @@ from typing import Any
 
 import z3
 
-from iossim.rewriting.axioms import Equation, Pattern, equations, without_optional
+from iossim.rewriting.axioms import Equation, Pattern, equations, spread, without_optional
 from iossim.rewriting.congruence import Congruence, Symbol, Term
-from iossim.rewriting.expression import Expression, Shape, Variable
+from iossim.rewriting.expression import Expression, Sequence, Shape, Variable
 from iossim.rewriting.rule import Filled, Rule
 from iossim.rewriting.symbolic import Claim, Evaluator, NotSymbolicError, Tuple
-from iossim.rewriting.terms import Sides, Terms
+from iossim.rewriting.terms import Sides, Terms, VoidError
 
 #: Of this module and those it stands on; raise it where what they prove changes.
 VERSION = 1
@@ -73,7 +73,10 @@ def _sides(rule: Rule, left_out: frozenset[str], empty: frozenset[str]) -> Sides
     lengths: dict[str, int] = {}
     equalities: list[Claim] = []
     while True:
-        sides = Sides(rule, left_out, empty, lengths, equalities)
+        try:
+            sides = Sides(rule, left_out, empty, lengths, equalities)
+        except VoidError:
+            return None
         if sides.terms.arithmetic.is_contradictory():
             return None
         found = {name: sides.terms.arithmetic.value_of(length) for name, length in sides.lengths.items()}
@@ -174,8 +177,9 @@ class _Search:
                 elif self._congruence.find(bound) == number:
                     yield match
             case Filled():
-                if any(term.symbol.kind == "filled" for term in self._congruence.terms(number)):
-                    yield match
+                for term in self._congruence.terms(number):
+                    if term.symbol.kind == "filled":
+                        yield from self._match_filled(pattern, term, match)
             case Pattern():
                 bound = match.tensors.get(pattern.name)
                 if bound is not None and self._congruence.find(bound) != number:
@@ -183,6 +187,15 @@ class _Search:
                 for term in self._congruence.terms(number):
                     if _fits(pattern, term):
                         yield from self._match_term(pattern, term, number, match)
+
+    def _match_filled(self, pattern: Filled, term: Term, match: _Match) -> Iterator[_Match]:
+        name, shape = spread(pattern), self._terms.value(term.symbol.attributes[1])
+        if name is None:
+            yield match
+        elif isinstance(pattern.shape, Sequence) and shape.items is not None:
+            rest = self._terms.intern(Tuple.of(shape.items[len(pattern.shape.items) - 1 :]))
+            if match.attributes.get(name, rest) == rest:
+                yield _Match(match.tensors, {**match.attributes, name: rest})
 
     def _literal(self, expression: Expression) -> int:
         """The number of an attribute that an axiom gives in digits."""

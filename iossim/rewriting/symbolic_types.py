@@ -147,6 +147,9 @@ def _matmul(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: 
     a, b = inputs
     if not isinstance(a.length, int) or not isinstance(b.length, int):
         rank = integer(a.length)
+        if isinstance(b.length, int) and b.length == 2:
+            inner, columns = b.items or ()
+            return Typed((Claim(rank >= 1), Claim(a.at(rank - 1) == inner)), (_with(a, rank - 1, columns),))
         if not arithmetic.knows(z3.And(rank == b.length, rank >= 2)):
             return None
 
@@ -204,7 +207,7 @@ def _conv(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
     rank = strides.length
 
     def spans(place: Any) -> Any:
-        window = arithmetic.times(dilations.at(place), w.at(place + 2) - 1)
+        window = arithmetic.times(dilations.at(place), w.at(place + 2) - 1, cancels=False)
         return x.at(place + 2) + pads.at(place) + pads.at(place + rank) - window - 1
 
     needs = [
@@ -228,7 +231,7 @@ def _conv(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
         return z3.If(place == 0, x.at(0), z3.If(place == 1, w.at(0), spatial(place - 2)))
 
     def spatial(place: Any) -> Any:
-        return arithmetic.quotient(spans(place), strides.at(place)) + 1
+        return arithmetic.quotient(spans(place), strides.at(place), cancels=False) + 1
 
     return Typed(tuple(needs), (Tuple.made(_plus(rank, 2), at),))
 
@@ -253,7 +256,7 @@ def _pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
         return z3.And([integer(each.at(place)) >= 1 for each in (kernel, strides, dilations)])
 
     def padding(place: Any) -> Any:
-        extent = arithmetic.times(dilations.at(place), kernel.at(place) - 1) + 1
+        extent = arithmetic.times(dilations.at(place), kernel.at(place) - 1, cancels=False) + 1
         sides = [integer(pads.at(place)), integer(pads.at(place + rank))]
         return z3.And([z3.And(side >= 0, side < extent) for side in sides])
 

@@ -8,10 +8,11 @@ from typing import Any, get_type_hints
 
 import z3
 
+from iossim.errors import IossimError
 from iossim.ir.op import op_class
 from iossim.rewriting.axioms import attribute_defaults
 from iossim.rewriting.congruence import Congruence, Symbol, Term
-from iossim.rewriting.expression import Expression, Shape, Variable
+from iossim.rewriting.expression import Comparison, Expression, Shape, Variable
 from iossim.rewriting.make import Zeros, operands
 from iossim.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 from iossim.rewriting.symbolic import (
@@ -35,6 +36,10 @@ _FOLDED = frozenset({"add", "concat"})
 _AXIS = frozenset({"concat", "split"})
 
 
+class VoidError(IossimError):
+    """A rule that cannot be applied where all of this is left out."""
+
+
 class Terms:
     """Terms of tensors, equal ones in one class, with shapes; attributes are numbered, equal ones by one number."""
 
@@ -53,7 +58,10 @@ class Terms:
     def intern(self, value: Any) -> int:
         """The number of a value of an attribute; one that is known to be equal to another has the other's."""
         for number, other in enumerate(self._values):
-            if value is other or self._are_equal(value, other):
+            if value is other:
+                return number
+        for number, other in enumerate(self._values):
+            if self._are_equal(value, other):
                 return number
         self._values.append(value)
         return len(self._values) - 1
@@ -101,9 +109,9 @@ class Terms:
         found = [self.congruence.get(term) for term in terms]
         if all(number is not None for number in found):
             return tuple(number for number in found if number is not None)
-        fits = self._typed(
-            kind, [self._values[number] for number in numbers], [self._shapes[each] for each in arguments]
-        )
+        if assume and kind == "split":
+            self.arithmetic.assume(Claim(integer(self._values[numbers[1]].length) == outputs))
+        fits = self._typed(kind, [self._values[number] for number in numbers], [self._shapes[each] for each in arguments])
         if fits is None or len(fits.outputs) != outputs:
             if not assume:
                 return None
@@ -117,11 +125,14 @@ class Terms:
     def attributes(self, kind: str, values: Sequence[Any], arguments: Sequence[int]) -> tuple[int, ...]:
         """The numbers of the attributes of an op that reads these classes."""
         if kind in _AXIS:
-            values = [
-                self._from_front(values[0], self._shapes[self.congruence.find(arguments[0])].length),
-                *values[1:],
-            ]
+            values = [self._from_front(values[0], self._rank(arguments[0])), *values[1:]]
+        if kind == "slice" and values[2].items is not None:
+            axes = Tuple.of([integer(self._from_front(axis, self._rank(arguments[0]))) for axis in values[2].items])
+            values = [*values[:2], axes, values[3]]
         return tuple(map(self.intern, values))
+
+    def _rank(self, number: int) -> Any:
+        return self._shapes[self.congruence.find(number)].length
 
     def _typed(self, kind: str, values: Sequence[Any], shapes: Sequence[Tuple]) -> Typed | None:
         try:
@@ -130,8 +141,9 @@ class Terms:
             return None
 
     def _from_front(self, axis: Any, rank: Any) -> Any:
-        if isinstance(axis, int):
-            return axis if axis >= 0 else z3.simplify(integer(axis) + rank)
+        axis = z3.simplify(integer(axis))
+        if z3.is_int_value(axis):
+            return axis if axis.as_long() >= 0 else z3.simplify(axis + rank)
         return axis if self.arithmetic.knows(axis >= 0) else z3.If(axis < 0, axis + rank, axis)
 
     def _put(self, term: Term, shape: Tuple) -> int:
@@ -169,6 +181,15 @@ class Sides:
         self._tensors: dict[str, int] = {}
         self._shapes: dict[str, Tuple] = {}
         self._conditions = list(rule.conditions)
+        # Inputs that are said to have one shape are given one.
+        self._twins = [
+            {condition.left.tensor, condition.right.tensor}
+            for condition in rule.conditions
+            if isinstance(condition, Comparison)
+            and condition.sign == "=="
+            and isinstance(condition.left, Shape)
+            and isinstance(condition.right, Shape)
+        ]
         values: dict[str, str | tuple[str, ...] | None] = {}
         for name in rule.inputs:
             if name in rule.rests:
@@ -200,7 +221,8 @@ class Sides:
             self.terms.arithmetic.assume(same(self.terms.shape(a), self.terms.shape(b)))
 
     def _add_input(self, name: str) -> None:
-        shape = self._unknown(name)
+        twin = next((other for other in self._shapes if {name, other} in self._twins), None)
+        shape = self._unknown(name) if twin is None else self._shapes[twin]
         self._tensors[name], self._shapes[name] = self.terms.tensor(name, shape), shape
         self.terms.arithmetic.assume(_positive(shape))
 
@@ -244,9 +266,13 @@ class Sides:
                 waiting.append(condition)
         self._conditions = waiting
 
-    def _add_ops(self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]) -> None:
+    def _add_ops(
+        self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]
+    ) -> None:
         for index, op in enumerate(ops):
             reads = operands(op, values)
+            if reads is None and side == "source":
+                raise VoidError(f"{op} reads nothing")
             if reads is None:
                 values.update(dict.fromkeys(op.outputs))
                 continue
