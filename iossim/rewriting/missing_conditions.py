@@ -44,18 +44,16 @@ def missing_conditions(rule: Rule, tried: Sequence[Trial], memory: Memory) -> tu
         else:
             wrong |= 1 << place
     words = list(_words(rule, tried, memory))
-    chosen: list[_Word] | None = []
-    if wrong:
-        chosen = _weakest(words, wrong, held, misfits)
-        if chosen is None:
-            return None
+    chosen = _weakest(words, wrong, held, misfits) if wrong else []
+    if chosen is None:
+        return None
     left = misfits
     for word in chosen:
         left &= word.holds
         held &= word.holds
-    if left:
-        chosen += _weakest(words, left, held, 0) or []
-    for word in chosen:
+    more = _weakest(words, left, held, 0) if left else None
+    for word in more or ():
+        chosen.append(word)
         left &= word.holds
     needed = _without_needless(chosen, wrong | misfits & ~left)
     return tuple(word.condition for word in sorted(needed, key=words.index))

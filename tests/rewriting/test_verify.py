@@ -75,7 +75,9 @@ def test_what_never_fits_is_unknown() -> None:
 
 
 def test_what_no_axiom_says_is_unknown_with_the_reason() -> None:
-    found = verify(rule("t = unary(x, function='erf'); y = relu(t)", "u = relu(x); y1 = unary(u, function='erf')", "y: y1"))
+    found = verify(
+        rule("t = unary(x, function='erf'); y = relu(t)", "u = relu(x); y1 = unary(u, function='erf')", "y: y1")
+    )
     assert found.verdict is Verdict.UNKNOWN
     assert found.reason.startswith("never seen to fail, but there is no proof: ")
 
