@@ -124,8 +124,8 @@ class _Sampler:
                 return None
             seen.add(key)
             return place(self.rule, draw.attributes, draw.shapes, self.dtype)
-        except (GraphError, ExpressionError, ValueError, IndexError, ZeroDivisionError):
-            return None  # what was proposed for an odd shape has no value, or does not fit
+        except (GraphError, ExpressionError, TypeError, ValueError, IndexError, ZeroDivisionError):
+            return None  # it does not fit, or a proposal has no value: for an odd shape, or attributes of the wrong kind
 
 
 class _Draw:
