@@ -295,7 +295,11 @@ class Sides:
     def _attribute(op: PatternOp, name: str, default: Any, evaluator: Evaluator) -> Any:
         given = dict(op.attributes)
         if name in given:
-            return evaluator.value(given[name])
+            value = evaluator.value(given[name])
+            wanted = get_type_hints(op_class(op.kind))[name]
+            if (wanted is int) != is_integer(value) or (wanted == tuple[int, ...]) != isinstance(value, Tuple):
+                raise NotSymbolicError(f"{op}: its {name} is of another type")
+            return value
         if default is MISSING:
             raise NotSymbolicError(f"{op} lacks its attribute {name!r}")
         if isinstance(default, tuple) and all(type(item) is int for item in default):
@@ -318,8 +322,8 @@ class Sides:
         return self._tensors[use]
 
     def _zeros(self, tensor: str) -> int:
-        reader = next(op for op in self._rule.source if tensor in map(tensor_of, op.inputs))
-        if reader.kind == "layer_norm" or reader.outputs[0] not in self._shapes:
+        reader = next((op for op in self._rule.source if tensor in map(tensor_of, op.inputs)), None)
+        if reader is None or reader.kind == "layer_norm" or reader.outputs[0] not in self._shapes:
             raise NotSymbolicError(f"{tensor} is left out, and nothing says the shape of the zeros it stands for")
         shape = Tuple.of([integer(self._shapes[reader.outputs[0]].at(1))])
         return self.terms.constant(Filled(Variable("zeros")), shape)
