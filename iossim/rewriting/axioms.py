@@ -106,9 +106,7 @@ def _tensors(
         for each in reads:
             arguments.append(_zeros(axiom, each.tensor) if isinstance(each, Zeros) else found[each])
         for index, name in enumerate(op.outputs):
-            found[name] = Pattern(
-                name, op.kind, tuple(_attributes(op)), tuple(arguments), index, len(op.outputs)
-            )
+            found[name] = Pattern(name, op.kind, tuple(_attributes(op)), tuple(arguments), index, len(op.outputs))
     return found
 
 

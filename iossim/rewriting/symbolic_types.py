@@ -175,7 +175,10 @@ def _transpose(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmeti
     (x,), order = inputs, attributes["permutation"]
     needs = [Claim(integer(order.length) == x.length)]
     if order.items is None:
-        needs += [arithmetic.statement("is a permutation", order), everywhere(order, lambda place: is_inside(order.at(place), x.length))]
+        needs += [
+            arithmetic.statement("is a permutation", order),
+            everywhere(order, lambda place: is_inside(order.at(place), x.length)),
+        ]
     else:
         needs += [Claim(is_inside(axis, x.length)) for axis in order.items] + [Claim(distinct(order.items))]
     return Typed(tuple(needs), (Tuple.made(order.length, lambda place: x.at(order.at(place))),))

@@ -87,8 +87,14 @@ class Terms:
     def constant(self, filled: Filled, shape: Tuple) -> int:
         """A constant that is filled, of a shape that it is assumed to have."""
         self.arithmetic.assume(_positive(shape))
-        what = "identity" if filled.identity else self.intern(float(filled.value))
-        return self._put(Term(Symbol("filled", (what, self.intern(shape))), ()), shape)
+        return self._put(self.filled(filled, shape), shape)
+
+    def filled(self, filled: Filled, shape: Tuple) -> Term:
+        """The term of a constant."""
+        number = self.intern(shape)
+        if filled.identity:
+            return Term(Symbol("filled identity", (number,)), ())
+        return Term(Symbol("filled", (number, self.intern(float(filled.value)))), ())
 
     def op(
         self, kind: str, attributes: Sequence[Any], arguments: Sequence[int], outputs: int, assume: str = ""
@@ -111,7 +117,9 @@ class Terms:
             return tuple(number for number in found if number is not None)
         if assume and kind == "split":
             self.arithmetic.assume(Claim(integer(self._values[numbers[1]].length) == outputs))
-        fits = self._typed(kind, [self._values[number] for number in numbers], [self._shapes[each] for each in arguments])
+        fits = self._typed(
+            kind, [self._values[number] for number in numbers], [self._shapes[each] for each in arguments]
+        )
         if fits is None or len(fits.outputs) != outputs:
             if not assume:
                 return None
@@ -266,9 +274,7 @@ class Sides:
                 waiting.append(condition)
         self._conditions = waiting
 
-    def _add_ops(
-        self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]
-    ) -> None:
+    def _add_ops(self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]) -> None:
         for index, op in enumerate(ops):
             reads = operands(op, values)
             if reads is None and side == "source":

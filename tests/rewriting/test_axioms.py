@@ -170,7 +170,9 @@ def check_shapes(cases: int, seed: int, most: int) -> None:
                 shapes = [tuple(shape) for shape in other]
                 if node.op.kind != "slice" and (known := shapes_of(node.op, shapes)) is not None:
                     assert known == inferred(node.op, shapes), (node.op, shapes)
-    assert {"add", "concat", "matmul", "conv", "transpose", "pad", "split", "gemm", "reshape", "batch_norm"} <= set(kinds)
+    assert {"add", "concat", "matmul", "conv", "transpose", "pad", "split", "gemm", "reshape", "batch_norm"} <= set(
+        kinds
+    )
 
 
 def test_proofs_know_shapes_as_ops_infer_them() -> None:
