@@ -25,8 +25,6 @@ from iossim.rewriting.rule import Filled, Rule
 from iossim.rewriting.symbolic import Claim, Evaluator, NotSymbolicError, Tuple
 from iossim.rewriting.terms import Sides, Terms, VoidError
 
-#: Of this module and those it stands on; raise it where what they prove changes.
-VERSION = 1
 #: How often all axioms are applied to all terms, and how many terms there may be.
 ROUNDS, MOST_TERMS = 8, 700
 

@@ -18,7 +18,7 @@ from iossim.errors import GraphError
 from iossim.ir.graph import Graph
 from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
-from iossim.rewriting.axioms import axioms, axioms_hash, equations
+from iossim.rewriting.axioms import axioms, equations
 from iossim.rewriting.instance import ConditionFailsError, Placed, place
 from iossim.rewriting.make import NotMadeError
 from iossim.rewriting.refute import compare
@@ -115,7 +115,6 @@ def run(graph: Graph, inputs: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_axiom_can_be_read_in_a_direction() -> None:
     assert {equation.axiom for equation in equations()} == {axiom.name for axiom in axioms()}
-    assert len(axioms_hash()) == 24
 
 
 def shapes_of(op: Op, inputs: list[tuple[int, ...]]) -> list[tuple[int, ...]] | None:
