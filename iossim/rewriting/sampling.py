@@ -192,7 +192,7 @@ class _Draw:
             elif (wanted := self._value(value)) is not None:
                 given[name] = wanted
         others = [shape for shape in self.shapes.values() if shape and isinstance(shape[0], int)]
-        return Request(op.kind, len(op.outputs), known, given, tuple(unbound), others)  # type: ignore[arg-type]
+        return Request(op.kind, len(op.outputs), known, given, tuple(unbound), others)
 
     def _value(self, expression: Expression) -> Any:
         try:
