@@ -6,7 +6,6 @@ of its outputs equals the tensor of the target that it is mapped to. Ops of any 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -17,7 +16,7 @@ from typing import Any
 from iossim.ir.op import op_class
 from iossim.rewriting.expression import Expression, Literal, Part, Sequence, Shape, Spread, Variable
 from iossim.rewriting.make import Zeros, operands
-from iossim.rewriting.rule import Filled, PatternOp, Rule, RuleError, tensor_of
+from iossim.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 from iossim.rewriting.rule_file import read_rules
 
 _FILE = "axioms.yaml"
@@ -49,12 +48,6 @@ class Equation:
 def axioms() -> tuple[Rule, ...]:
     """The axioms as they are written."""
     return read_rules(_text(), _FILE)
-
-
-@cache
-def axioms_hash() -> str:
-    """Of all that the axioms say."""
-    return hashlib.sha256("\n".join(rule.hash for rule in axioms()).encode()).hexdigest()[:24]
 
 
 def _text() -> str:
@@ -106,9 +99,7 @@ def _tensors(
         for each in reads:
             arguments.append(_zeros(axiom, each.tensor) if isinstance(each, Zeros) else found[each])
         for index, name in enumerate(op.outputs):
-            found[name] = Pattern(
-                name, op.kind, tuple(_attributes(op)), tuple(arguments), index, len(op.outputs)
-            )
+            found[name] = Pattern(name, op.kind, tuple(_attributes(op)), tuple(arguments), index, len(op.outputs))
     return found
 
 

@@ -480,7 +480,7 @@ class Evaluator:
                 return a - b
             case "*":
                 return self._arithmetic.times(a, b)
-        self.needed.append(Claim(integer(b) >= 1))
+        self.needed.append(Claim(integer(b) != 0))
         quotient = self._arithmetic.quotient(a, b)
         return quotient if sign == "//" else integer(a) - self._arithmetic.times(quotient, b)
 

@@ -45,6 +45,18 @@ def typed(kind: str, attributes: Mapping[str, Any], inputs: Sequence[Tuple], ari
     return None if typing is None else typing(attributes, inputs, arithmetic)
 
 
+def always(kind: str, attributes: Mapping[str, Any], x: Tuple, outputs: int) -> list[Claim]:
+    """What is true of any op with a first input ``x`` that takes its inputs, whether its shapes are modelled or not."""
+    match kind:
+        case "split":
+            return [Claim(integer(attributes["sizes"].length) == outputs)]
+        case "slice":
+            lengths = [integer(attributes[name].length) for name in ("starts", "ends", "axes", "steps")]
+            inside = [Claim(is_inside(axis, x.length)) for axis in attributes["axes"].items or ()]
+            return [*(Claim(length == lengths[0]) for length in lengths[1:]), *inside]
+    return []
+
+
 def _of(*kinds: str) -> Callable[[_Typing], _Typing]:
     def register(typing: _Typing) -> _Typing:
         _TYPINGS.update(dict.fromkeys(kinds, typing))
@@ -84,7 +96,7 @@ def broadcast(a: Tuple, b: Tuple, arithmetic: Arithmetic) -> tuple[Claim, Tuple]
         return tuple(
             z3.If(integer(place) < missing, 1, each.at(_minus(place, missing)))
             for each, missing in ((a, missing_a), (b, missing_b))
-        )  # type: ignore[return-value]
+        )
 
     def at(place: Any) -> Any:
         x, y = sizes(place)
@@ -148,8 +160,8 @@ def _matmul(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: 
     if not isinstance(a.length, int) or not isinstance(b.length, int):
         rank = integer(a.length)
         if isinstance(b.length, int) and b.length == 2:
-            inner, columns = b.items or ()
-            return Typed((Claim(rank >= 1), Claim(a.at(rank - 1) == inner)), (_with(a, rank - 1, columns),))
+            needs = (Claim(rank >= 1), Claim(a.at(rank - 1) == b.at(0)))
+            return Typed(needs, (_with(a, rank - 1, b.at(1)),))
         if not arithmetic.knows(z3.And(rank == b.length, rank >= 2)):
             return None
 
@@ -175,7 +187,10 @@ def _transpose(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmeti
     (x,), order = inputs, attributes["permutation"]
     needs = [Claim(integer(order.length) == x.length)]
     if order.items is None:
-        needs += [arithmetic.statement("is a permutation", order), everywhere(order, lambda place: is_inside(order.at(place), x.length))]
+        needs += [
+            arithmetic.statement("is a permutation", order),
+            everywhere(order, lambda place: is_inside(order.at(place), x.length)),
+        ]
     else:
         needs += [Claim(is_inside(axis, x.length)) for axis in order.items] + [Claim(distinct(order.items))]
     return Typed(tuple(needs), (Tuple.made(order.length, lambda place: x.at(order.at(place))),))

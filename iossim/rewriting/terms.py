@@ -28,7 +28,7 @@ from iossim.rewriting.symbolic import (
     same,
     unknown_value,
 )
-from iossim.rewriting.symbolic_types import Typed, typed
+from iossim.rewriting.symbolic_types import Typed, always, typed
 
 #: Ops of any number of inputs that are what they make of the first ones, and then of that and the rest.
 _FOLDED = frozenset({"add", "concat"})
@@ -87,8 +87,14 @@ class Terms:
     def constant(self, filled: Filled, shape: Tuple) -> int:
         """A constant that is filled, of a shape that it is assumed to have."""
         self.arithmetic.assume(_positive(shape))
-        what = "identity" if filled.identity else self.intern(float(filled.value))
-        return self._put(Term(Symbol("filled", (what, self.intern(shape))), ()), shape)
+        return self._put(self.filled(filled, shape), shape)
+
+    def filled(self, filled: Filled, shape: Tuple) -> Term:
+        """The term of a constant."""
+        number = self.intern(shape)
+        if filled.identity:
+            return Term(Symbol("filled identity", (number,)), ())
+        return Term(Symbol("filled", (number, self.intern(float(filled.value)))), ())
 
     def op(
         self, kind: str, attributes: Sequence[Any], arguments: Sequence[int], outputs: int, assume: str = ""
@@ -109,9 +115,11 @@ class Terms:
         found = [self.congruence.get(term) for term in terms]
         if all(number is not None for number in found):
             return tuple(number for number in found if number is not None)
-        if assume and kind == "split":
-            self.arithmetic.assume(Claim(integer(self._values[numbers[1]].length) == outputs))
-        fits = self._typed(kind, [self._values[number] for number in numbers], [self._shapes[each] for each in arguments])
+        named = dict(zip(attribute_defaults(kind), map(self.value, numbers), strict=True))
+        shapes = [self._shapes[argument] for argument in arguments]
+        if assume and shapes:
+            self.arithmetic.assume(*always(kind, named, shapes[0], outputs))
+        fits = self._typed(kind, named, shapes)
         if fits is None or len(fits.outputs) != outputs:
             if not assume:
                 return None
@@ -134,9 +142,9 @@ class Terms:
     def _rank(self, number: int) -> Any:
         return self._shapes[self.congruence.find(number)].length
 
-    def _typed(self, kind: str, values: Sequence[Any], shapes: Sequence[Tuple]) -> Typed | None:
+    def _typed(self, kind: str, attributes: Mapping[str, Any], shapes: Sequence[Tuple]) -> Typed | None:
         try:
-            return typed(kind, dict(zip(attribute_defaults(kind), values, strict=True)), shapes, self.arithmetic)
+            return typed(kind, attributes, shapes, self.arithmetic)
         except NotSymbolicError:
             return None
 
@@ -180,6 +188,7 @@ class Sides:
         self._attributes: dict[str, Any] = {}
         self._tensors: dict[str, int] = {}
         self._shapes: dict[str, Tuple] = {}
+        self._rests: dict[tuple[str | int, ...], int] = {}
         self._conditions = list(rule.conditions)
         # Inputs that are said to have one shape are given one.
         self._twins = [
@@ -266,9 +275,7 @@ class Sides:
                 waiting.append(condition)
         self._conditions = waiting
 
-    def _add_ops(
-        self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]
-    ) -> None:
+    def _add_ops(self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]) -> None:
         for index, op in enumerate(ops):
             reads = operands(op, values)
             if reads is None and side == "source":
@@ -279,7 +286,7 @@ class Sides:
             evaluator = self._evaluator()
             attributes = [self._attribute(op, name, default, evaluator) for name, default in self._named(op)]
             self.terms.arithmetic.assume(*evaluator.needed)
-            arguments = [self._argument(op, each, attributes) for each in reads]
+            arguments = [self._argument(op, f"{side} op {index}", each, attributes) for each in reads]
             made = self.terms.op(op.kind, attributes, arguments, len(op.outputs), f"{side} op {index}")
             assert made is not None
             for name, number in zip(op.outputs, made, strict=True):
@@ -295,14 +302,18 @@ class Sides:
     def _attribute(op: PatternOp, name: str, default: Any, evaluator: Evaluator) -> Any:
         given = dict(op.attributes)
         if name in given:
-            return evaluator.value(given[name])
+            value = evaluator.value(given[name])
+            wanted = get_type_hints(op_class(op.kind))[name]
+            if (wanted is int) != is_integer(value) or (wanted == tuple[int, ...]) != isinstance(value, Tuple):
+                raise NotSymbolicError(f"{op}: its {name} is of another type")
+            return value
         if default is MISSING:
             raise NotSymbolicError(f"{op} lacks its attribute {name!r}")
         if isinstance(default, tuple) and all(type(item) is int for item in default):
             return Tuple.of([integer(item) for item in default])
         return default
 
-    def _argument(self, op: PatternOp, read: str | Zeros, attributes: Sequence[Any]) -> int:
+    def _argument(self, op: PatternOp, place: str, read: str | Zeros, attributes: Sequence[Any]) -> int:
         if isinstance(read, Zeros):
             return self._zeros(read.tensor)
         if read not in self._rule.rests:
@@ -310,16 +321,17 @@ class Sides:
         # Any number of tensors, at least one, are their sum or what they are when joined: one tensor for each such use.
         if op.kind not in _FOLDED:
             raise NotSymbolicError(f"{op.kind} of *{read}, of which proofs know only sums and concatenations")
-        use = f"*{read} {op.kind} {[self.terms.intern(value) for value in attributes]}"
-        if use not in self._tensors:
-            shape = self._unknown(use)
-            self._tensors[use] = self.terms.tensor(use, shape)
+        use = (read, op.kind, *map(self.terms.intern, attributes))
+        if use not in self._rests:
+            name = f"*{read} of {place}"
+            shape = self._unknown(name)
+            self._rests[use] = self.terms.tensor(name, shape)
             self.terms.arithmetic.assume(_positive(shape))
-        return self._tensors[use]
+        return self._rests[use]
 
     def _zeros(self, tensor: str) -> int:
-        reader = next(op for op in self._rule.source if tensor in map(tensor_of, op.inputs))
-        if reader.kind == "layer_norm" or reader.outputs[0] not in self._shapes:
+        reader = next((op for op in self._rule.source if tensor in map(tensor_of, op.inputs)), None)
+        if reader is None or reader.kind == "layer_norm" or reader.outputs[0] not in self._shapes:
             raise NotSymbolicError(f"{tensor} is left out, and nothing says the shape of the zeros it stands for")
         shape = Tuple.of([integer(self._shapes[reader.outputs[0]].at(1))])
         return self.terms.constant(Filled(Variable("zeros")), shape)
