@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
     group.command("list", help="The sets of rules that can be asked for by name.")(list_rules)
     group.command("show", help="What rules say: source, target, conditions, and where they are from.")(show_rules)
     for module in modules("iossim.cli"):
-        if module.__name__.startswith("iossim.cli.rules_"):
+        if module.__name__.startswith("iossim.cli.rules_") and hasattr(module, "register_in"):
             module.register_in(group)
     app.add_typer(group, name="rules")
 

@@ -11,8 +11,8 @@ The file is a ``RuleCollection`` of proto2, read here without generated code::
 
 What the file leaves unsaid is filled in as TASO's runtime has it:
 
-- A convolution has as many groups as its weight takes channels less than its input has. The groups of a source convolution are
-  a variable of its own, those of a target convolution follow from the shapes.
+- A convolution has as many groups as the channels of its input are times those that its weight takes. In a source they are a
+  variable of each convolution's own; in a target they are ``x.shape[1] // w.shape[1]``.
 - The sizes of a split in a target are those of the concat that it undoes.
 - Products are of matrices, and a concat says how many dimensions its inputs have.
 """

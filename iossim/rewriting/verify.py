@@ -10,7 +10,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from iossim.rewriting.expression import Expression
-from iossim.rewriting.missing_conditions import missing_conditions
+from iossim.rewriting.missing_conditions import Memory, missing_conditions, without_broadcasting
 from iossim.rewriting.prover import prove
 from iossim.rewriting.refute import Counterexample, Trial, trials
 from iossim.rewriting.rule import Rule
@@ -49,12 +49,12 @@ def verify_all(
     kept = [None if anew else recall(rule) for rule in rules]
     open_rules = [rule for rule, known in zip(rules, kept, strict=True) if known is None]
     found = _verify_each(open_rules, seconds, workers)
-    for done, (rule, known) in enumerate(zip(rules, kept, strict=True)):
+    for done, (rule, trusted) in enumerate(zip(rules, kept, strict=True)):
         progress(done, len(rules))
-        if known is None:
-            known = next(found)
-            remember(rule, known)
-        yield known
+        verification = trusted or next(found)
+        if trusted is None and (verification.verdict is not Verdict.UNKNOWN or seconds >= PROOF_SECONDS):
+            remember(rule, verification)
+        yield verification
     progress(len(rules), len(rules))
 
 
@@ -82,7 +82,7 @@ def _verified(rule: Rule, seconds: float, cases: int) -> Verification:
     if not tried:
         return Verification(Verdict.UNKNOWN, "no shapes were found that its source takes and its conditions allow")
     if not failures:
-        return _by_proof(rule, (), None, seconds)
+        return _proof(rule, (), tried, None, seconds)
     # A wrong value says more than shapes that do not fit.
     first = next((each for each in failures if each.element is not None), failures[0])
     if len(failures) == len(tried):
@@ -91,21 +91,29 @@ def _verified(rule: Rule, seconds: float, cases: int) -> Verification:
     conditions = _conditions_that_hold(rule, tried, cases)
     if conditions is None:
         return Verification(Verdict.REFUTED, f"{first.reason}; nothing was found that excludes this", (), first)
-    found = _by_proof(rule, conditions, first, seconds)
+    found = _proof(rule, conditions, tried, first, seconds)
     if found.verdict is Verdict.PROVED or first.element is None:
         return found
-    needed = " and ".join(map(str, conditions))
-    reason = f"{first.reason}; it was never seen to fail where {needed}, but there is no proof: {found.reason}"
-    return Verification(Verdict.REFUTED, reason, (), first)
+    return replace(found, verdict=Verdict.REFUTED, reason=f"{first.reason}; {found.reason}", conditions=())
 
 
-def _by_proof(
-    rule: Rule, conditions: Sequence[Expression], first: Counterexample | None, seconds: float
+def _proof(
+    rule: Rule,
+    conditions: tuple[Expression, ...],
+    tried: Sequence[Trial],
+    first: Counterexample | None,
+    seconds: float,
 ) -> Verification:
+    """Proved under the conditions, or at least where no sum or product broadcasts besides, else unknown."""
+    reason = ""
+    for under in dict.fromkeys((conditions, without_broadcasting(rule, conditions, tried))):
+        proof = prove(_under(rule, under), seconds)
+        if proof.proved:
+            return Verification(Verdict.PROVED, proof.reason, tuple(map(str, under)), first, proof.axioms)
+        reason = reason or proof.reason
     texts = tuple(map(str, conditions))
-    proof = prove(_under(rule, conditions), seconds)
-    verdict = Verdict.PROVED if proof.proved else Verdict.UNKNOWN
-    return Verification(verdict, proof.reason, texts, first, proof.axioms)
+    where = f" where {' and '.join(texts)}" if texts else ""
+    return Verification(Verdict.UNKNOWN, f"never seen to fail{where}, but there is no proof: {reason}", texts, first)
 
 
 def _under(rule: Rule, conditions: Iterable[Expression]) -> Rule:
@@ -119,9 +127,9 @@ def _conditions_that_hold(rule: Rule, tried: Sequence[Trial], cases: int) -> tup
     """
     known = list(tried)
     before: tuple[Expression, ...] | None = None
-    confirmed = 0
+    confirmed, memory = 0, Memory()
     for turn in range(_ROUNDS):
-        conditions = missing_conditions(rule, known)
+        conditions = missing_conditions(rule, known, memory)
         if conditions is None:
             return None
         again = list(trials(_under(rule, conditions), cases, seed=turn + 1))
