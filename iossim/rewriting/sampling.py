@@ -86,6 +86,7 @@ class _Sampler:
             other.value
             for equation in self.equations
             if isinstance(equation.part, Length) and isinstance(other := equation.known, Literal)
+            if other.value != 0  # a number beside tensors says nothing of those
         ]
         if named:
             return tuple(dict.fromkeys(rank for rank in named if isinstance(rank, int)))

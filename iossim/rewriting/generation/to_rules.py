@@ -74,7 +74,8 @@ class _Writer:
         used = [TEMPLATE[op.template] for op in ops((*self.source, *self.target))]
         here = [TEMPLATE[op.template] for op in ops(self.source)]
         if len({each.axis for each in used} - {None}) == 1 and any(each.axis is not None for each in here):
-            axes = [{_AXIS: axis} for axis in range(min(map(len, self.equation.shapes.values())))]
+            ranks = [len(shape) for shape in self.equation.shapes.values() if shape]
+            axes = [{_AXIS: axis} for axis in range(min(ranks))]
             if self._holds(variables | {_AXIS: _AXIS}, axes):
                 variables[_AXIS] = _AXIS
         if any(each.kind == "conv" for each in here) and self._holds(
@@ -87,7 +88,8 @@ class _Writer:
         """Whether the rule holds for all values of its attribute variables that it can take, which are more than one."""
         rule = self._rule(variables)
         shapes = dict(self.equation.shapes)
-        alike = dict.fromkeys(shapes, next(iter(shapes.values())))
+        first = next(shape for shape in shapes.values() if shape)
+        alike = {name: first if shape else () for name, shape in shapes.items()}
         groups = [name for name in _bound(rule) if name.startswith(_GROUPS)]
         taken = set()
         for number, value in enumerate(values):
