@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from iossim.errors import OptionError
 from iossim.ir.op import Array, Op
 from iossim.rewriting.field import random_elements
 from iossim.rewriting.generation.fingerprints import Fingerprints, evaluate_stacked, fingerprints
@@ -25,6 +26,8 @@ Progress = Callable[[int, int], None]
 #: Numbers in the largest array of a batch.
 _BATCH = 1 << 20
 _NOTHING = -1
+#: What fits in two gigabytes, with what they compute.
+_MOST_GRAPHS = 8_000_000
 
 
 @dataclass
@@ -58,7 +61,10 @@ class Terms:
 def enumerate_terms(
     vocabulary: Vocabulary, size: int, seed: int = 0, progress: Progress = lambda done, total: None
 ) -> Terms:
-    """All terms of up to ``size`` ops, with the fingerprint of each for inputs that ``seed`` draws."""
+    """All terms of up to ``size`` ops, with the fingerprint of each for inputs that ``seed`` draws.
+
+    Raises OptionError where there are more than fit in memory.
+    """
     return _Enumeration(vocabulary, size, seed).run(progress)
 
 
@@ -115,6 +121,10 @@ class _Enumeration:
         batches = [*self._unary(level), *self._binary(level)]
         batches.sort(key=lambda batch: batch.template)
         total, done = sum(len(batch.operands) for batch in batches), 0
+        if total > _MOST_GRAPHS:
+            raise OptionError(
+                f"there are {total:,} graphs of {level} ops, more than {_MOST_GRAPHS:,}; give a smaller size, or fewer ops or inputs"
+            )
         keep = level < terms.size
         kept: dict[int, list[Array]] = {}
         made_node, made_output, made_type, made_print, made_row = [], [], [], [], []

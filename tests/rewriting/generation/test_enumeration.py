@@ -9,6 +9,7 @@ import pytest
 
 from iossim.errors import OptionError
 from iossim.rewriting.field import evaluate_op, random_elements
+from iossim.rewriting.generation import enumeration
 from iossim.rewriting.generation.candidates import match, term
 from iossim.rewriting.generation.enumeration import enumerate_terms
 from iossim.rewriting.generation.equations import TEMPLATE, Evaluation, Term, apply, ops
@@ -105,6 +106,12 @@ def test_pairs_do_not_differ_in_names_only() -> None:
     matched = match(enumerate_terms(read_vocabulary("matmul", "2x2*3"), 2))
     assert matched.hits == 27  # a product of three, of any three, by two orders
     assert matched.renamed == 5  # of one input, of two in three ways, of three
+
+
+def test_more_graphs_than_fit_in_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enumeration, "_MOST_GRAPHS", 100)
+    with pytest.raises(OptionError, match="graphs of 2 ops"):
+        enumerate_terms(read_vocabulary("matmul,add", "2x2*3"), 3)
 
 
 def test_vocabularies_are_read_and_described() -> None:
