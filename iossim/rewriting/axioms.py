@@ -1,13 +1,11 @@
 """What proofs start from: ``axioms.yaml``, equations between small patterns of ops that hold under their conditions.
 
 An axiom is a :class:`~iossim.rewriting.rule.Rule`, read in both directions: where its conditions hold and ops take their inputs, each
-of its outputs equals the tensor of the target that it is mapped to. Conditions are on the shapes of the axiom's inputs. Ops of any
-number of inputs are written with two.
+of its outputs equals the tensor of the target that it is mapped to. Ops of any number of inputs are written with two.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -16,9 +14,9 @@ from itertools import product
 from typing import Any
 
 from iossim.ir.op import op_class
-from iossim.rewriting.expression import Expression, Literal, Sequence, Shape, Variable
+from iossim.rewriting.expression import Expression, Literal, Part, Sequence, Shape, Spread, Variable
 from iossim.rewriting.make import Zeros, operands
-from iossim.rewriting.rule import Filled, PatternOp, Rule, RuleError
+from iossim.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 from iossim.rewriting.rule_file import read_rules
 
 _FILE = "axioms.yaml"
@@ -52,22 +50,13 @@ def axioms() -> tuple[Rule, ...]:
     return read_rules(_text(), _FILE)
 
 
-@cache
-def axioms_hash() -> str:
-    """Of all that the axioms say."""
-    return hashlib.sha256("\n".join(rule.hash for rule in axioms()).encode()).hexdigest()[:24]
-
-
 def _text() -> str:
     return (resources.files("iossim.rewriting") / _FILE).read_text(encoding="utf-8")
 
 
 @cache
 def equations() -> tuple[Equation, ...]:
-    """The directions in which the axioms can be read: those in which matching the left side says all of the right one.
-
-    What brings constants along from nowhere is read in the other direction only.
-    """
+    """The directions in which the axioms can be read: those in which matching the left side says all of the right one."""
     return tuple(equation for axiom in axioms() for equation in _equations(axiom))
 
 
@@ -84,14 +73,7 @@ def without_optional(rule: Rule) -> Iterator[frozenset[str]]:
 
 
 def _equations(axiom: Rule) -> Iterator[Equation]:
-    inputs = set(axiom.inputs)
-    for condition in axiom.conditions:
-        read = {part.tensor for part in condition.walk() if isinstance(part, Shape)}
-        if not read <= inputs:
-            raise RuleError(f"axiom {axiom.name!r}: condition {condition} is not on shapes of its inputs")
     for left_out in without_optional(axiom):
-        if left_out and left_out != axiom.optional:
-            continue  # mixed cases follow: what is left out is zeros
         values: dict[str, str | None] = {name: None if name in left_out else name for name in axiom.inputs}
         source = _tensors(axiom, axiom.source, values)
         target = _tensors(axiom, axiom.target, values)
@@ -115,12 +97,24 @@ def _tensors(
             continue
         arguments = []
         for each in reads:
-            if isinstance(each, Zeros):
-                raise RuleError(f"axiom {axiom.name!r}: {op} needs {each.tensor!r}, which may be left out")
-            arguments.append(found[each])
+            arguments.append(_zeros(axiom, each.tensor) if isinstance(each, Zeros) else found[each])
         for index, name in enumerate(op.outputs):
             found[name] = Pattern(name, op.kind, tuple(_attributes(op)), tuple(arguments), index, len(op.outputs))
     return found
+
+
+def spread(filled: Filled) -> str | None:
+    """The attribute variable that a filled shape ends in, ``k`` in ``(n, n, *k)``: matching a constant binds it."""
+    match filled.shape:
+        case Sequence(items=(*_, Spread(of=Variable(name=name)))):
+            return name
+    return None
+
+
+def _zeros(axiom: Rule, tensor: str) -> Filled:
+    """What a bias that is left out stands for."""
+    reader = next(op for op in axiom.source if tensor in map(tensor_of, op.inputs))
+    return Filled(Part(Shape(tensor_of(reader.inputs[1])), 0, 1))
 
 
 def _attributes(op: PatternOp) -> Iterator[Expression]:
@@ -142,15 +136,17 @@ def _says_all(left: Pattern, right: Pattern | Filled | str, conditions: tuple[Ex
         elif isinstance(part, Pattern):
             tensors.add(part.name)
             attributes |= {value.name for value in part.attributes if isinstance(value, Variable)}
+        elif (rest := spread(part)) is not None:
+            attributes.add(rest)
     expressions = list(conditions)
-    for side, is_left in ((left, True), (right, False)):
+    if not {part.tensor for each in conditions for part in each.walk() if isinstance(part, Shape)} <= tensors:
+        return False
+    for side in (left, right):
         for part in _parts(side):
             match part:
                 case str() if part not in tensors:
                     return False
                 case Filled(shape=shape):
-                    if not is_left:
-                        return False
                     expressions.append(shape)
                 case Pattern():
                     expressions += part.attributes

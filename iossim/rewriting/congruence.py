@@ -6,15 +6,15 @@ everything here is the same in every process.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
 class Symbol(NamedTuple):
-    """A function of terms: output ``output`` of ``outputs`` of an op, or a name that stands for itself."""
+    """A function of terms: output ``output`` of ``outputs`` of an op whose attributes have these numbers, or a name for itself."""
 
     kind: str
-    attributes: tuple[Hashable, ...] = ()
+    attributes: tuple[int, ...] = ()
     output: int = 0
     outputs: int = 1
 

@@ -169,8 +169,9 @@ def _is_positive(x: Array) -> NDArray[np.bool_]:
 def _scrambled(x: Array, name: str) -> Array:
     """A pseudo-random function of elements for each name, the same in every process (the finaliser of SplitMix64)."""
     z = x.astype(np.uint64) + _offset(name)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    with np.errstate(over="ignore"):  # NumPy tells of it for single numbers
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((z ^ (z >> np.uint64(31))) % np.uint64(PRIME)).astype(np.float64)
 
 

@@ -155,7 +155,10 @@ class Side:
             return
         op = make_op(pattern, self.binding)
         inputs = tuple(self._zeros(each.tensor) if isinstance(each, Zeros) else each for each in reads)
-        made = op.infer([self._types[name] for name in inputs])
+        try:
+            made = op.infer([self._types[name] for name in inputs])
+        except (TypeError, ValueError, IndexError) as error:  # a number where it wants a tuple, or a tuple too short
+            raise NotMadeError(f"{pattern}: its attributes are of the wrong kind: {error}") from None
         if len(made) != len(pattern.outputs):
             raise NotMadeError(f"{pattern} makes {len(made)} outputs")
         for name, value in zip(pattern.outputs, made, strict=True):

@@ -25,11 +25,15 @@ _WIDEST = 40
 _FEWEST_KEPT = 3
 
 
-def missing_conditions(rule: Rule, tried: Sequence[Trial]) -> tuple[Expression, ...] | None:
+#: Where each condition was found to hold, of the places in the order in which they were tried.
+Memory = dict[str, list[bool]]
+
+
+def missing_conditions(rule: Rule, tried: Sequence[Trial], memory: Memory) -> tuple[Expression, ...] | None:
     """Conditions that exclude all failures of ``tried``; None where the vocabulary has none that leave enough.
 
     Wrong values are excluded first, then shapes that the target does not take. Where no conditions exclude the latter they
-    are let be: a rule is not applied where its target does not fit.
+    are let be: a rule is not applied where its target does not fit. ``memory`` is of the call before, with fewer places.
     """
     wrong = misfits = held = 0
     for place, trial in enumerate(tried):
@@ -39,19 +43,17 @@ def missing_conditions(rule: Rule, tried: Sequence[Trial]) -> tuple[Expression, 
             misfits |= 1 << place
         else:
             wrong |= 1 << place
-    words = list(_words(rule, tried))
-    chosen: list[_Word] | None = []
-    if wrong:
-        chosen = _weakest(words, wrong, held, misfits)
-        if chosen is None:
-            return None
+    words = list(_words(rule, tried, memory))
+    chosen = _weakest(words, wrong, held, misfits) if wrong else []
+    if chosen is None:
+        return None
     left = misfits
     for word in chosen:
         left &= word.holds
         held &= word.holds
-    if left:
-        chosen += _weakest(words, left, held, 0) or []
-    for word in chosen:
+    more = _weakest(words, left, held, 0) if left else None
+    for word in more or ():
+        chosen.append(word)
         left &= word.holds
     needed = _without_needless(chosen, wrong | misfits & ~left)
     return tuple(word.condition for word in sorted(needed, key=words.index))
@@ -131,16 +133,15 @@ def _without_needless(chosen: list[_Word], failures: int) -> list[_Word]:
     return chosen
 
 
-def _words(rule: Rule, tried: Sequence[Trial]) -> Iterator[_Word]:
+def _words(rule: Rule, tried: Sequence[Trial], memory: Memory) -> Iterator[_Word]:
     """The vocabulary for a rule, one word of those that hold in the same places: the first, which is the plainest."""
     seen: set[int] = set()
     for oddity, texts in enumerate((_of_attributes, _of_shapes, _of_sizes, _of_other_sizes)):
         for text in dict.fromkeys(texts(rule, tried)):
             condition = parse_expression(text)
-            places = 0
-            for place, trial in enumerate(tried):
-                if holds([condition], trial.placed.binding):
-                    places |= 1 << place
+            known = memory.setdefault(text, [])
+            known += [holds([condition], trial.placed.binding) for trial in tried[len(known) :]]
+            places = sum(1 << place for place, is_true in enumerate(known) if is_true)
             if places not in seen:
                 seen.add(places)
                 yield _Word(condition, places, oddity)

@@ -18,15 +18,13 @@ from typing import Any
 
 import z3
 
-from iossim.rewriting.axioms import Equation, Pattern, equations, without_optional
+from iossim.rewriting.axioms import Equation, Pattern, equations, spread, without_optional
 from iossim.rewriting.congruence import Congruence, Symbol, Term
-from iossim.rewriting.expression import Expression, Shape, Variable
+from iossim.rewriting.expression import Expression, Sequence, Shape, Variable
 from iossim.rewriting.rule import Filled, Rule
 from iossim.rewriting.symbolic import Claim, Evaluator, NotSymbolicError, Tuple
-from iossim.rewriting.terms import Sides, Terms
+from iossim.rewriting.terms import Sides, Terms, VoidError
 
-#: Of this module and those it stands on; raise it where what they prove changes.
-VERSION = 1
 #: How often all axioms are applied to all terms, and how many terms there may be.
 ROUNDS, MOST_TERMS = 8, 700
 
@@ -73,7 +71,10 @@ def _sides(rule: Rule, left_out: frozenset[str], empty: frozenset[str]) -> Sides
     lengths: dict[str, int] = {}
     equalities: list[Claim] = []
     while True:
-        sides = Sides(rule, left_out, empty, lengths, equalities)
+        try:
+            sides = Sides(rule, left_out, empty, lengths, equalities)
+        except VoidError:
+            return None
         if sides.terms.arithmetic.is_contradictory():
             return None
         found = {name: sides.terms.arithmetic.value_of(length) for name, length in sides.lengths.items()}
@@ -174,8 +175,9 @@ class _Search:
                 elif self._congruence.find(bound) == number:
                     yield match
             case Filled():
-                if any(term.symbol.kind == "filled" for term in self._congruence.terms(number)):
-                    yield match
+                for term in self._congruence.terms(number):
+                    if term.symbol.kind.startswith("filled"):
+                        yield from self._match_filled(pattern, term, match)
             case Pattern():
                 bound = match.tensors.get(pattern.name)
                 if bound is not None and self._congruence.find(bound) != number:
@@ -183,6 +185,15 @@ class _Search:
                 for term in self._congruence.terms(number):
                     if _fits(pattern, term):
                         yield from self._match_term(pattern, term, number, match)
+
+    def _match_filled(self, pattern: Filled, term: Term, match: _Match) -> Iterator[_Match]:
+        name, shape = spread(pattern), self._terms.value(term.symbol.attributes[0])
+        if name is None:
+            yield match
+        elif isinstance(pattern.shape, Sequence) and shape.items is not None:
+            rest = self._terms.intern(Tuple.of(shape.items[len(pattern.shape.items) - 1 :]))
+            if match.attributes.get(name, rest) == rest:
+                yield _Match(match.tensors, {**match.attributes, name: rest})
 
     def _literal(self, expression: Expression) -> int:
         """The number of an attribute that an axiom gives in digits."""
@@ -262,8 +273,7 @@ class _Place:
             shape = self._value(pattern.shape)
             if shape is None:
                 return None
-            what = "identity" if pattern.identity else self._terms.intern(float(pattern.value))
-            term = Term(Symbol("filled", (what, self._terms.intern(shape))), ())
+            term = self._terms.filled(pattern, shape)
             found = congruence.get(term)
             return None if found is None else (found, _applied(term.symbol, []))
         arguments = [self.tensor(argument, make) for argument in pattern.arguments]
@@ -271,17 +281,16 @@ class _Place:
         if None in arguments or None in values:
             return None
         numbers = [argument[0] for argument in arguments if argument is not None]
-        if make:
-            made = self._terms.op(pattern.kind, values, numbers, pattern.outputs)
-            number = None if made is None else made[pattern.output]
         attributes = self._terms.attributes(pattern.kind, values, numbers)
         symbol = Symbol(pattern.kind, attributes, pattern.output, pattern.outputs)
-        if not make:
-            number = congruence.get(Term(symbol, tuple(numbers)))
-        if number is None:
+        made = congruence.get(Term(symbol, tuple(numbers)))
+        if made is None and make:
+            outputs = self._terms.op(pattern.kind, values, numbers, pattern.outputs)
+            made = None if outputs is None else outputs[pattern.output]
+        if made is None:
             return None
-        self._tensors.setdefault(pattern.name, number)
-        return number, _applied(symbol, [argument[1] for argument in arguments if argument is not None])
+        self._tensors.setdefault(pattern.name, made)
+        return made, _applied(symbol, [argument[1] for argument in arguments if argument is not None])
 
     def _attribute(self, expression: Expression) -> Any:
         if isinstance(expression, Variable):

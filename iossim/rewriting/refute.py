@@ -7,6 +7,7 @@ is one of real numbers, larger than rounding can be.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,7 +31,7 @@ class Counterexample:
     """Attributes and shapes at which the sides of a rule differ. ``reason`` says how.
 
     ``element`` of the output ``output`` is the first that differs for inputs of ``seed``: None where the target does not
-    take the shapes, or makes others. ``source`` and ``target`` are its values, real numbers.
+    take the shapes, or makes others. ``source`` and ``target`` are its values, None where that is no finite number.
     """
 
     attributes: Mapping[str, Any]
@@ -107,7 +108,8 @@ def compare(placed: Placed, seed: int) -> Counterexample | None:
                 first = tuple(int(place) for place in np.argwhere(differs)[0])
                 values = float(made[one][first]), float(by[other][first])
                 reason = f"{name}{list(first)} is {values[0]:.6g}, but {values[1]:.6g} by the target"
-                return Counterexample(placed.attributes, shapes, reason, seed, name, first, *values)
+                finite = (value if math.isfinite(value) else None for value in values)
+                return Counterexample(placed.attributes, shapes, reason, seed, name, first, *finite)
     return None
 
 

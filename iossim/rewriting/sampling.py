@@ -86,6 +86,7 @@ class _Sampler:
             other.value
             for equation in self.equations
             if isinstance(equation.part, Length) and isinstance(other := equation.known, Literal)
+            if other.value != 0  # a number beside tensors says nothing of those
         ]
         if named:
             return tuple(dict.fromkeys(rank for rank in named if isinstance(rank, int)))
@@ -124,8 +125,8 @@ class _Sampler:
                 return None
             seen.add(key)
             return place(self.rule, draw.attributes, draw.shapes, self.dtype)
-        except (GraphError, ExpressionError, ValueError, IndexError, ZeroDivisionError):
-            return None  # what was proposed for an odd shape has no value, or does not fit
+        except (GraphError, ExpressionError, TypeError, ValueError, IndexError, ZeroDivisionError):
+            return None  # it does not fit, or a proposal has no value: for an odd shape, or attributes of the wrong kind
 
 
 class _Draw:
@@ -192,7 +193,7 @@ class _Draw:
             elif (wanted := self._value(value)) is not None:
                 given[name] = wanted
         others = [shape for shape in self.shapes.values() if shape and isinstance(shape[0], int)]
-        return Request(op.kind, len(op.outputs), known, given, tuple(unbound), others)  # type: ignore[arg-type]
+        return Request(op.kind, len(op.outputs), known, given, tuple(unbound), others)
 
     def _value(self, expression: Expression) -> Any:
         try:

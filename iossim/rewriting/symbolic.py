@@ -10,7 +10,7 @@ end of which nothing else is assumed; so what follows there holds at every place
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -35,12 +35,20 @@ class NotSymbolicError(IossimError):
     """An expression that symbolic arithmetic has not."""
 
 
-@dataclass(frozen=True, eq=False)
 class Tuple:
     """Integers in order: a shape or an attribute. ``length`` is an int where it is known, else a z3 integer."""
 
-    length: Any
-    at: Callable[[Any], Any]
+    def __init__(self, length: Any, item: Callable[[Any], Any]) -> None:
+        self.length = length
+        self._item = item
+        self._found: dict[Any, tuple[Any, Any]] = {}
+
+    def at(self, place: Any) -> Any:
+        """The item at a place: an int, or a z3 integer that is inside."""
+        key = place if isinstance(place, int) else (place.get_id(),)
+        if key not in self._found:
+            self._found[key] = place, self._item(place)
+        return self._found[key][1]
 
     @staticmethod
     def of(items: Sequence[Any]) -> Tuple:
@@ -80,9 +88,7 @@ class Tuple:
         return [self.at(place) for place in range(self.length)] if isinstance(self.length, int) else None
 
     def places(self, every: bool) -> Sequence[Any]:
-        """Where to state what holds at each place: all, or those at which it is assumed (``every``), or any."""
-        if isinstance(self.length, int):
-            return range(self.length)
+        """Where to state of a tuple of unknown length what holds at each place: where it is assumed (``every``), or anywhere."""
         from_front = z3.simplify(self.length - 1 - ANYWHERE)
         return (*_FIRST, from_front) if every else (from_front,)
 
@@ -101,44 +107,64 @@ def integer(value: Any) -> Any:
 class Claim:
     """A statement in two forms: what may be assumed where it is known (``given``), and what must be shown to know it (``shown``).
 
-    They differ where it is about all places of a tuple.
+    They differ where it is ``universal``, about all places of a tuple of unknown length. Each is spelled out when it is asked for.
     """
 
-    __slots__ = ("given", "shown")
+    def __init__(self, given: Any, shown: Any = None) -> None:
+        """A statement of one form, or functions that make the two."""
+        self._given, self._shown = given, shown
+        self.universal = shown is not None
 
-    def __init__(self, given: Any, shown: Any | None = None) -> None:
-        self.given = z3.BoolVal(given) if isinstance(given, bool) else given
-        self.shown = self.given if shown is None else shown
+    @cached_property
+    def given(self) -> Any:
+        return self._given() if callable(self._given) else _truth(self._given)
+
+    @cached_property
+    def shown(self) -> Any:
+        return self._shown() if self.universal else self.given
 
     @staticmethod
     def all_of(claims: Sequence[Claim]) -> Claim:
-        if all(each.shown is each.given for each in claims):
-            return Claim(z3.And([each.given for each in claims]))
-        return Claim(z3.And([each.given for each in claims]), z3.And([each.shown for each in claims]))
+        def given() -> Any:
+            return z3.And([each.given for each in claims])
+
+        return Claim(given, (lambda: z3.And([each.shown for each in claims])) if _any_universal(claims) else None)
 
     def negated(self) -> Claim:
         """The opposite: of what must be shown at all places it says nothing."""
-        if self.given is self.shown:
+        if not self.universal:
             return Claim(z3.Not(self.given))
-        return Claim(z3.BoolVal(True), z3.BoolVal(False))
+        return Claim(lambda: z3.BoolVal(True), lambda: z3.BoolVal(False))
+
+
+def _truth(value: Any) -> Any:
+    return z3.BoolVal(value) if isinstance(value, bool) else value
+
+
+def _any_universal(claims: Sequence[Claim]) -> bool:
+    return any(each.universal for each in claims)
 
 
 def any_of(claims: Sequence[Claim]) -> Claim:
     """That one of the claims holds. Of those about all places, only the first can help to show it."""
-    plain = [each.shown for each in claims if each.shown is each.given]
-    about_all = [each.shown for each in claims if each.shown is not each.given]
-    return Claim(z3.Or([each.given for each in claims]), z3.Or(plain + about_all[:1]))
+    if not _any_universal(claims):
+        return Claim(z3.Or([each.given for each in claims]))
+    useful = [each for each in claims if not each.universal] + [each for each in claims if each.universal][:1]
+    return Claim(
+        lambda: z3.Or([each.given for each in claims]),
+        lambda: z3.Or([each.shown for each in useful]),
+    )
 
 
 def everywhere(over: Tuple, holds: Callable[[Any], Any]) -> Claim:
     """That something holds at each place of a tuple."""
     if isinstance(over.length, int):
-        return Claim(z3.And([holds(place) for place in range(over.length)]))
+        return Claim(lambda: z3.And([holds(place) for place in range(over.length)]))
 
     def at(places: Sequence[Any]) -> Any:
         return z3.And([z3.Implies(is_inside(place, over.length), holds(place)) for place in places])
 
-    return Claim(at(over.places(True)), at(over.places(False)))
+    return Claim(lambda: at(over.places(True)), lambda: at(over.places(False)))
 
 
 def same(a: Tuple, b: Tuple) -> Claim:
@@ -148,7 +174,7 @@ def same(a: Tuple, b: Tuple) -> Claim:
     if isinstance(a.length, int) and isinstance(b.length, int):
         if a.length != b.length:
             return Claim(False)
-        return Claim(z3.And([x == y for x, y in zip(a.items or (), b.items or (), strict=True)]))
+        return Claim(lambda: z3.And([x == y for x, y in zip(a.items or (), b.items or (), strict=True)]))
     known = a if isinstance(a.length, int) else b
     return Claim.all_of([Claim(a.length == b.length), everywhere(known, lambda place: a.at(place) == b.at(place))])
 
@@ -235,13 +261,16 @@ class Arithmetic:
         found = self._statements.setdefault((what, id(of)), (of, z3.Bool(f"{what} {len(self._statements)}")))
         return Claim(found[1])
 
-    def times(self, a: Any, b: Any) -> Any:
-        """The product: multiplied out, and of two unknowns an uninterpreted function."""
-        return self._linear(z3.simplify(integer(a) * integer(b), som=True))
+    def times(self, a: Any, b: Any, cancels: bool = True) -> Any:
+        """The product: multiplied out, and of two unknowns an uninterpreted function.
 
-    def _linear(self, term: Any) -> Any:
+        Facts about each pair of products are many; where it ``cancels`` from no equation they are spared.
+        """
+        return self._linear(z3.simplify(integer(a) * integer(b), som=True), cancels)
+
+    def _linear(self, term: Any, cancels: bool) -> Any:
         if z3.is_add(term):
-            return z3.Sum([self._linear(each) for each in term.children()])
+            return z3.Sum([self._linear(each, cancels) for each in term.children()])
         if not z3.is_mul(term):
             return term
         factors = term.children()
@@ -249,7 +278,7 @@ class Arithmetic:
         unknown = sorted((each for each in factors if not z3.is_int_value(each)), key=str)
         found = unknown[0]
         for factor in unknown[1:]:
-            found = self._product(found, factor)
+            found = self._product(found, factor) if cancels else _times(found, factor)
         return number[0] * found if number else found
 
     def _product(self, a: Any, b: Any) -> Any:
@@ -276,13 +305,15 @@ class Arithmetic:
             self._add(fact)
         return made
 
-    def quotient(self, a: Any, b: Any) -> Any:
-        """``a // b`` for a positive ``b``; of any other it is a number of which nothing is known."""
+    def quotient(self, a: Any, b: Any, cancels: bool = True) -> Any:
+        """``a // b`` for a positive ``b``; of any other it is a number of which nothing is known. ``cancels`` as of products."""
         a, b = z3.simplify(integer(a)), z3.simplify(integer(b))
         if z3.is_int_value(b):
             if b.as_long() <= 0:
                 raise NotSymbolicError(f"divides by {b}")
             return z3.simplify(a / b)
+        if not cancels:
+            return _quotient(a, b)
         key = a.get_id(), b.get_id()
         if key not in self._quotients:
             made = _quotient(a, b)
@@ -405,7 +436,7 @@ class Evaluator:
         """The truth that an expression states."""
         match expression:
             case ex.IsConstant():  # says nothing of values
-                return Claim(True, z3.BoolVal(False))
+                return Claim(lambda: z3.BoolVal(True), lambda: z3.BoolVal(False))
             case ex.AnyOf(conditions):
                 claims = [self.claim(conditions[0])]
                 certain = len(self.needed)
@@ -449,7 +480,7 @@ class Evaluator:
                 return a - b
             case "*":
                 return self._arithmetic.times(a, b)
-        self.needed.append(Claim(integer(b) >= 1))
+        self.needed.append(Claim(integer(b) != 0))
         quotient = self._arithmetic.quotient(a, b)
         return quotient if sign == "//" else integer(a) - self._arithmetic.times(quotient, b)
 

@@ -45,6 +45,18 @@ def typed(kind: str, attributes: Mapping[str, Any], inputs: Sequence[Tuple], ari
     return None if typing is None else typing(attributes, inputs, arithmetic)
 
 
+def always(kind: str, attributes: Mapping[str, Any], x: Tuple, outputs: int) -> list[Claim]:
+    """What is true of any op with a first input ``x`` that takes its inputs, whether its shapes are modelled or not."""
+    match kind:
+        case "split":
+            return [Claim(integer(attributes["sizes"].length) == outputs)]
+        case "slice":
+            lengths = [integer(attributes[name].length) for name in ("starts", "ends", "axes", "steps")]
+            inside = [Claim(is_inside(axis, x.length)) for axis in attributes["axes"].items or ()]
+            return [*(Claim(length == lengths[0]) for length in lengths[1:]), *inside]
+    return []
+
+
 def _of(*kinds: str) -> Callable[[_Typing], _Typing]:
     def register(typing: _Typing) -> _Typing:
         _TYPINGS.update(dict.fromkeys(kinds, typing))
@@ -84,7 +96,7 @@ def broadcast(a: Tuple, b: Tuple, arithmetic: Arithmetic) -> tuple[Claim, Tuple]
         return tuple(
             z3.If(integer(place) < missing, 1, each.at(_minus(place, missing)))
             for each, missing in ((a, missing_a), (b, missing_b))
-        )  # type: ignore[return-value]
+        )
 
     def at(place: Any) -> Any:
         x, y = sizes(place)
@@ -147,6 +159,9 @@ def _matmul(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: 
     a, b = inputs
     if not isinstance(a.length, int) or not isinstance(b.length, int):
         rank = integer(a.length)
+        if isinstance(b.length, int) and b.length == 2:
+            needs = (Claim(rank >= 1), Claim(a.at(rank - 1) == b.at(0)))
+            return Typed(needs, (_with(a, rank - 1, b.at(1)),))
         if not arithmetic.knows(z3.And(rank == b.length, rank >= 2)):
             return None
 
@@ -204,7 +219,7 @@ def _conv(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
     rank = strides.length
 
     def spans(place: Any) -> Any:
-        window = arithmetic.times(dilations.at(place), w.at(place + 2) - 1)
+        window = arithmetic.times(dilations.at(place), w.at(place + 2) - 1, cancels=False)
         return x.at(place + 2) + pads.at(place) + pads.at(place + rank) - window - 1
 
     needs = [
@@ -228,7 +243,7 @@ def _conv(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
         return z3.If(place == 0, x.at(0), z3.If(place == 1, w.at(0), spatial(place - 2)))
 
     def spatial(place: Any) -> Any:
-        return arithmetic.quotient(spans(place), strides.at(place)) + 1
+        return arithmetic.quotient(spans(place), strides.at(place), cancels=False) + 1
 
     return Typed(tuple(needs), (Tuple.made(_plus(rank, 2), at),))
 
@@ -253,7 +268,7 @@ def _pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
         return z3.And([integer(each.at(place)) >= 1 for each in (kernel, strides, dilations)])
 
     def padding(place: Any) -> Any:
-        extent = arithmetic.times(dilations.at(place), kernel.at(place) - 1) + 1
+        extent = arithmetic.times(dilations.at(place), kernel.at(place) - 1, cancels=False) + 1
         sides = [integer(pads.at(place)), integer(pads.at(place + rank))]
         return z3.And([z3.And(side >= 0, side < extent) for side in sides])
 

@@ -8,10 +8,11 @@ from typing import Any, get_type_hints
 
 import z3
 
+from iossim.errors import IossimError
 from iossim.ir.op import op_class
 from iossim.rewriting.axioms import attribute_defaults
 from iossim.rewriting.congruence import Congruence, Symbol, Term
-from iossim.rewriting.expression import Expression, Shape, Variable
+from iossim.rewriting.expression import Comparison, Expression, Shape, Variable
 from iossim.rewriting.make import Zeros, operands
 from iossim.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 from iossim.rewriting.symbolic import (
@@ -27,12 +28,16 @@ from iossim.rewriting.symbolic import (
     same,
     unknown_value,
 )
-from iossim.rewriting.symbolic_types import Typed, typed
+from iossim.rewriting.symbolic_types import Typed, always, typed
 
 #: Ops of any number of inputs that are what they make of the first ones, and then of that and the rest.
 _FOLDED = frozenset({"add", "concat"})
 #: Attributes that count axes; those of terms are counted from the front.
 _AXIS = frozenset({"concat", "split"})
+
+
+class VoidError(IossimError):
+    """A rule that cannot be applied where all of this is left out."""
 
 
 class Terms:
@@ -53,7 +58,10 @@ class Terms:
     def intern(self, value: Any) -> int:
         """The number of a value of an attribute; one that is known to be equal to another has the other's."""
         for number, other in enumerate(self._values):
-            if value is other or self._are_equal(value, other):
+            if value is other:
+                return number
+        for number, other in enumerate(self._values):
+            if self._are_equal(value, other):
                 return number
         self._values.append(value)
         return len(self._values) - 1
@@ -79,8 +87,14 @@ class Terms:
     def constant(self, filled: Filled, shape: Tuple) -> int:
         """A constant that is filled, of a shape that it is assumed to have."""
         self.arithmetic.assume(_positive(shape))
-        what = "identity" if filled.identity else self.intern(float(filled.value))
-        return self._put(Term(Symbol("filled", (what, self.intern(shape))), ()), shape)
+        return self._put(self.filled(filled, shape), shape)
+
+    def filled(self, filled: Filled, shape: Tuple) -> Term:
+        """The term of a constant."""
+        number = self.intern(shape)
+        if filled.identity:
+            return Term(Symbol("filled identity", (number,)), ())
+        return Term(Symbol("filled", (number, self.intern(float(filled.value)))), ())
 
     def op(
         self, kind: str, attributes: Sequence[Any], arguments: Sequence[int], outputs: int, assume: str = ""
@@ -101,9 +115,11 @@ class Terms:
         found = [self.congruence.get(term) for term in terms]
         if all(number is not None for number in found):
             return tuple(number for number in found if number is not None)
-        fits = self._typed(
-            kind, [self._values[number] for number in numbers], [self._shapes[each] for each in arguments]
-        )
+        named = dict(zip(attribute_defaults(kind), map(self.value, numbers), strict=True))
+        shapes = [self._shapes[argument] for argument in arguments]
+        if assume and shapes:
+            self.arithmetic.assume(*always(kind, named, shapes[0], outputs))
+        fits = self._typed(kind, named, shapes)
         if fits is None or len(fits.outputs) != outputs:
             if not assume:
                 return None
@@ -117,21 +133,25 @@ class Terms:
     def attributes(self, kind: str, values: Sequence[Any], arguments: Sequence[int]) -> tuple[int, ...]:
         """The numbers of the attributes of an op that reads these classes."""
         if kind in _AXIS:
-            values = [
-                self._from_front(values[0], self._shapes[self.congruence.find(arguments[0])].length),
-                *values[1:],
-            ]
+            values = [self._from_front(values[0], self._rank(arguments[0])), *values[1:]]
+        if kind == "slice" and values[2].items is not None:
+            axes = Tuple.of([integer(self._from_front(axis, self._rank(arguments[0]))) for axis in values[2].items])
+            values = [*values[:2], axes, values[3]]
         return tuple(map(self.intern, values))
 
-    def _typed(self, kind: str, values: Sequence[Any], shapes: Sequence[Tuple]) -> Typed | None:
+    def _rank(self, number: int) -> Any:
+        return self._shapes[self.congruence.find(number)].length
+
+    def _typed(self, kind: str, attributes: Mapping[str, Any], shapes: Sequence[Tuple]) -> Typed | None:
         try:
-            return typed(kind, dict(zip(attribute_defaults(kind), values, strict=True)), shapes, self.arithmetic)
+            return typed(kind, attributes, shapes, self.arithmetic)
         except NotSymbolicError:
             return None
 
     def _from_front(self, axis: Any, rank: Any) -> Any:
-        if isinstance(axis, int):
-            return axis if axis >= 0 else z3.simplify(integer(axis) + rank)
+        axis = z3.simplify(integer(axis))
+        if z3.is_int_value(axis):
+            return axis if axis.as_long() >= 0 else z3.simplify(axis + rank)
         return axis if self.arithmetic.knows(axis >= 0) else z3.If(axis < 0, axis + rank, axis)
 
     def _put(self, term: Term, shape: Tuple) -> int:
@@ -168,7 +188,17 @@ class Sides:
         self._attributes: dict[str, Any] = {}
         self._tensors: dict[str, int] = {}
         self._shapes: dict[str, Tuple] = {}
+        self._rests: dict[tuple[str, str, tuple[int, ...]], int] = {}
         self._conditions = list(rule.conditions)
+        # Inputs that are said to have one shape are given one.
+        self._twins = [
+            {condition.left.tensor, condition.right.tensor}
+            for condition in rule.conditions
+            if isinstance(condition, Comparison)
+            and condition.sign == "=="
+            and isinstance(condition.left, Shape)
+            and isinstance(condition.right, Shape)
+        ]
         values: dict[str, str | tuple[str, ...] | None] = {}
         for name in rule.inputs:
             if name in rule.rests:
@@ -200,7 +230,8 @@ class Sides:
             self.terms.arithmetic.assume(same(self.terms.shape(a), self.terms.shape(b)))
 
     def _add_input(self, name: str) -> None:
-        shape = self._unknown(name)
+        twin = next((other for other in self._shapes if {name, other} in self._twins), None)
+        shape = self._unknown(name) if twin is None else self._shapes[twin]
         self._tensors[name], self._shapes[name] = self.terms.tensor(name, shape), shape
         self.terms.arithmetic.assume(_positive(shape))
 
@@ -247,13 +278,15 @@ class Sides:
     def _add_ops(self, side: str, ops: Sequence[PatternOp], values: dict[str, str | tuple[str, ...] | None]) -> None:
         for index, op in enumerate(ops):
             reads = operands(op, values)
+            if reads is None and side == "source":
+                raise VoidError(f"{op} reads nothing")
             if reads is None:
                 values.update(dict.fromkeys(op.outputs))
                 continue
             evaluator = self._evaluator()
             attributes = [self._attribute(op, name, default, evaluator) for name, default in self._named(op)]
             self.terms.arithmetic.assume(*evaluator.needed)
-            arguments = [self._argument(op, each, attributes) for each in reads]
+            arguments = [self._argument(op, f"{side} op {index}", each, attributes) for each in reads]
             made = self.terms.op(op.kind, attributes, arguments, len(op.outputs), f"{side} op {index}")
             assert made is not None
             for name, number in zip(op.outputs, made, strict=True):
@@ -269,14 +302,18 @@ class Sides:
     def _attribute(op: PatternOp, name: str, default: Any, evaluator: Evaluator) -> Any:
         given = dict(op.attributes)
         if name in given:
-            return evaluator.value(given[name])
+            value = evaluator.value(given[name])
+            wanted = get_type_hints(op_class(op.kind))[name]
+            if (wanted is int) != is_integer(value) or (wanted == tuple[int, ...]) != isinstance(value, Tuple):
+                raise NotSymbolicError(f"{op}: its {name} is of another type")
+            return value
         if default is MISSING:
             raise NotSymbolicError(f"{op} lacks its attribute {name!r}")
         if isinstance(default, tuple) and all(type(item) is int for item in default):
             return Tuple.of([integer(item) for item in default])
         return default
 
-    def _argument(self, op: PatternOp, read: str | Zeros, attributes: Sequence[Any]) -> int:
+    def _argument(self, op: PatternOp, place: str, read: str | Zeros, attributes: Sequence[Any]) -> int:
         if isinstance(read, Zeros):
             return self._zeros(read.tensor)
         if read not in self._rule.rests:
@@ -284,16 +321,17 @@ class Sides:
         # Any number of tensors, at least one, are their sum or what they are when joined: one tensor for each such use.
         if op.kind not in _FOLDED:
             raise NotSymbolicError(f"{op.kind} of *{read}, of which proofs know only sums and concatenations")
-        use = f"*{read} {op.kind} {[self.terms.intern(value) for value in attributes]}"
-        if use not in self._tensors:
-            shape = self._unknown(use)
-            self._tensors[use] = self.terms.tensor(use, shape)
+        use = read, op.kind, tuple(map(self.terms.intern, attributes))
+        if use not in self._rests:
+            name = f"*{read} of {place}"
+            shape = self._unknown(name)
+            self._rests[use] = self.terms.tensor(name, shape)
             self.terms.arithmetic.assume(_positive(shape))
-        return self._tensors[use]
+        return self._rests[use]
 
     def _zeros(self, tensor: str) -> int:
-        reader = next(op for op in self._rule.source if tensor in map(tensor_of, op.inputs))
-        if reader.kind == "layer_norm" or reader.outputs[0] not in self._shapes:
+        reader = next((op for op in self._rule.source if tensor in map(tensor_of, op.inputs)), None)
+        if reader is None or reader.kind == "layer_norm" or reader.outputs[0] not in self._shapes:
             raise NotSymbolicError(f"{tensor} is left out, and nothing says the shape of the zeros it stands for")
         shape = Tuple.of([integer(self._shapes[reader.outputs[0]].at(1))])
         return self.terms.constant(Filled(Variable("zeros")), shape)

@@ -1,7 +1,7 @@
-"""Verdicts on rules, and where they are kept: a file that ships, and the user's cache.
+"""Verdicts on rules, and where they are kept: beside the rules that ship, and in the user's cache.
 
-A verdict is one of a rule by axioms, prover and tries at refuting it. It is kept by the hash of the rule, with a hash of all the others, and is
-trusted only while both hold.
+A verdict rests on the rule, and on what found it: axioms, prover, tries at refuting it. It is kept by the hash of the rule, with one of
+all the rest, and trusted only while both are the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHECKER = (
     "terms.py",
     "verify.py",
 )
-_SHIPPED = "verdicts.json"
+_SHIPPED = "iossim.rewriting.rules"
 
 
 class Verdict(StrEnum):
@@ -139,8 +139,11 @@ def _place(rule: Rule) -> Path:
 
 @cache
 def _shipped() -> Mapping[str, Verification]:
-    file = resources.files("iossim.rewriting") / _SHIPPED
-    return _trusted(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    found: dict[str, Verification] = {}
+    for entry in resources.files(_SHIPPED).iterdir():
+        if entry.name.endswith(".json"):
+            found |= _trusted(entry.read_text(encoding="utf-8"))
+    return found
 
 
 def _trusted(text: str) -> dict[str, Verification]:

@@ -10,7 +10,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from iossim.rewriting.expression import Expression
-from iossim.rewriting.missing_conditions import missing_conditions, without_broadcasting
+from iossim.rewriting.missing_conditions import Memory, missing_conditions, without_broadcasting
 from iossim.rewriting.prover import prove
 from iossim.rewriting.refute import Counterexample, Trial, trials
 from iossim.rewriting.rule import Rule
@@ -52,7 +52,7 @@ def verify_all(
     for done, (rule, trusted) in enumerate(zip(rules, kept, strict=True)):
         progress(done, len(rules))
         verification = trusted or next(found)
-        if trusted is None:
+        if trusted is None and (verification.verdict is not Verdict.UNKNOWN or seconds >= PROOF_SECONDS):
             remember(rule, verification)
         yield verification
     progress(len(rules), len(rules))
@@ -127,9 +127,9 @@ def _conditions_that_hold(rule: Rule, tried: Sequence[Trial], cases: int) -> tup
     """
     known = list(tried)
     before: tuple[Expression, ...] | None = None
-    confirmed = 0
+    confirmed, memory = 0, Memory()
     for turn in range(_ROUNDS):
-        conditions = missing_conditions(rule, known)
+        conditions = missing_conditions(rule, known, memory)
         if conditions is None:
             return None
         again = list(trials(_under(rule, conditions), cases, seed=turn + 1))

@@ -1,0 +1,219 @@
+"""What generated graphs are made of: templates of ops, and inputs of fixed shapes.
+
+A template is an op kind with attributes that follow from the shapes of its operands. The first operand is called ``x`` in its
+expressions, the second ``y``. The vocabulary that is used unless another is asked for is that of TASO: Jia et al., "TASO:
+Optimizing Deep Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from iossim.errors import GraphError, OptionError, did_you_mean
+from iossim.ir.op import Op
+from iossim.ir.types import DType, TensorType
+from iossim.rewriting.expression import Binding, Expression, ExpressionError, evaluate, parse_expression
+
+#: What the operands of a template are called in its expressions.
+OPERANDS = ("x", "y")
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Type:
+    """A shape, and where a split along axis 0 or 1 may cut it: between the pieces of the concat that it comes from."""
+
+    shape: Shape
+    cuts: tuple[tuple[int, int] | None, tuple[int, int] | None] = (None, None)
+
+
+@dataclass(frozen=True)
+class Template:
+    """An op kind used in one way.
+
+    ``conditions`` say which operands it takes, and become conditions of rules; ``only`` which are generated. ``commutes`` says
+    that the order of operands means nothing.
+    """
+
+    name: str
+    kind: str
+    operands: int
+    attributes: tuple[tuple[str, Expression], ...] = ()
+    conditions: tuple[Expression, ...] = ()
+    only: tuple[Expression, ...] = ()
+    commutes: bool = False
+    #: The axis of a concat or split.
+    axis: int | None = None
+
+    @property
+    def outputs(self) -> int:
+        return 2 if self.kind == "split" else 1
+
+    def generates(self, operands: Sequence[Type]) -> bool:
+        """Whether graphs with these operands are generated, of those that :meth:`apply` takes."""
+        binding = _binding(operands)
+        return all(evaluate(condition, binding) for condition in self.only)
+
+    def apply(self, operands: Sequence[Type]) -> tuple[Op, tuple[Type, ...]] | None:
+        """The op for operands of these types, and the types of its outputs; None where it does not take them."""
+        binding = _binding(operands)
+        try:
+            if not all(evaluate(condition, binding) for condition in self.conditions):
+                return None
+            attributes = {name: evaluate(value, binding) for name, value in self.attributes}
+            if self.kind == "split":
+                assert self.axis is not None
+                attributes["sizes"] = cut = operands[0].cuts[self.axis]
+                if cut is None:
+                    return None
+            op = Op.from_attributes(self.kind, attributes)
+            made = op.infer([TensorType(each.shape, DType.FLOAT64) for each in operands])
+        except (ExpressionError, GraphError):
+            return None
+        return op, tuple(Type(each.shape, self._cuts(operands)) for each in made)
+
+    def _cuts(self, operands: Sequence[Type]) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        first, last = operands[0].cuts, operands[-1].cuts
+        if self.kind == "matmul":
+            return first[0], last[1]
+        if self.kind == "conv":
+            return first[0], last[0]
+        if self.kind == "transpose":
+            return first[1], first[0]
+        both = _merged(first[0], last[0]), _merged(first[1], last[1])
+        if self.axis is None:
+            return both
+        here = (operands[0].shape[self.axis], operands[1].shape[self.axis]) if self.kind == "concat" else None
+        return (here, both[1]) if self.axis == 0 else (both[0], here)
+
+
+def _binding(operands: Sequence[Type]) -> Binding:
+    return Binding({}, dict(zip(OPERANDS, (each.shape for each in operands), strict=False)))
+
+
+def _merged(first: tuple[int, int] | None, last: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Where what is made of two may be cut: where both may, or one, if the other may nowhere."""
+    if first is None or last is None:
+        return first or last
+    return first if first == last else None
+
+
+def _template(
+    name: str, kind: str, operands: int, conditions: Sequence[str] = (), only: Sequence[str] = (), **attributes: str
+) -> Template:
+    axis = int(attributes["axis"]) if "axis" in attributes else None
+    given = tuple((key, parse_expression(value)) for key, value in attributes.items())
+    commutes = name in ("add", "mul")
+    needs, makes = (tuple(map(parse_expression, each)) for each in (conditions, only))
+    return Template(name, kind, operands, given, needs, makes, commutes, axis)
+
+
+_MATRICES = ("len(x.shape) == 2", "len(y.shape) == 2")
+_KERNEL = "(y.shape[2] // 2, y.shape[3] // 2, y.shape[2] // 2, y.shape[3] // 2)"
+_ENLARGED = ("(3 - x.shape[2]) // 2", "(3 - x.shape[3]) // 2")
+#: The templates of each name that ``--ops`` takes.
+TEMPLATES: dict[str, tuple[Template, ...]] = {
+    "matmul": (_template("matmul", "matmul", 2, _MATRICES),),
+    # A convolution that keeps height and width, as TASO's; where its weight takes fewer channels it has groups. Images that are
+    # no larger than the kernel would make much equal that is not elsewhere.
+    "conv": (
+        _template(
+            "conv",
+            "conv",
+            2,
+            (),
+            ("x.shape[2] > y.shape[2]", "x.shape[3] > y.shape[3]"),
+            strides="(1, 1)",
+            pads=_KERNEL,
+            dilations="(1, 1)",
+            groups="x.shape[1] // y.shape[1]",
+        ),
+    ),
+    "add": (_template("add", "add", 2, ("x.shape == y.shape",)),),
+    # Of two tensors of one shape, or of one with a number: other things are true of the two.
+    "mul": (
+        _template("mul", "mul", 2, ("x.shape == y.shape",)),
+        _template("scale", "mul", 2, ("len(y.shape) == 0",), ("len(x.shape) > 0",)),
+    ),
+    "concat": tuple(_template(f"concat{axis}", "concat", 2, axis=str(axis)) for axis in (0, 1)),
+    "split": tuple(_template(f"split{axis}", "split", 1, axis=str(axis)) for axis in (0, 1)),
+    "relu": (_template("relu", "relu", 1),),
+    "sigmoid": (_template("sigmoid", "sigmoid", 1),),
+    "tanh": (_template("tanh", "unary", 1, function="'tanh'"),),
+    "transpose": (_template("transpose", "transpose", 1, ("len(x.shape) == 2",), permutation="(1, 0)"),),
+    # A kernel of 1x3 or 3x1 with zeros around it, so that it is 3x3.
+    "enlarge": (
+        _template(
+            "enlarge",
+            "pad",
+            1,
+            ("len(x.shape) == 4", "x.shape[2] <= 3", "x.shape[3] <= 3"),
+            ("x.shape[2] != x.shape[3]",),
+            pads=f"(0, 0, {', '.join(_ENLARGED)}, 0, 0, {', '.join(_ENLARGED)})",
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Templates, and the shapes of inputs. Inputs of one shape may stand for each other."""
+
+    templates: tuple[Template, ...]
+    inputs: tuple[Shape, ...]
+
+    @cached_property
+    def rank_in_shape(self) -> tuple[int, ...]:
+        """How many inputs of the same shape stand before each."""
+        return tuple(self.inputs[:index].count(shape) for index, shape in enumerate(self.inputs))
+
+
+#: TASO's: its kernels of 3x3, 1x3 and 3x1, a depth-wise one, and a scalar.
+TASO_INPUTS = "2x4*3,4x4*3,2x4x5x5*3,4x4x3x3*3,4x4x1x3*3,4x4x3x1*3,4x1x3x3,scalar"
+TASO_OPS = "matmul,conv,add,mul,concat,split,relu,enlarge,transpose"
+
+
+def read_vocabulary(ops: str = TASO_OPS, inputs: str = TASO_INPUTS) -> Vocabulary:
+    """The vocabulary that two lists of a command line spell: ``add,conv`` and ``2x4*3,scalar``.
+
+    Raises OptionError for an op or input that is none, and where nothing is given.
+    """
+    names = [name.strip() for name in ops.split(",") if name.strip()]
+    for name in names:
+        if name not in TEMPLATES:
+            raise OptionError(f"rules are not generated over the op {name!r}; {did_you_mean(name, TEMPLATES)}")
+    shapes = tuple(_read_inputs(inputs))
+    if not names or not shapes:
+        raise OptionError(
+            "rules are generated over at least one op and one input; give --ops add,relu --inputs 2x4*3"
+        )
+    return Vocabulary(tuple(template for name in dict.fromkeys(names) for template in TEMPLATES[name]), shapes)
+
+
+def _read_inputs(text: str) -> Iterator[Shape]:
+    for part in (part.strip() for part in text.split(",") if part.strip()):
+        found = re.fullmatch(r"(scalar|\d+(?:x\d+)*)(?:\*(\d+))?", part)
+        if found is None or 0 in (shape := _sizes(found[1])) or not 1 <= int(found[2] or 1) <= _MOST_INPUTS:
+            raise OptionError(
+                f"input {part!r} is no shape; give sizes and how many there are of it, at most {_MOST_INPUTS}, as in 2x4*3, or scalar"
+            )
+        yield from [shape] * int(found[2] or 1)
+
+
+_MOST_INPUTS = 8
+
+
+def _sizes(text: str) -> Shape:
+    return () if text == "scalar" else tuple(map(int, text.split("x")))
+
+
+def describe(shapes: Iterable[Shape]) -> str:
+    """Shapes as :func:`read_vocabulary` reads them."""
+    counts: dict[Shape, int] = {}
+    for shape in shapes:
+        counts[shape] = counts.get(shape, 0) + 1
+    named = {shape: "x".join(map(str, shape)) or "scalar" for shape in counts}
+    return ",".join(named[shape] + (f"*{count}" if count > 1 else "") for shape, count in counts.items())

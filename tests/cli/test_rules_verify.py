@@ -1,0 +1,59 @@
+"""``iossim rules verify``: a verdict on each rule of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.rewriting.refute import Counterexample
+from iossim.rewriting.rule_sets import rule_set
+
+RULES = """
+rule: add-commutes
+source: ["z = add(x, y)"]
+target: ["w = add(y, x)"]
+outputs: {z: w}
+---
+rule: product-commutes
+source: ["z = matmul(x, y)"]
+target: ["w = matmul(y, x)"]
+outputs: {z: w}
+"""
+
+
+@pytest.fixture(autouse=True)
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("IOSSIM_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "mine.yaml"
+    path.write_text(RULES)
+    return path
+
+
+def test_verdicts_as_json_and_as_a_table(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = printed_json(capsys, f"rules verify {rules} --workers 1 --json")
+    assert [(row["index"], row["name"], row["verdict"]) for row in rows] == [
+        (0, "add-commutes", "proved"),
+        (1, "product-commutes", "refuted"),
+    ]
+    assert rows[0]["counterexample"] is None
+    assert rows[0]["conditions"] == []
+    assert "by the target" in rows[1]["reason"]
+    found = Counterexample.from_json(rows[1]["counterexample"])
+    assert found.replay(rule_set(str(rules))[1]) == found
+    assert printed_json(capsys, f"rules verify {rules} --json") == rows  # as kept, seconds included
+    text = printed(capsys, f"rules verify {rules}")
+    assert text.splitlines()[-1] == "1 proved, 1 refuted, 0 unknown"
+
+
+def test_verdicts_are_written(rules: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    printed(capsys, f"rules verify {rules} --workers 1 --write {tmp_path / 'verdicts.json'}")
+    kept = json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
+    assert [kept[rule.hash]["verdict"] for rule in rule_set(str(rules))] == ["proved", "refuted"]
+
+
+def test_a_malformed_file_is_refused(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules.write_text(RULES.replace("matmul", "matmull"))
+    assert "did you mean 'matmul'" in refused(capsys, f"rules verify {rules}")
