@@ -188,7 +188,7 @@ class Sides:
         self._attributes: dict[str, Any] = {}
         self._tensors: dict[str, int] = {}
         self._shapes: dict[str, Tuple] = {}
-        self._rests: dict[tuple[str | int, ...], int] = {}
+        self._rests: dict[tuple[str, str, tuple[int, ...]], int] = {}
         self._conditions = list(rule.conditions)
         # Inputs that are said to have one shape are given one.
         self._twins = [
@@ -321,7 +321,7 @@ class Sides:
         # Any number of tensors, at least one, are their sum or what they are when joined: one tensor for each such use.
         if op.kind not in _FOLDED:
             raise NotSymbolicError(f"{op.kind} of *{read}, of which proofs know only sums and concatenations")
-        use = (read, op.kind, *map(self.terms.intern, attributes))
+        use = read, op.kind, tuple(map(self.terms.intern, attributes))
         if use not in self._rests:
             name = f"*{read} of {place}"
             shape = self._unknown(name)

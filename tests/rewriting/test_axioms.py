@@ -27,8 +27,8 @@ from iossim.rewriting.sampling import samples
 from iossim.rewriting.symbolic import Arithmetic, Tuple, integer
 from iossim.rewriting.symbolic_types import typed
 
-#: Ops that ONNX has for floating-point numbers only.
-REAL = {"average_pool", "global_average_pool", "batch_norm", "sigmoid", "unary"}
+#: Ops that ONNX has for floating-point numbers only, or that scale by one.
+REAL = {"average_pool", "global_average_pool", "batch_norm", "gemm", "sigmoid", "unary"}
 AXIOMS = [pytest.param(axiom, id=axiom.name) for axiom in axioms()]
 
 
