@@ -126,7 +126,7 @@ class _Sampler:
             seen.add(key)
             return place(self.rule, draw.attributes, draw.shapes, self.dtype)
         except (GraphError, ExpressionError, TypeError, ValueError, IndexError, ZeroDivisionError):
-            return None  # it does not fit, or a proposal has no value: for an odd shape, or attributes of the wrong kind
+            return None  # it does not fit, or an odd shape or attribute leaves a proposal without a value
 
 
 class _Draw:

@@ -106,7 +106,7 @@ def checker_hash() -> str:
     """Of the axioms, the prover and what else a verdict rests on, as they are installed."""
     whole = hashlib.sha256()
     for name in CHECKER:
-        whole.update((resources.files("iossim.rewriting") / name).read_bytes())
+        whole.update((resources.files("iossim.rewriting") / name).read_text(encoding="utf-8").encode())
     return whole.hexdigest()[:24]
 
 
