@@ -32,9 +32,9 @@ from iossim.scheduling.options import StageSpace
 from iossim.scheduling.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
 #: Priced next are the endings of a label whose bounds are the least, within this part of the way up to the best known.
-PART = 0.25
+PART = 0.5
 #: So few endings are priced at once: asking several times takes longer.
-FEW = 1024
+FEW = 2048
 #: What compiled code does at one go takes a tenth of a second or so: only in between an interrupt is heard.
 _PRICED_AT_A_TIME = 1 << 16
 _RELAXED_AT_A_TIME = 20_000_000
