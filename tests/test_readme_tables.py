@@ -203,7 +203,7 @@ def network_sentences(found: dict[str, Any]) -> list[str]:
         if name != "sequential"
     )
     return [
-        f"The {fitted['figures']} sequential figures that took part are within {100 * abs(fitted['worst_error']):.1f}%, in-sample.",
+        f"The {fitted['figures']} figures that took part are within {100 * abs(fitted['worst_error']):.1f}%, in-sample.",
         f"Of the {unseen['figures']} that took part in no fit the error is {100 * unseen['mean_error']:.1f}% in the mean and "
         f"{100 * unseen['worst_error']:+.1f}% at worst (by scheduler {by_scheduler}); with the whole network left out it is, of "
         f"all {left_out['figures']}, {100 * left_out['mean_error']:.1f}% and {100 * left_out['worst_error']:+.1f}%, and {inside} "

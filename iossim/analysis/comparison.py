@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from rich.table import Table
 
 from iossim.ir.network import Network
-from iossim.measurements.published_figures import SEQUENTIAL
+from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
 from iossim.prediction.published import comparable_published_us
 from iossim.schedule.schedule import Schedule
 from iossim.tables import Cell, Column, plain_text, records_table
@@ -100,7 +100,7 @@ class Comparison:
 
     ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule
     may be the best that it had found so far. Where the device was fitted to published figures of the network,
-    ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample.
+    ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample (:meth:`is_in_sample`).
     """
 
     network: Network
@@ -176,6 +176,13 @@ class Comparison:
         """The measured latency that is published for this point, where one is known; random prices predict none."""
         return comparable_published_us(self[scheduler], self.network.source.model)
 
+    def is_in_sample(self, scheduler: str) -> bool:
+        """Whether the published figure of a scheduler took part in the fit of the prices, or a number of the simulator is pinned on it."""
+        fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
+        return fitted or (
+            self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler)
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values; latencies in us."""
         return {
@@ -198,7 +205,7 @@ class Comparison:
                     "search_s": found.search_s,
                     "lower_bound_us": found.lower_bound_us,
                     "published_us": self.published_us(found.scheduler),
-                    "in_sample": found.scheduler == SEQUENTIAL and found.scheduler in self.left_out_us,
+                    "in_sample": self.is_in_sample(found.scheduler),
                     "left_out_us": self.left_out_us.get(found.scheduler),
                     "complete": found.complete,
                     "proven": found.proven,

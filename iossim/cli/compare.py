@@ -68,11 +68,11 @@ def _print(comparison: Comparison) -> None:
     # Not as the table's own title, which would wrap at the table's width.
     console.print(comparison.title, style="bold")
     console.print(comparison_table("", comparison.rows))
-    if comparison.left_out_us:
-        said = (
-            "errors: the sequential one is in-sample, the parameters were fitted to that figure; no fit saw the others; left out, "
-            "by a fit without any figure of this network"
-        )
+    seen = [found.scheduler for found in comparison.schedules if comparison.is_in_sample(found.scheduler)]
+    if seen:
+        said = f"errors: in-sample of {' and '.join(seen)}, whose figure the parameters were fitted to; no fit saw the others"
+        if comparison.left_out_us:
+            said += "; left out, by a fit without any figure of this network"
         console.print(said, style="dim")
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     print_notes(console, dict.fromkeys(notes))

@@ -34,6 +34,13 @@ def fitted_networks(device: str) -> list[dict[str, Any]]:
     return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
 
 
+def is_pinned(model: str, scheduler: str) -> bool:
+    """Whether a number of the simulator was chosen by hand so that it gives the figure of a network by a scheduler."""
+    return any(
+        row["model"] == model and scheduler in row.get("pinned", ()) for row in published_figures()["networks"]
+    )
+
+
 def operator_model(name: str) -> dict[str, Any]:
     """What is published of a model of single operators: mean errors in per cent by family, ``in_distribution`` and out."""
     found: dict[str, Any] = next(row for row in published_figures()["operator_models"] if row["name"] == name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
-from iossim.measurements.published_figures import SEQUENTIAL, published_latency_us
+from iossim.measurements.published_figures import SEQUENTIAL, is_pinned, published_latency_us
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.ios import PAPER_GROUP_SIZE, PAPER_GROUPS, STRATEGIES
 from iossim.scheduling.options import StageSpace
@@ -29,8 +29,9 @@ def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | 
 
 
 def is_in_sample(profile: DeviceProfile, model: str, scheduler: str) -> bool:
-    """Whether the published figure of a network by a scheduler took part in the fit of the profile's parameters."""
-    return scheduler == SEQUENTIAL and model in profile.provenance.left_out
+    """Whether the published figure of a network by a scheduler took part in the fit of the profile's parameters, or a number of
+    the simulator is pinned on it."""
+    return is_pinned(model, scheduler) or (scheduler == SEQUENTIAL and model in profile.provenance.left_out)
 
 
 def _is_narrower(space: StageSpace) -> bool:

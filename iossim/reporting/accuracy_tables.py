@@ -273,8 +273,8 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
 
 def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
     yield (
-        "in-sample: by a fit that saw the figure itself, which only sequential ones are; left out, with its interval: by a fit that "
-        "saw no figure of that network"
+        "in-sample: a fit saw the figure itself (only sequential ones), or a number of the simulator is pinned on it; left out, with "
+        "its interval: by a fit that saw no figure of that network"
     )
     count, orders = len(evaluation.latencies), len(evaluation.orders)
     for title, errors, right in (

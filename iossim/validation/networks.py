@@ -16,7 +16,7 @@ from iossim.calibration.published_networks import SAMPLE
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.measurements.published_figures import SEQUENTIAL, published_figures
+from iossim.measurements.published_figures import SEQUENTIAL, is_pinned, published_figures
 from iossim.models.load import load
 from iossim.prediction.left_out import without_network
 from iossim.prediction.schedule_interval import ScheduleErrors
@@ -44,8 +44,8 @@ class NetworkLatency:
     """A schedule that the simulator found, and the published latency of that scheduler, in us.
 
     ``low_us`` to ``high_us`` is the interval of the prediction. Speed-ups are over the sequential schedule, of predictions
-    and of published figures; None where that is not published. A sequential figure that took part in the fit is in-sample;
-    no other takes part in any. Where a figure of the network took part, ``left_out`` is what a fit without the network says,
+    and of published figures; None where that is not published. In-sample are sequential figures that took part in the fit,
+    and those that a number of the simulator is pinned on. Where a figure of the network took part, ``left_out`` is what a fit without the network says,
     whose search is its own.
     """
 
@@ -62,7 +62,8 @@ class NetworkLatency:
 
     @property
     def is_in_sample(self) -> bool:
-        return self.left_out is not None and self.scheduler == SEQUENTIAL
+        fitted = self.left_out is not None and self.scheduler == SEQUENTIAL
+        return fitted or is_pinned(self.model, self.scheduler)
 
     @property
     def error(self) -> float:
