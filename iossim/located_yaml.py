@@ -61,7 +61,8 @@ for _both in (_Loader, Dumper):
 
 def read_located(text: str) -> LocatedYaml:
     """The values of a YAML document with their lines; raises LocatedYamlError. An empty document is None."""
-    return _read(text, lambda loader: [loader.get_single_node()])[0]
+    found = _read(text, lambda loader: [loader.get_single_node()])[0]
+    return LocatedYaml(found.values, {**found.lines, (): 1})
 
 
 def read_located_documents(text: str) -> list[LocatedYaml]:

@@ -188,7 +188,7 @@ def read_vocabulary(ops: str = TASO_OPS, inputs: str = TASO_INPUTS) -> Vocabular
     shapes = tuple(_read_inputs(inputs))
     if not names or not shapes:
         raise OptionError(
-            "rules are generated over at least one op and one input; give --ops add,relu --inputs 2x4*3"
+            "rules are generated over at least one op and one input; give `ops` add,relu and `inputs` 2x4*3"
         )
     return Vocabulary(tuple(template for name in dict.fromkeys(names) for template in TEMPLATES[name]), shapes)
 
