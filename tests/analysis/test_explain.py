@@ -145,6 +145,7 @@ def test_a_stage_that_is_not_there(fork: Network) -> None:
     assert one.number == 2
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(st.integers(0, 999), st.sampled_from(["paper", "graph"]), st.sampled_from(["ios-both", "ios-parallel"]))
 def test_nothing_is_cheaper_than_an_optimal_schedule(seed: int, engine: str, scheduler: str) -> None:

@@ -37,6 +37,7 @@ def facts_of(network: Network, name: str, scheduler: str = "ios-both", **changes
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.integers(0, 999), st.sampled_from(["sequential", "greedy", "ios-both"]))
 def test_the_parts_of_every_stage_add_up(seed: int, scheduler: str) -> None:

@@ -51,6 +51,7 @@ def test_one_step_is_nearly_a_whole_fit(samples: OperatorSamples, found: Fit, re
     assert np.median(np.abs(off)) < 0.75 * np.median(np.abs(moved))
 
 
+@pytest.mark.slow
 def test_spread_is_that_of_other_noise(samples: OperatorSamples, resampled: Bootstrap) -> None:
     """The same operators, measured again and fitted in full."""
     refitted = []

@@ -15,6 +15,7 @@ def device_times(seed: int = 0) -> np.ndarray:
     return np.exp(np.random.default_rng(seed).uniform(np.log(1.0), np.log(800.0), 300))
 
 
+@pytest.mark.slow
 @given(host_us=st.floats(1.0, 80.0), floor_us=st.floats(0.0, 50.0), seed=st.integers(0, 9))
 def test_what_the_host_adds_and_what_it_hides_are_told_apart(host_us: float, floor_us: float, seed: int) -> None:
     device_us = device_times(seed)

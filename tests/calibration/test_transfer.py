@@ -135,6 +135,7 @@ def test_drawn_samples_are_spread_over_sizes() -> None:
     assert draw(rows[:5], 20, seed=0).sum() == 5
 
 
+@pytest.mark.slow
 def test_a_device_left_out_is_predicted_without_its_measurements() -> None:
     names = ("v100-pcie-32gb", "t4", "p100-pcie-16gb")
     sets = [(measured_on(device(name), 120, seed=2), device(name)) for name in names]

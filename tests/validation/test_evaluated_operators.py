@@ -78,6 +78,7 @@ def test_a_wrong_factor_is_the_error(factor: float) -> None:
     assert found.coverage() == pytest.approx(inside.mean())
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000))
 @settings(deadline=None, max_examples=10)
 def test_held_out_rows_decide_nothing(seed: int) -> None:

@@ -61,6 +61,7 @@ def test_kinds_of_few_rows_are_not_split() -> None:
     assert split_by_size(chips([lowered(made_set(), device(DEVICE))])) == ()
 
 
+@pytest.mark.slow
 def test_a_family_that_is_left_out_does_not_move_the_fit() -> None:
     def judged(factor: float) -> SplitRows:
         sets = [lowered(each, device(DEVICE)) for each in (relus(factor), made_set())]
