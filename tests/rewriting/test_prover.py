@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 from iossim.rewriting.congruence import Congruence, Symbol, Term
-from iossim.rewriting.expression import Variable, parse_expression
 from iossim.rewriting.prover import Proof, prove
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.rule_file import read_rules
@@ -169,30 +164,6 @@ def test_what_metaflow_and_simplifying_rules_take_follows() -> None:
 @pytest.mark.slow
 def test_all_of_metaflow_is_proved() -> None:
     assert [each.name for each in rule_set("metaflow") if not prove(each, 120.0).proved] == []
-
-
-@pytest.mark.slow
-def test_verdicts_on_the_published_rules() -> None:
-    """Under the conditions that some lack: one group, one shape of what is added."""
-    path = Path(os.environ.get("IOSSIM_SHARED", "")) / "data" / "substitutions" / "taso_graph_subst.pb"
-    if not path.is_file():
-        pytest.skip("IOSSIM_SHARED has no published rules")
-    rules = list(rule_set(str(path)))
-    in_one_group, added = (98, 105, *range(125, 130)), range(59, 63)
-    for number in in_one_group:
-        assert not prove(rules[number]).proved
-        bound = {
-            value.name for op in rules[number].source for _, value in op.attributes if isinstance(value, Variable)
-        }
-        rules[number] = restricted(rules[number], *(f"{name} == 1" for name in sorted(bound)))
-    for number in added:
-        a, b = rules[number].source[0].inputs
-        rules[number] = restricted(rules[number], f"{a}.shape == {b}.shape")
-    assert [number for number, each in enumerate(rules) if not prove(each).proved] == [99, 100, 130, 131]
-
-
-def restricted(whole: Rule, *conditions: str) -> Rule:
-    return replace(whole, conditions=(*whole.conditions, *map(parse_expression, conditions)))
 
 
 def test_equal_arguments_make_equal_terms() -> None:
