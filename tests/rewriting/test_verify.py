@@ -192,7 +192,7 @@ def check_mutations(rules: list[Rule], seeds: range) -> int:
         count += 1
         found = verify(changed, seconds=5)
         if found.verdict is Verdict.PROVED:
-            elsewhere = [each.counterexample for each in trials(found.restricted(changed), 200, seed=-seed - 1)]
+            elsewhere = [each.counterexample for each in trials(found.restricted(changed), 200, seed=seed + 1_000_000)]
             wrong = [each for each in elsewhere if each is not None and each.element is not None]
             assert not wrong, f"{changed} is proved where {found.conditions}, but {wrong[0].reason}"
     return count
@@ -203,6 +203,7 @@ def test_wrong_mutations_are_not_proved(shared: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_a_thousand_mutations(shared: Path, part: int) -> None:
+@pytest.mark.parametrize("part", range(4))
+def test_hundreds_of_mutations(shared: Path, part: int) -> None:
+    """Ten parts are a thousand; a part takes a minute of a core."""
     assert check_mutations(sound_rules(shared), range(1000 + part * 200, 1000 + part * 200 + 190)) >= 100
