@@ -192,7 +192,9 @@ def check_mutations(rules: list[Rule], seeds: range) -> int:
         count += 1
         found = verify(changed, seconds=5)
         if found.verdict is Verdict.PROVED:
-            elsewhere = [each.counterexample for each in trials(found.restricted(changed), 200, seed=seed + 1_000_000)]
+            elsewhere = [
+                each.counterexample for each in trials(found.restricted(changed), 200, seed=seed + 1_000_000)
+            ]
             wrong = [each for each in elsewhere if each is not None and each.element is not None]
             assert not wrong, f"{changed} is proved where {found.conditions}, but {wrong[0].reason}"
     return count
