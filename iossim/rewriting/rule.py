@@ -21,7 +21,7 @@ from functools import cached_property
 
 from iossim.errors import GraphError, IossimError, did_you_mean
 from iossim.ir.op import op_class
-from iossim.rewriting.expression import Comparison, Expression, IsConstant, Literal, Shape, Variable
+from iossim.rewriting.expression import Expression, IsConstant, Shape, Variable
 
 
 class RuleError(IossimError):
@@ -231,8 +231,3 @@ class Rule:
         lines += [f"  {source} -> {target}" for source, target in self.outputs]
         lines += [f"  if {condition}" for condition in self.conditions]
         return "\n".join(lines)
-
-
-def requires(name: str, value: int | float | bool | str) -> Expression:
-    """The condition that an attribute variable has one value."""
-    return Comparison("==", Variable(name), Literal(value))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tests.support.command_line import printed, printed_json, refused
+from command_line import printed, printed_json, refused
 
 REWRITE = "optimize squeezenet -d v100-sxm2 --scheduler sequential --rewrite default --unproved --rewrite-budget 25"
 

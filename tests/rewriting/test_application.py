@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from place_rules import RULE
+from random_places import same_outputs
 
-from backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.add import Add
@@ -22,8 +24,6 @@ from iossim.passes.constant_folding import FoldedConstant
 from iossim.rewriting.application import Application, ReplayError, Step, apply, replay
 from iossim.rewriting.matching import find_matches
 from iossim.rewriting.rule_file import read_rules
-from tests.rewriting.random_places import same_outputs
-from tests.rewriting.rules_of_tests import RULE
 
 
 def applied(graph: Graph, rule: str, place: int = 0) -> Application:

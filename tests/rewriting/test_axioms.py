@@ -84,7 +84,7 @@ def typed_axioms() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("axiom", "dtype"), typed_axioms())
+@pytest.mark.parametrize(("axiom", "dtype"), list(typed_axioms()))
 def test_an_axiom_holds_for_other_element_types(axiom: Rule, dtype: DType) -> None:
     found = 0
     for number, placed in enumerate(places(axiom, 25, 3, dtype)):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from place_rules import RULES, SHIPPED
+from random_places import random_graph, same_outputs
 
 from iossim.ir.graph import Graph
 from iossim.rewriting.application import Application, Step, apply, replay
 from iossim.rewriting.matching import find_matches
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.sampling import samples
-from tests.rewriting.random_places import random_graph, same_outputs
-from tests.rewriting.rules_of_tests import RULES, SHIPPED
 
 
 def check_graph(graph: Graph) -> None:

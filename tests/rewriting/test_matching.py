@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from place_rules import RULE
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
@@ -17,7 +18,6 @@ from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.split import Split
 from iossim.rewriting.matching import Match, find_matches
 from iossim.rewriting.rule_file import read_rules
-from tests.rewriting.rules_of_tests import RULE
 
 
 def places(graph: Graph, rule: str) -> list[tuple[str, ...]]:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from place_rules import SHIPPED
 
-from backends.numpy_reference.evaluate import evaluate_graph
-from backends.numpy_reference.execute import execute
 from iossim.api import optimize
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import execute
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.graph import Graph
@@ -22,7 +23,6 @@ from iossim.rewriting.application import Step, apply, replay
 from iossim.rewriting.matching import find_matches
 from iossim.rewriting.rewritten import rewritten_network
 from iossim.rewriting.rule import Rule
-from tests.rewriting.rules_of_tests import SHIPPED
 
 BY_NAME = {rule.name: rule for rule in SHIPPED}
 #: Convolutions of one input become one, and what follows is pushed behind it.

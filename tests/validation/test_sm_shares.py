@@ -86,7 +86,7 @@ def test_the_recorded_tables(shared: Path) -> None:
     """The errors that README states, to which these are bars."""
     folder = shared / "data" / "concurrency"
     if not folder.is_dir():
-        pytest.skip("the tables of kernels side by side are not there")
+        pytest.skip(f"no reference data at {folder}")
     found = evaluate_shares(folder, batches=(1, 8, 32))
     assert len(found.curves) == 12
     assert max(one.left_out for one in found.curves) < 0.12
