@@ -10,7 +10,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
-from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
+from iossim.cli.option_groups import ModelOptions, PricingOptions, RewriteOptions, takes_options
 from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, write_files
 from iossim.cli.progress import measuring_bar, progress_bars
 
@@ -37,10 +37,7 @@ def optimize(
     scheduler: options.SchedulerName = "ios-both",
     pricing: PricingOptions,
     budget: options.Budget = None,
-    rewrite: options.Rewrite = None,
-    alpha: options.Alpha = 1.05,
-    rewrite_budget: options.RewriteBudget = "200",
-    unproved: options.Unproved = False,
+    rewrites: RewriteOptions,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
@@ -60,20 +57,20 @@ def optimize(
     spend = Budget.parse(budget) if budget else default_budget(prices)
     outputs.check(prices)
     rewriting: Rewriting | None = None
-    if rewrite is not None:
+    if rewrites.rules is not None:
         with progress_bars(quiet=as_json, unit="graphs") as graphs, interruptible():
             tell = graphs("rewriting")
             rewriting = api.rewrite_model(
                 network,
                 None,
-                rules=api.DEFAULT_RULES if rewrite == "default" else rewrite,
+                rules=rewrites.rules,
                 scheduler=scheduler,
                 engine=pricing.engine,
                 cost_model=prices,
                 options=search,
-                alpha=alpha,
-                budget=rewrite_budget,
-                unproved=unproved,
+                alpha=rewrites.alpha,
+                budget=rewrites.rewrite_budget,
+                unproved=rewrites.unproved,
                 progress=lambda seen, best_us: tell(seen, seen),
             )
         network = rewriting.network

@@ -115,6 +115,23 @@ class PricingOptions(OptionGroup):
 
 
 @dataclass(frozen=True)
+class RewriteOptions(OptionGroup):
+    """By what rules the graph is rewritten, and how far that is searched."""
+
+    rewrite: options.Rewrite = None
+    alpha: options.Alpha = 1.05
+    rewrite_budget: options.RewriteBudget = "200"
+    unproved: options.Unproved = False
+
+    @property
+    def rules(self) -> str | None:
+        """Names of sets and files; None where the graph stays as it is."""
+        from iossim.api import DEFAULT_RULES
+
+        return DEFAULT_RULES if self.rewrite == options.DEFAULT_REWRITE else self.rewrite
+
+
+@dataclass(frozen=True)
 class TimingOptions(OptionGroup):
     """How plans are timed."""
 

@@ -46,6 +46,13 @@ def with_rewriting(network: Network, steps: Sequence[Step], rules: Iterable[Rule
     )
 
 
+def applied_rules(network: Network) -> dict[str, int]:
+    """By name the rules that a network was rewritten by, and how often each; none where it was not."""
+    rewriting = split_source(network.source)[1]
+    steps = [] if rewriting is None else json.loads(rewriting)["steps"]
+    return dict(sorted(Counter(step["rule"] for step in steps).items()))
+
+
 def split_source(source: ModelSource) -> tuple[ModelSource, str | None]:
     """Where the network was loaded from before it was rewritten, and how it was; None where it was not."""
     options = dict(source.options)
