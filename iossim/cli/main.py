@@ -57,6 +57,13 @@ def build_app() -> typer.Typer:
     return app
 
 
+def build_command() -> Any:
+    """What runs arguments: the application, strict about what typer lets pass."""
+    command = typer.main.get_command(build_app())
+    _make_strict(command)
+    return command
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     try:
@@ -84,9 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         given = None if arguments is None else list(arguments)
-        command = typer.main.get_command(build_app())
-        _make_strict(command)
-        result = command(args=given, prog_name="iossim", standalone_mode=False)
+        result = build_command()(args=given, prog_name="iossim", standalone_mode=False)
     except IossimError as error:
         return _fail(with_flags(str(error)))
     except _ParserError as error:

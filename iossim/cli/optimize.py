@@ -11,7 +11,7 @@ from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, RewriteOptions, takes_options
-from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, write_files
+from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell_written, write_files
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
@@ -38,16 +38,20 @@ def optimize(
     pricing: PricingOptions,
     budget: options.Budget = None,
     rewrites: RewriteOptions,
+    onnx: options.OnnxFile = None,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model, print the stages, and write schedule.json, graph.dot, trace.json and timeline.svg to --out.
+
+    With --onnx the network that is scheduled is written as a model, too: after --rewrite, for any other runtime.
 
     A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
     """
     from iossim import api
     from iossim.analysis.other_engine import under_other_engine
     from iossim.cost.create import measures
+    from iossim.models.onnx.write import check_exportable, write_onnx
     from iossim.scheduling.measured.budget import Budget
 
     search = pricing.search
@@ -56,6 +60,8 @@ def optimize(
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     outputs.check(prices)
+    if onnx is not None:
+        check_exportable(network, onnx)
     rewriting: Rewriting | None = None
     if rewrites.rules is not None:
         with progress_bars(quiet=as_json, unit="graphs") as graphs, interruptible():
@@ -105,6 +111,8 @@ def optimize(
     if outputs.out is not None:
         baseline = api.optimize(network, None, scheduler="sequential", engine=pricing.engine, cost_model=prices)
         write_files(outputs.out, outputs.files(network, found, prices, baseline.latency_us))
+    if onnx is not None:
+        tell_written(write_onnx(network.graph, onnx, name=network.name))
     if not found.complete or (rewriting is not None and rewriting.interrupted):
         raise typer.Exit(ExitCode.INCOMPLETE)
 

@@ -120,6 +120,12 @@ Rewrite = Annotated[
         "files, separated by commas; without a value those that ship.",
     ),
 ]
+OnnxFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--onnx", metavar="FILE", help="Write the network, rewritten or as given, with its weights as ONNX."
+    ),
+]
 Alpha = Annotated[
     float, typer.Option("--alpha", metavar="X", help="Of --rewrite: graphs up to X times the best are searched on.")
 ]
