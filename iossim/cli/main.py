@@ -132,7 +132,7 @@ def _make_strict(command: Any) -> None:
 def _with_value(args: Sequence[str], flag: str, value: str) -> list[str]:
     """The arguments with a value behind a flag that has none: nothing follows it, or another flag does."""
     given: list[str] = []
-    for argument, following in zip(args, [*args[1:], "-"], strict=True):
+    for argument, following in zip(args, [*args[1:], "-"], strict=False):  # of no arguments no pair
         given += [argument, value] if argument == flag and following.startswith("-") else [argument]
     return given
 
