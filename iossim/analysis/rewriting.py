@@ -68,8 +68,12 @@ class Rewriting:
         gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
         first_us = self.rewritten_first_us
         first = "" if first_us is None else f"; rewritten first and scheduled then, {first_us / 1e3:.3f} ms"
-        times = "1 substitution" if len(self.steps) == 1 else f"{len(self.steps)} substitutions"
-        return f"rewritten by {times}, {gain}{first}; {looked}"
+        return f"{rewritten_by(len(self.steps))}, {gain}{first}; {looked}"
+
+
+def rewritten_by(steps: int) -> str:
+    """How many steps a network is rewritten by, in words."""
+    return "rewritten by 1 substitution" if steps == 1 else f"rewritten by {steps} substitutions"
 
 
 def rewrite(
