@@ -33,7 +33,7 @@ from iossim.prediction.schedule_interval import schedule_errors
 from iossim.rewriting.backtracking import ALPHA, RewriteBudget, RewriteProgress
 from iossim.rewriting.backtracking import ignore as ignore_graphs
 from iossim.rewriting.rule import Rule
-from iossim.rewriting.rule_sets import rule_set
+from iossim.rewriting.rule_sets import rules_named
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
@@ -45,9 +45,6 @@ from iossim.scheduling.measured.search import MeasuredProgress
 from iossim.scheduling.measured.search import ignore as ignore_measuring
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, schedule, scheduler_names
-
-#: The rules that graphs are rewritten by unless others are given.
-DEFAULT_RULES = "metaflow,simplify"
 
 
 def cost_model(
@@ -246,7 +243,7 @@ def rewrite_model(
     model: Network | str,
     device: DeviceProfile | str | None,
     *,
-    rules: str | Sequence[Rule] = DEFAULT_RULES,
+    rules: str | Sequence[Rule] = "default",
     scheduler: str = "ios-both",
     engine: str = Engine.PAPER,
     cost_model: str | CostModel = "simulator",
@@ -264,7 +261,7 @@ def rewrite_model(
     """
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
-    known = [rule for name in rules.split(",") for rule in rule_set(name)] if isinstance(rules, str) else rules
+    known = rules_named(rules) if isinstance(rules, str) else rules
     spend = RewriteBudget.parse(budget) if isinstance(budget, str) else budget
     return rewrite_network(
         network,

@@ -53,7 +53,7 @@ def compare(
             cost_model=prices,
             options=search,
             progress=progress,
-            rewrite=rewrites.rules,
+            rewrite=rewrites.rewrite,
             alpha=rewrites.alpha,
             rewrite_budget=rewrites.rewrite_budget,
             unproved=rewrites.unproved,

@@ -63,13 +63,13 @@ def optimize(
     if onnx is not None:
         check_exportable(network, onnx)
     rewriting: Rewriting | None = None
-    if rewrites.rules is not None:
+    if rewrites.rewrite is not None:
         with progress_bars(quiet=as_json, unit="graphs") as graphs, interruptible():
             tell = graphs("rewriting")
             rewriting = api.rewrite_model(
                 network,
                 None,
-                rules=rewrites.rules,
+                rules=rewrites.rewrite,
                 scheduler=scheduler,
                 engine=pricing.engine,
                 cost_model=prices,

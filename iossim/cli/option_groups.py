@@ -123,13 +123,6 @@ class RewriteOptions(OptionGroup):
     rewrite_budget: options.RewriteBudget = "200"
     unproved: options.Unproved = False
 
-    @property
-    def rules(self) -> str | None:
-        """Names of sets and files; None where the graph stays as it is."""
-        from iossim.api import DEFAULT_RULES
-
-        return DEFAULT_RULES if self.rewrite == options.DEFAULT_REWRITE else self.rewrite
-
 
 @dataclass(frozen=True)
 class TimingOptions(OptionGroup):

@@ -15,7 +15,7 @@ from iossim.reporting.rewriting_words import rewriting_dot, rewriting_lines
 def test_costs_lead_from_the_network_as_given_to_the_schedule(scheduler: str) -> None:
     prices = api.cost_model("simulator", "v100-sxm2")
     given = api.optimize("ios_sample", None, scheduler=scheduler, cost_model=prices)
-    found = api.optimize("ios_sample", None, scheduler=scheduler, cost_model=prices, rewrite=api.DEFAULT_RULES)
+    found = api.optimize("ios_sample", None, scheduler=scheduler, cost_model=prices, rewrite="default")
     steps = explain_rewriting(found, prices)
     assert steps
     assert steps[0].before_us == pytest.approx(given.latency_us)
