@@ -1,0 +1,152 @@
+"""Equality saturation: it finds what exhaustive search finds, what it takes out computes the same, and has its steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.cost.random import RandomCostModel
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import ModelSource, Network
+from iossim.ir.types import Precision
+from iossim.models.layers import conv_relu, join
+from iossim.models.seeded_network import seeded_network
+from iossim.passes.unit_fusion import with_units
+from iossim.rewriting.application import apply, replay
+from iossim.rewriting.graph_costs import SumOfOperators
+from iossim.rewriting.joint import search_jointly
+from iossim.rewriting.matching import find_matches
+from iossim.rewriting.rewritten import rewritten_network
+from iossim.rewriting.rule_file import read_rules
+from iossim.rewriting.rule_sets import rule_set
+from iossim.rewriting.saturation import SaturationLimits, saturate
+
+ALL = (*rule_set("metaflow"), *rule_set("simplify"))
+NAMED = {rule.name: rule for rule in ALL}
+FEW = tuple(
+    NAMED[name] for name in ("merge-convolutions", "relus-of-split-into-2", "enlarge-1x1-to-3x3", "relu-of-relu")
+)
+SMALL = SaturationLimits(nodes=300, rounds=4, seconds=20, graphs=60)
+
+
+def cheapest_of_all(network: Network, cost: SumOfOperators) -> float:
+    """The least cost of all graphs that the few rules make."""
+    waiting, seen, best_us = [network.graph], {network.graph.hash}, cost.us(network)
+    while waiting:
+        graph = waiting.pop()
+        for rule in FEW:
+            for match in find_matches(graph, rule):
+                made = apply(graph, match)
+                if made is not None and made.graph.hash not in seen:
+                    seen.add(made.graph.hash)
+                    waiting.append(made.graph)
+                    best_us = min(best_us, cost.us(rewritten_network(network, made.graph)))
+    return best_us
+
+
+def fire() -> Network:
+    """A fire module of SqueezeNet, made small: two convolutions of one input, joined."""
+    b = GraphBuilder("fire", Precision.FP32, 0)
+    x = conv_relu(b, "squeeze", b.input("image", (1, 8, 14, 14)), 4, 1)
+    branches = [conv_relu(b, f"expand{kernel}", x, 8, kernel, padding=kernel // 2) for kernel in (1, 3)]
+    return b.network([join(b, "concat", branches)], ModelSource("fire"))
+
+
+@pytest.mark.parametrize("units", ["none", "conv-relu"])
+@pytest.mark.parametrize(("seed", "size"), [(2, 5), (4, 5), (7, 4)])
+def test_it_finds_what_exhaustive_search_finds(seed: int, size: int, units: str) -> None:
+    network = with_units(seeded_network(seed, size, blocks=1), units)
+    cost = SumOfOperators(RandomCostModel(seed=seed))
+    found = saturate(network, FEW, cost, SaturationLimits(graphs=60))
+    assert found.saturated
+    assert found.gap == pytest.approx(0, abs=1e-6)
+    assert found.extracted_us == pytest.approx(cheapest_of_all(network, cost))
+    assert found.found.best.cost_us == pytest.approx(found.extracted_us)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_it_takes_out_computes_the_same_and_is_replayed(seed: int) -> None:
+    network = seeded_network(seed, units=5, blocks=1)
+    cost = SumOfOperators(RandomCostModel(seed))
+    result = saturate(network, ALL, cost, SMALL)
+    best = result.found.best
+    assert result.extracted_us == cost.us(result.extracted) <= result.found.before_us
+    assert best.cost_us == cost.us(best.network) <= result.found.before_us
+    assert replay(network.graph, best.steps, NAMED).hash == best.network.graph.hash
+    image = {"image": np.random.default_rng(seed).standard_normal((1, 8, 14, 14)).astype(np.float32)}
+    expected = evaluate_graph(network.graph, image)
+    for graph in (result.extracted.graph, best.network.graph):
+        made = evaluate_graph(graph, image)
+        for name, value in expected.items():
+            np.testing.assert_allclose(made[name], value, rtol=1e-4, atol=1e-4)
+
+
+def test_a_fire_module_is_one_convolution() -> None:
+    """Of two kernels of one size, joined as they are split: what only several steps that cost at first lead to."""
+    cost = SumOfOperators(RandomCostModel(seed=1))
+    network = with_units(fire(), "none")
+    result = saturate(network, ALL, cost, SMALL)
+    kinds = [node.op.kind for node in result.extracted.graph.nodes]
+    assert sorted(kinds) == ["conv", "conv", "relu", "relu"]
+    assert result.derived
+    assert {step.rule for step in result.found.best.steps} >= {"enlarge-1x1-to-3x3", "merge-convolutions"}
+
+
+def test_it_is_the_same_again() -> None:
+    network = seeded_network(3, units=5, blocks=1)
+    one, other = (saturate(network, ALL, SumOfOperators(RandomCostModel(3)), SMALL) for _ in range(2))
+    assert one.extracted.graph.to_json() == other.extracted.graph.to_json()
+    assert one.found.best.steps == other.found.best.steps
+
+
+def test_nothing_matches() -> None:
+    network = seeded_network(1, units=4, blocks=1)
+    result = saturate(network, [NAMED["relu-of-relu"]], SumOfOperators(RandomCostModel()))
+    assert result.extracted is network
+    assert (result.found.matched, result.saturated, result.found.best.steps) == (False, True, ())
+
+
+def test_limits_end_it() -> None:
+    network = seeded_network(1, units=6, blocks=2)
+    cost = SumOfOperators(RandomCostModel(seed=2))
+    for limits in (SaturationLimits(nodes=40, graphs=5), SaturationLimits(rounds=1, graphs=5)):
+        result = saturate(network, ALL, cost, limits)
+        assert not result.saturated
+        assert not result.found.complete
+        assert result.found.best.cost_us <= result.found.before_us
+
+
+def test_what_it_finds_is_a_seed_of_the_joint_search() -> None:
+    network, prices = fire(), RandomCostModel(seed=1)
+    seed = saturate(network, ALL, SumOfOperators(prices), SMALL).found.best
+    assert seed.steps
+    plain = search_jointly(network, [NAMED["relu-of-relu"]], prices)
+    seeded = search_jointly(network, [NAMED["relu-of-relu"]], prices, seeds=[seed])
+    assert seeded.joint.best.cost_us <= plain.joint.best.cost_us
+    assert seeded.summed.best.cost_us == pytest.approx(seed.cost_us) < plain.summed.best.cost_us
+
+
+CIRCLE = """
+rule: there
+source:
+  - y = sigmoid(x)
+target:
+  - z = relu(x)
+outputs: {y: z}
+---
+rule: and-back
+source:
+  - y = relu(x)
+  - z = sigmoid(y)
+outputs: {z: x}
+"""
+
+
+def test_no_class_is_made_of_itself() -> None:
+    """Rules that are wrong on purpose, so that relu and sigmoid are each what the other is made of."""
+    b = GraphBuilder("circle", Precision.FP32, 0)
+    x = conv_relu(b, "conv", b.input("image", (1, 4, 6, 6)), 4, 1)
+    network = with_units(b.network([b.sigmoid("sigmoid", x)], ModelSource("circle")), "none")
+    result = saturate(network, read_rules(CIRCLE, "here"), SumOfOperators(RandomCostModel()))
+    assert [node.op.kind for node in result.extracted.graph.nodes][0] == "conv"
