@@ -27,7 +27,7 @@ from iossim.passes.constant_folding import FoldedConstant
 class Origin:
     """Where an e-node comes from.
 
-    ``node`` is the node of the graph that it is named after; ``roots`` are the e-nodes of the graph whose results it replaces; ``made_of``
+    ``node`` is the node of the model that it is named after; ``roots`` are the e-nodes of the graph whose results it replaces; ``made_of``
     are the e-nodes of the match that it was made by, none for those of the graph.
     """
 
@@ -101,7 +101,8 @@ class EGraph:
         known = self._known.get((op.signature, read))
         if known is not None:
             return tuple(map(self.find, known.outputs))
-        name = f"{origin.node}#{len(self.origins)}"
+        base = origin.node.partition("~")[0]  # the node of the model
+        name = f"{base}#{len(self.origins)}"
         types = op.infer([self.types[value] for value in read])
         outputs = tuple(map(self._new_class, types))
         node = Node(name, op, read, outputs)
@@ -110,7 +111,7 @@ class EGraph:
             constants = tuple(self.constants[value] for value in read)
             for place, value in enumerate(outputs):
                 self._set_constant(value, FoldedConstant(types[place], op, constants, place))
-        self.origins[name] = Origin(origin.node, origin.roots or frozenset({name}), origin.made_of)
+        self.origins[name] = Origin(base, origin.roots or frozenset({name}), origin.made_of)
         self._known[op.signature, read] = node
         return outputs
 

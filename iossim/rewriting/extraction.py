@@ -114,7 +114,7 @@ def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) ->
     for node in graph.nodes:
         of_node.setdefault((node.op.signature, node.inputs), node.name)
     for node in reversed(dict.fromkeys(makers.values())):
-        base = egraph.origins[node.name].node.partition("~")[0]
+        base = egraph.origins[node.name].node
         inputs = tuple(name_of(value, base) for value in node.inputs)
         name = of_node.pop((node.op.signature, inputs), "") or new(base)
         made = tuple(name_of(value, name) if makers.get(value) is node else new(name) for value in node.outputs)

@@ -38,7 +38,7 @@ def operator_prices(egraph: EGraph, network: Network, cost: SumOfOperators) -> O
         for value in dict.fromkeys(second.inputs)
         if not egraph.is_given(value)
         for first in egraph.makers(value)
-        if _may_fuse(first, second) and first is not second
+        if _may_fuse(first, second) and set(second.outputs).isdisjoint(first.inputs)
     }
     piece_us = work.priced(network, cost)
     alone_us = {name: piece_us[piece] for name, piece in alone.items()}

@@ -14,16 +14,24 @@ that was taken out; only what has steps is returned as found, since only that ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 
 from iossim.errors import GraphError
 from iossim.ir.network import Network
-from iossim.rewriting.backtracking import Candidate, Found, RewriteProgress, Search, cheaper, ignore
+from iossim.rewriting.backtracking import (
+    RELATIVE_TOLERANCE,
+    Candidate,
+    Found,
+    RewriteProgress,
+    Search,
+    cheaper,
+    ignore,
+)
 from iossim.rewriting.egraph import EGraph, Origin
-from iossim.rewriting.extraction import Extraction, extract_cheapest, extract_greedily, extracted_graph
+from iossim.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
 from iossim.rewriting.graph_costs import SumOfOperators
 from iossim.rewriting.matching import Match, find_matches
 from iossim.rewriting.operator_prices import operator_prices
@@ -74,41 +82,66 @@ def saturate(
     limits: SaturationLimits | None = None,
     progress: RewriteProgress = ignore,
 ) -> Saturated:
-    """The cheapest network that the rules make of this one, as far as the limits reach; never worse than it is."""
+    """The cheapest network that the rules make of this one, as far as the limits reach; never worse than it is.
+
+    Where a limit ended it, it begins again with what was found, as long as that is cheaper than before.
+    """
     limits = limits or SaturationLimits()
-    before_us = cost.us(network)
-    egraph = EGraph(network.graph)
+    begun = Candidate(network, (), cost.us(network))
+    result = _saturated_once(network, begun, rules, cost, limits, progress)
+    while not result.saturated:
+        best = result.found.best
+        again = _saturated_once(network, best, rules, cost, limits, progress)
+        if cheaper(best, again.found.best) is best:
+            break
+        counts = {name: getattr(result.found, name) + getattr(again.found, name) for name in ("seen", "expanded")}
+        found = replace(again.found, before_us=begun.cost_us, complete=False, **counts)
+        extracted_us = min(again.extracted_us, result.extracted_us)
+        extracted = again.extracted if again.extracted_us == extracted_us else result.extracted
+        derived = found.best.cost_us <= extracted_us * (1 + RELATIVE_TOLERANCE)
+        result = replace(
+            again, found=found, extracted=extracted, extracted_us=extracted_us, derived=derived, saturated=False
+        )
+    return result
+
+
+def _saturated_once(
+    original: Network,
+    begun: Candidate,
+    rules: Sequence[Rule],
+    cost: SumOfOperators,
+    limits: SaturationLimits,
+    progress: RewriteProgress,
+) -> Saturated:
+    """One e-graph, of what was found before; steps are from the original."""
+    graph = begun.network.graph
+    egraph = EGraph(graph)
     rounds, saturated, matched = grow(egraph, rules, limits)
-    outputs = [egraph.find(egraph.class_of[name]) for name in network.graph.outputs]
-    prices = operator_prices(egraph, network, cost)
+    outputs = [egraph.find(egraph.class_of[name]) for name in graph.outputs]
+    prices = operator_prices(egraph, original, cost)
+    greedy = extract_greedily(egraph, outputs, prices)
     cheapest = extract_cheapest(egraph, outputs, prices, limits.seconds)
-    estimate = cheapest
-    extracted = Candidate(network, (), before_us)
-    best_of: Extraction | None = None
-    for extraction in (cheapest, extract_greedily(egraph, outputs, prices)):
+    extracted, makers = begun, None
+    for extraction in (cheapest, greedy):
         if extraction is not None:
-            estimate = estimate or extraction
-            graph = extracted_graph(network.graph, egraph, extraction.makers)
-            made = rewritten_network(network, graph)
-            better = cheaper(extracted, Candidate(made, (), cost.us(made)))
-            if better is not extracted:
-                extracted, best_of = better, extraction
-    assert estimate is not None
-    best = Candidate(network, (), before_us)
-    seen = expanded = 0
-    if best_of is not None:
-        chosen = frozenset(node.name for node in best_of.makers.values())
-        work = Search(network, rules, _Distance(egraph, _levels(egraph, chosen)), alpha=inf)
+            made = rewritten_network(original, extracted_graph(graph, egraph, extraction.makers))
+            candidate = Candidate(made, (), cost.us(made))
+            if cheaper(extracted, candidate) is candidate:
+                extracted, makers = candidate, extraction.makers
+    best, seen, expanded = begun, 1, 0
+    if makers is not None:
+        chosen = frozenset(node.name for node in makers.values())
+        work = Search(begun.network, rules, _Distance(egraph, _levels(egraph, chosen)), alpha=inf)
         while work.best.cost_us > 0 and not work.complete and work.expanded < limits.graphs:
             work.expand()
-            progress(work.seen, before_us)
-        near = work.best
-        best = cheaper(best, Candidate(near.network, near.steps, cost.us(near.network)))
+            progress(work.seen, begun.cost_us)
+        made = rewritten_network(original, work.best.network.graph)
+        best = cheaper(begun, Candidate(made, (*begun.steps, *work.best.steps), cost.us(made)))
         seen, expanded = work.seen, work.expanded
-    derived = best.cost_us <= extracted.cost_us * (1 + 1e-9)
-    found = Found(best, before_us, 1 + seen, expanded, saturated and derived, False, matched)
+    derived = best.cost_us <= extracted.cost_us * (1 + RELATIVE_TOLERANCE)
+    estimate = cheapest or greedy
     return Saturated(
-        found,
+        Found(best, begun.cost_us, seen, expanded, saturated and derived, False, matched),
         extracted.network,
         extracted.cost_us,
         derived,
@@ -121,29 +154,36 @@ def saturate(
 
 
 def grow(egraph: EGraph, rules: Sequence[Rule], limits: SaturationLimits) -> tuple[int, bool, bool]:
-    """Apply rules in rounds. Returns the rounds, whether nothing is left to apply, and whether any rule matched."""
+    """Apply rules in rounds. Returns the rounds, whether nothing is left to apply, and whether any rule matched.
+
+    Once there are as many e-nodes as the limit, only rules go on whose target has fewer ops than their source, up to twice as many.
+    """
+    shrinking = [rule for rule in rules if len(rule.target) < len(rule.source)]
     touched: frozenset[str] | None = None
-    matched = False
+    matched = full = False
     for number in range(limits.rounds):
-        matches = [
-            match for rule in rules for match in find_matches(egraph, rule, touched) if _may_join(egraph, match)
-        ]
+        tried = shrinking if full else rules
+        matches = [match for rule in tried for match in find_matches(egraph, rule, touched)]
         matched = matched or bool(matches)
-        targets = []
-        for match in matches:
-            try:
-                targets.append((match, Target(egraph, match)))
-            except GraphError:
-                continue
-        for match, target in targets:
-            if len(egraph.origins) >= limits.nodes:
-                egraph.rebuild()
-                return number + 1, False, matched
-            _add(egraph, match, target)
+        for match, target in list(_targets(egraph, matches)):
+            size = len(egraph.origins)
+            full = full or size >= limits.nodes
+            if size < limits.nodes or (match.rule in shrinking and size < 2 * limits.nodes):
+                _add(egraph, match, target)
         touched = egraph.rebuild()
         if not touched:
-            return number + 1, True, matched
+            return number + 1, not full, matched
     return limits.rounds, False, matched
+
+
+def _targets(egraph: EGraph, matches: Iterable[Match]) -> Iterator[tuple[Match, Target]]:
+    """What matches would be replaced by, for those that can be and that a graph may have."""
+    for match in matches:
+        if _may_join(egraph, match):
+            try:
+                yield match, Target(egraph, match)
+            except GraphError:
+                continue
 
 
 def _add(egraph: EGraph, match: Match, target: Target) -> None:

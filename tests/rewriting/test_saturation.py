@@ -9,18 +9,23 @@ from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.cost.random import RandomCostModel
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import ModelSource, Network
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.types import Precision
 from iossim.models.layers import conv_relu, join
 from iossim.models.seeded_network import seeded_network
 from iossim.passes.unit_fusion import with_units
 from iossim.rewriting.application import apply, replay
+from iossim.rewriting.egraph import EGraph
+from iossim.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
 from iossim.rewriting.graph_costs import SumOfOperators
 from iossim.rewriting.joint import search_jointly
 from iossim.rewriting.matching import find_matches
+from iossim.rewriting.operator_prices import operator_prices
 from iossim.rewriting.rewritten import rewritten_network
 from iossim.rewriting.rule_file import read_rules
 from iossim.rewriting.rule_sets import rule_set
-from iossim.rewriting.saturation import SaturationLimits, saturate
+from iossim.rewriting.saturation import SaturationLimits, grow, saturate
 
 ALL = (*rule_set("metaflow"), *rule_set("simplify"))
 NAMED = {rule.name: rule for rule in ALL}
@@ -61,8 +66,12 @@ def test_it_finds_what_exhaustive_search_finds(seed: int, size: int, units: str)
     found = saturate(network, FEW, cost, SaturationLimits(graphs=60))
     assert found.saturated
     assert found.gap == pytest.approx(0, abs=1e-6)
-    assert found.extracted_us == pytest.approx(cheapest_of_all(network, cost))
-    assert found.found.best.cost_us == pytest.approx(found.extracted_us)
+    least_us = cheapest_of_all(network, cost)
+    assert found.found.best.cost_us == pytest.approx(least_us)
+    if found.derived:
+        assert found.extracted_us == pytest.approx(least_us)
+    else:  # an op in two merged ones at once, which takes the place of neither in a graph that is rewritten step by step
+        assert found.extracted_us < least_us
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -124,10 +133,10 @@ def test_what_it_finds_is_a_seed_of_the_joint_search() -> None:
     plain = search_jointly(network, [NAMED["relu-of-relu"]], prices)
     seeded = search_jointly(network, [NAMED["relu-of-relu"]], prices, seeds=[seed])
     assert seeded.joint.best.cost_us <= plain.joint.best.cost_us
-    assert seeded.summed.best.cost_us == pytest.approx(seed.cost_us) < plain.summed.best.cost_us
+    assert seeded.summed.best.cost_us == seed.cost_us < plain.summed.best.cost_us
 
 
-CIRCLE = """
+CIRCLE = """\
 rule: there
 source:
   - y = sigmoid(x)
@@ -144,9 +153,39 @@ outputs: {z: x}
 
 
 def test_no_class_is_made_of_itself() -> None:
-    """Rules that are wrong on purpose, so that relu and sigmoid are each what the other is made of."""
+    """Rules that are wrong on purpose, so that two classes are each made of the other, for less than what they are made of."""
     b = GraphBuilder("circle", Precision.FP32, 0)
     x = conv_relu(b, "conv", b.input("image", (1, 4, 6, 6)), 4, 1)
-    network = with_units(b.network([b.sigmoid("sigmoid", x)], ModelSource("circle")), "none")
-    result = saturate(network, read_rules(CIRCLE, "here"), SumOfOperators(RandomCostModel()))
-    assert [node.op.kind for node in result.extracted.graph.nodes][0] == "conv"
+    twice = b.add(Sigmoid(), b.add(Sigmoid(), x))
+    network = with_units(b.network([twice], ModelSource("circle")), "none")
+    cost = SumOfOperators(RandomCostModel(seed=2))
+    egraph = EGraph(network.graph)
+    grow(egraph, read_rules(CIRCLE, "here"), SaturationLimits())
+    (output,) = (egraph.find(egraph.class_of[name]) for name in network.graph.outputs)
+    assert {node.op.kind for node in egraph.makers(output)} == {"relu", "sigmoid"}
+    prices = operator_prices(egraph, network, cost)
+    us = {kind: [prices.alone_us[node.name] for node in nodes] for kind, nodes in egraph.of_kind.items()}
+    assert us["conv"][0] > min(us["relu"])
+    cheapest = extract_cheapest(egraph, [output], prices, seconds=20)
+    assert cheapest is not None
+    for found in (cheapest, extract_greedily(egraph, [output], prices)):
+        graph = extracted_graph(network.graph, egraph, found.makers)
+        assert [node.op.kind for node in graph.nodes][:2] == ["conv", "relu"]
+        assert found.cost_us == pytest.approx(cost.us(rewritten_network(network, graph)))
+        assert found.cost_us >= cheapest.at_least_us
+
+
+def test_what_is_equal_makes_equal() -> None:
+    b = GraphBuilder("equal", Precision.FP32, 0)
+    x = b.input("image", (1, 4, 6, 6))
+    values = [b.add(Sigmoid(), b.add(op, x)) for op in (Relu(), Sigmoid())]
+    egraph = EGraph(b.graph(values))
+    one, other = (egraph.class_of[value] for value in values)
+    assert egraph.find(one) != egraph.find(other)
+    (relu,), sigmoids = egraph.of_kind["relu"], egraph.of_kind["sigmoid"]
+    inner = next(node for node in sigmoids if node.inputs == relu.inputs)
+    egraph.union(relu.outputs[0], inner.outputs[0])
+    assert egraph.rebuild()
+    assert egraph.find(one) == egraph.find(other)
+    assert len(egraph.nodes) == 3
+    assert not egraph.rebuild()
