@@ -56,7 +56,8 @@ class Saturated:
 
     ``found.best`` has its steps; ``extracted`` is the best graph that was taken out, at its cost in us as a network. ``derived`` tells whether
     they are the same. ``estimated_us`` and ``at_least_us`` are the cost of the extraction and its bound by the prices of pairs
-    (:mod:`iossim.rewriting.extraction`). ``saturated``: no rule makes anything new.
+    (:mod:`iossim.rewriting.extraction`), in the last e-graph if there were several; ``nodes`` are its e-nodes. ``saturated``: no rule
+    makes anything new in it.
     """
 
     found: Found
@@ -84,25 +85,44 @@ def saturate(
 ) -> Saturated:
     """The cheapest network that the rules make of this one, as far as the limits reach; never worse than it is.
 
-    Where a limit ended it, it begins again with what was found, as long as that is cheaper than before.
+    Where a limit ended it, it begins again with what was found, as long as that is cheaper than before. KeyboardInterrupt ends it with
+    what the last e-graph gave that it was done with.
     """
     limits = limits or SaturationLimits()
     begun = Candidate(network, (), cost.us(network))
-    result = _saturated_once(network, begun, rules, cost, limits, progress)
+    nothing = Found(begun, begun.cost_us, 1, 0, False, False, False)
+    result = Saturated(nothing, network, begun.cost_us, True, begun.cost_us, 0.0, 0, 0, False)
     while not result.saturated:
         best = result.found.best
-        again = _saturated_once(network, best, rules, cost, limits, progress)
-        if cheaper(best, again.found.best) is best:
+        try:
+            again = _saturated_once(network, best, rules, cost, limits, progress)
+        except KeyboardInterrupt:
+            return replace(result, found=replace(result.found, complete=False, interrupted=True))
+        result = _continued(result, again)
+        if cheaper(best, result.found.best) is best:
             break
-        counts = {name: getattr(result.found, name) + getattr(again.found, name) for name in ("seen", "expanded")}
-        found = replace(again.found, before_us=begun.cost_us, complete=False, **counts)
-        extracted_us = min(again.extracted_us, result.extracted_us)
-        extracted = again.extracted if again.extracted_us == extracted_us else result.extracted
-        derived = found.best.cost_us <= extracted_us * (1 + RELATIVE_TOLERANCE)
-        result = replace(
-            again, found=found, extracted=extracted, extracted_us=extracted_us, derived=derived, saturated=False
-        )
     return result
+
+
+def _continued(before: Saturated, again: Saturated) -> Saturated:
+    """What two e-graphs gave, of which the second began with what the first one found."""
+    found = replace(
+        again.found,
+        before_us=before.found.before_us,
+        seen=before.found.seen + again.found.seen - 1,
+        expanded=before.found.expanded + again.found.expanded,
+        complete=again.found.complete and not before.rounds,
+        matched=before.found.matched or again.found.matched,
+    )
+    kept = before if before.extracted_us < again.extracted_us else again
+    return replace(
+        again,
+        found=found,
+        extracted=kept.extracted,
+        extracted_us=kept.extracted_us,
+        derived=found.best.cost_us <= kept.extracted_us * (1 + RELATIVE_TOLERANCE),
+        rounds=before.rounds + again.rounds,
+    )
 
 
 def _saturated_once(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import iossim
+from iossim import api
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.cost.random import RandomCostModel
 from iossim.ir.builder import GraphBuilder
@@ -14,8 +16,10 @@ from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.types import Precision
 from iossim.models.layers import conv_relu, join
 from iossim.models.seeded_network import seeded_network
+from iossim.passes.single_block import single_block
 from iossim.passes.unit_fusion import with_units
 from iossim.rewriting.application import apply, replay
+from iossim.rewriting.backtracking import RewriteBudget, search
 from iossim.rewriting.egraph import EGraph
 from iossim.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
 from iossim.rewriting.graph_costs import SumOfOperators
@@ -102,6 +106,18 @@ def test_a_fire_module_is_one_convolution() -> None:
     assert {step.rule for step in result.found.best.steps} >= {"enlarge-1x1-to-3x3", "merge-convolutions"}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "block"), [("squeezenet", "fire2"), ("inception_v3", "mixed_5c")])
+def test_it_is_no_worse_than_backtracking(name: str, block: str) -> None:
+    network = single_block(iossim.load(name), block)
+    cost = SumOfOperators(api.cost_model("simulator", "v100-sxm2"))
+    result = saturate(network, ALL, cost)
+    best_us = search(network, ALL, cost, budget=RewriteBudget(graphs=60)).best.cost_us
+    assert result.found.best.cost_us <= best_us * (1 + 1e-9)
+    assert result.estimated_us == pytest.approx(result.extracted_us)
+    assert result.gap == pytest.approx(0, abs=1e-6)
+
+
 def test_it_is_the_same_again() -> None:
     network = seeded_network(3, units=5, blocks=1)
     one, other = (saturate(network, ALL, SumOfOperators(RandomCostModel(3)), SMALL) for _ in range(2))
@@ -124,6 +140,29 @@ def test_limits_end_it() -> None:
         assert not result.saturated
         assert not result.found.complete
         assert result.found.best.cost_us <= result.found.before_us
+
+
+def test_an_interrupt_leaves_what_was_found() -> None:
+    network = seeded_network(7, units=4, blocks=1)
+
+    def interrupt(seen: int, best_us: float) -> None:
+        raise KeyboardInterrupt
+
+    result = saturate(network, FEW, SumOfOperators(RandomCostModel(seed=7)), SMALL, progress=interrupt)
+    assert result.found.interrupted
+    assert result.found.best.network is network
+
+
+def test_it_begins_again_where_a_limit_ended_it() -> None:
+    """One round at a time is no e-graph of all there is, but goes on with what was found as long as that pays."""
+    network = with_units(fire(), "none")
+    cost = SumOfOperators(RandomCostModel(seed=1))
+    rules = [rule for rule in ALL if not rule.name.startswith("enlarge-3x3")]
+    result = saturate(network, rules, cost, SaturationLimits(rounds=3, graphs=60))
+    assert result.rounds > 3
+    assert not result.found.complete
+    assert result.found.best.cost_us < result.found.before_us
+    assert replay(network.graph, result.found.best.steps, NAMED).hash == result.found.best.network.graph.hash
 
 
 def test_what_it_finds_is_a_seed_of_the_joint_search() -> None:
