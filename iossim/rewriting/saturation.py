@@ -42,7 +42,8 @@ from iossim.rewriting.rule import Rule, tensor_of
 
 @dataclass(frozen=True, slots=True)
 class SaturationLimits:
-    """``nodes``: e-nodes after which no more are made. ``seconds``: of the solver. ``graphs``: expanded to find the steps again."""
+    """``nodes``: e-nodes after which no more are made. ``seconds``: of the solver. ``graphs``: expanded to find the
+    steps at one place again."""
 
     nodes: int = 2000
     rounds: int = 8
@@ -151,13 +152,11 @@ def _saturated_once(
     best, seen, expanded = begun, 1, 0
     if makers is not None:
         chosen = frozenset(node.name for node in makers.values())
-        work = Search(begun.network, rules, _Distance(egraph, _levels(egraph, chosen)), alpha=inf)
-        while work.best.cost_us > 0 and not work.complete and work.expanded < limits.graphs:
-            work.expand()
-            progress(work.seen, begun.cost_us)
-        made = rewritten_network(original, work.best.network.graph)
-        best = cheaper(begun, Candidate(made, (*begun.steps, *work.best.steps), cost.us(made)))
-        seen, expanded = work.seen, work.expanded
+        near, seen, expanded = _derived(
+            begun.network, rules, _Distance(egraph, _levels(egraph, chosen)), limits, progress
+        )
+        made = rewritten_network(original, near.network.graph)
+        best = cheaper(begun, Candidate(made, (*begun.steps, *near.steps), cost.us(made)))
     derived = best.cost_us <= extracted.cost_us * (1 + RELATIVE_TOLERANCE)
     estimate = cheapest or greedy
     return Saturated(
@@ -250,6 +249,48 @@ def _roots(rule: Rule) -> tuple[int, ...]:
     return tuple(index for index, op in enumerate(rule.source) if not replaced.isdisjoint(op.outputs))
 
 
+def _derived(
+    network: Network, rules: Sequence[Rule], distance: _Distance, limits: SaturationLimits, progress: RewriteProgress
+) -> tuple[Candidate, int, int]:
+    """The nearest network that was found, with its steps; graphs seen and expanded.
+
+    Ops that hang together and are not chosen are replaced one such place after another, since steps at one say nothing of the others.
+    """
+    near = Candidate(network, (), distance.us(network))
+    seen, expanded = 1, 0
+    for place in _places(network, distance):
+        there = frozenset(place)
+        goal = near.cost_us - sum(place.values())
+        work = Search(near.network, rules, distance, alpha=inf, focus=there)
+        while work.best.cost_us > goal and not work.complete and work.expanded < limits.graphs:
+            work.expand()
+            expanded += 1
+            progress(seen + work.seen, near.cost_us)
+        seen += work.seen - 1
+        near = replace(work.best, steps=(*near.steps, *work.best.steps))
+    return near, seen, expanded
+
+
+def _places(network: Network, distance: _Distance) -> list[dict[str, float]]:
+    """The nodes that are not chosen, each with how far it is, in groups that hang together."""
+    graph = network.graph
+    far = {name: level for name, level in distance.of_nodes(network).items() if level > 0}
+    places: list[dict[str, float]] = []
+    waiting = dict(far)
+    while waiting:
+        pending = [next(iter(waiting))]
+        place: dict[str, float] = {}
+        while pending:
+            name = pending.pop()
+            if name in waiting:
+                place[name] = waiting.pop(name)
+                node = graph.nodes[graph.position[name]]
+                pending += [graph.producer[value].name for value in node.inputs if value in graph.producer]
+                pending += [reader.name for value in node.outputs for reader in graph.consumers[value]]
+        places.append(place)
+    return places
+
+
 def _levels(egraph: EGraph, chosen: frozenset[str]) -> dict[str, int]:
     """How many applications of rules are between each e-node and the chosen ones, for those that lead there."""
     levels = dict.fromkeys(sorted(chosen), 0)
@@ -271,11 +312,19 @@ class _Distance:
     levels: dict[str, int]
 
     def us(self, network: Network) -> float:
+        nodes = self.of_nodes(network)
+        return sum(nodes.values()) if nodes else inf
+
+    def of_nodes(self, network: Network) -> dict[str, float]:
+        """Of each node; empty if one is not there."""
         nodes = self.egraph.nodes_of(network.graph)
         if nodes is None:
-            return inf
+            return {}
         far = 1 + max(self.levels.values())
-        return float(sum(self.levels.get(name, far) for name in nodes))
+        return {
+            node.name: float(self.levels.get(name, far))
+            for node, name in zip(network.graph.nodes, nodes, strict=True)
+        }
 
     def at_least_us(self, network: Network) -> float:
         return self.us(network)
