@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from iossim.analysis.comparison import Comparison
+from iossim.analysis.comparison import Comparison, RewrittenSchedule
 from iossim.analysis.measured_search import measured_schedule
 from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
 from iossim.analysis.rewriting import rewrite as rewrite_network
@@ -32,7 +33,7 @@ from iossim.prediction.schedule_interval import schedule_errors
 from iossim.rewriting.backtracking import ALPHA, RewriteBudget, RewriteProgress
 from iossim.rewriting.backtracking import ignore as ignore_graphs
 from iossim.rewriting.rule import Rule
-from iossim.rewriting.rule_sets import rule_set
+from iossim.rewriting.rule_sets import rules_named
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
@@ -44,9 +45,6 @@ from iossim.scheduling.measured.search import MeasuredProgress
 from iossim.scheduling.measured.search import ignore as ignore_measuring
 from iossim.scheduling.options import SearchOptions, StageSpace
 from iossim.scheduling.scheduler import Progress, ignore, schedule, scheduler_names
-
-#: The rules that graphs are rewritten by unless others are given.
-DEFAULT_RULES = "metaflow,simplify"
 
 
 def cost_model(
@@ -82,18 +80,29 @@ def compare(
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
     progress: Callable[[str], Progress] = lambda scheduler: ignore,
+    rewrite: str | Sequence[Rule] | None = None,
+    alpha: float = ALPHA,
+    rewrite_budget: RewriteBudget | str = DEFAULT_BUDGET,
+    unproved: bool = False,
+    rewriting: RewriteProgress = ignore_graphs,
 ) -> Comparison:
     """Schedule a network by several schedulers (default: all), side by side.
+
+    With ``rewrite`` (rules, or the names of sets) the graph is rewritten, too, as :func:`rewrite_model` does for ``ios-both``, or the
+    one of these schedulers that searches most: its schedules of the graph that is rewritten first, and jointly, stand beside those of
+    the network as given. ``rewriting`` is told of the progress.
 
     ``progress`` makes for each scheduler what is told of its progress. KeyboardInterrupt ends the comparison with the
     schedules so far, once there is one.
     """
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
+    asked = schedulers or scheduler_names()
+    rewritten_for = _rewritten_for(asked) if rewrite is not None else ""
     _warm_up(network, prices)
     found: list[Schedule] = []
     complete = True
-    for name in schedulers or scheduler_names():
+    for name in asked:
         try:
             found.append(schedule(network, prices, name, options, progress(name)))
             complete = found[-1].complete
@@ -106,7 +115,56 @@ def compare(
     identity = prices.identity
     judged = _with_intervals(network, found, prices)
     comparison = Comparison(network, identity.device, engine, identity.to_json(), tuple(judged), complete)
-    return replace(comparison, left_out_us=_left_out(comparison, prices, options)) if complete else comparison
+    if not complete:
+        return comparison
+    comparison = replace(comparison, left_out_us=_left_out(comparison, prices, options))
+    if rewrite is None:
+        return comparison
+    try:
+        made = rewrite_model(
+            network,
+            None,
+            rules=rewrite,
+            scheduler=rewritten_for,
+            cost_model=prices,
+            options=options,
+            alpha=alpha,
+            budget=rewrite_budget,
+            unproved=unproved,
+            progress=rewriting,
+        )
+        return _with_rewritten(comparison, made, prices, options)
+    except KeyboardInterrupt:
+        return replace(comparison, complete=False)
+
+
+def _rewritten_for(schedulers: Sequence[str]) -> str:
+    """The scheduler that a comparison rewrites the graph for: of those asked that rewriting takes, the one that searches most."""
+    for name in ("ios-both", *(name for name in STRATEGIES if name != "ios-both"), "sequential"):
+        if name in schedulers:
+            return name
+    known = ", ".join(("sequential", *STRATEGIES))
+    raise OptionError(f"`rewrite` knows no cost of graphs for any of {', '.join(schedulers)}; add one of {known}")
+
+
+def _with_rewritten(
+    comparison: Comparison, made: Rewriting, prices: CostModel, options: SearchOptions | None
+) -> Comparison:
+    """The comparison with the schedules of the rewritten networks beside it."""
+    first = made.network if made.rewritten_first is None else made.rewritten_first
+    beside: list[tuple[Literal["rewritten", "jointly"], Network, str]] = []
+    if "sequential" in (found.scheduler for found in comparison.schedules):
+        beside.append(("rewritten", first, "sequential"))
+    if made.rewritten_first is not None:
+        beside += [("rewritten", first, made.scheduler), ("jointly", made.network, made.scheduler)]
+    rewritten = []
+    for way, network, name in beside:
+        found = schedule(network, prices, name, options)
+        rewritten.append(RewrittenSchedule(way, network, _with_intervals(network, [found], prices)[0]))
+        if not found.complete:
+            break
+    complete = not made.interrupted and all(each.schedule.complete for each in rewritten)
+    return replace(comparison, rewriting=made, rewritten=tuple(rewritten), complete=complete)
 
 
 def _left_out(comparison: Comparison, prices: CostModel, options: SearchOptions | None) -> dict[str, float]:
@@ -185,7 +243,7 @@ def rewrite_model(
     model: Network | str,
     device: DeviceProfile | str | None,
     *,
-    rules: str | Sequence[Rule] = DEFAULT_RULES,
+    rules: str | Sequence[Rule] = "default",
     scheduler: str = "ios-both",
     engine: str = Engine.PAPER,
     cost_model: str | CostModel = "simulator",
@@ -203,7 +261,7 @@ def rewrite_model(
     """
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
-    known = [rule for name in rules.split(",") for rule in rule_set(name)] if isinstance(rules, str) else rules
+    known = rules_named(rules) if isinstance(rules, str) else rules
     spend = RewriteBudget.parse(budget) if isinstance(budget, str) else budget
     return rewrite_network(
         network,

@@ -149,6 +149,10 @@ def _scenario() -> Schema:
         definitions[name]["properties"][field]["examples"] = shipped
         alone = {"type": "string", "minLength": 1, "examples": shipped}
         definitions[name] = {"anyOf": [alone, definitions[name]], "title": name}
+    definitions["Rewrite"] = {
+        "anyOf": [{"type": "string", "minLength": 1, "examples": ["none", "default"]}, definitions["Rewrite"]],
+        "title": "Rewrite",
+    }
     definitions["PointValues"]["properties"]["search"]["anyOf"].reverse()
     fields["dtypes"]["items"] = {"enum": [str(precision) for precision in Precision]}
     fields["engines"]["items"] = {"enum": [str(engine) for engine in Engine]}

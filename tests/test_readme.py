@@ -8,9 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import typer
 
-from iossim.cli.main import build_app, main
+from iossim.cli.main import build_command, main
 from iossim.devices.load import device as load_device
 from iossim.measurements.measurement_set import read_measurements
 
@@ -55,7 +54,7 @@ def test_every_file_that_a_command_reads_is_there_or_written_before() -> None:
     """Nothing is read that a clone has not, but for ``model.onnx``, the reader's own."""
     written = {"model.onnx"}
     for line in command_lines():
-        out = {line[place + 1] for place, word in enumerate(line[:-1]) if word in ("--out", "-o")}
+        out = {line[place + 1] for place, word in enumerate(line[:-1]) if word in ("--out", "-o", "--onnx")}
         made = line[2:3] if line[:2] == ["measurements", "export"] else []
         for word in line:
             path = Path(word)
@@ -85,7 +84,7 @@ def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("arguments", command_lines(), ids=shlex.join)
 def test_command_lines_parse(arguments: list[str]) -> None:
     """Known commands with known options; nothing is run."""
-    command = typer.main.get_command(build_app())
+    command = build_command()
     words = list(arguments)
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
         assert words[0] in command.commands, f"iossim has no command {shlex.join(arguments)!r}"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 from rich.table import Table
 
+from iossim.analysis.rewriting import Rewriting
 from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
 from iossim.prediction.published import comparable_published_us
+from iossim.rewriting.saved_rewriting import applied_rules
 from iossim.schedule.schedule import Schedule
 from iossim.tables import Cell, Column, plain_text, records_table
 
@@ -94,9 +96,28 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
     return best is not None and row is not best and row.scheduler in best.ties
 
 
+@dataclass(frozen=True, eq=False)
+class RewrittenSchedule:
+    """A schedule of a network that graph substitutions made of the one that is compared.
+
+    ``way``: ``rewritten`` first, for the least sum of operators, and scheduled then; or ``jointly``, for this schedule.
+    """
+
+    way: Literal["rewritten", "jointly"]
+    network: Network
+    schedule: Schedule
+
+    @property
+    def label(self) -> str:
+        """What tables and pictures call it."""
+        return f"{self.schedule.scheduler}, {self.way}"
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Schedules of one network on one device, each by another scheduler, in the order asked for.
+
+    Where the graph was rewritten, too, ``rewriting`` says what came of it, and ``rewritten`` are the schedules of what was found.
 
     ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule
     may be the best that it had found so far. Where the device was fitted to published figures of the network,
@@ -110,9 +131,11 @@ class Comparison:
     schedules: tuple[Schedule, ...]
     complete: bool = True
     left_out_us: Mapping[str, float] = field(default_factory=dict)
+    rewriting: Rewriting | None = None
+    rewritten: tuple[RewrittenSchedule, ...] = ()
 
     def __repr__(self) -> str:
-        best = f"best {self.best.scheduler}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
+        best = f"best {self.best_label}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
         return f"<Comparison {self.title}: {best} of {len(self.schedules)} schedulers>"
 
     def __str__(self) -> str:
@@ -147,13 +170,18 @@ class Comparison:
 
     @property
     def rows(self) -> list[ComparisonRow]:
-        """The schedules with their speed-ups and published latencies, as tables and pictures show them."""
-        return [
+        """The schedules with their speed-ups and published latencies, as tables and pictures show them; rewritten ones last."""
+        as_given = [
             ComparisonRow.of_schedule(
                 found, self.baseline_us, self.published_us(found.scheduler), self.left_out_us.get(found.scheduler)
             )
             for found in self.schedules
         ]
+        rewritten = (
+            replace(ComparisonRow.of_schedule(each.schedule, self.baseline_us), scheduler=each.label)
+            for each in self.rewritten
+        )
+        return [*as_given, *rewritten]
 
     @property
     def baseline(self) -> Schedule:
@@ -167,10 +195,28 @@ class Comparison:
 
     @property
     def best(self) -> Schedule:
-        """The fastest; of equals the last, which searched the larger space."""
+        """The fastest; of equals the last, which searched the larger space, but one of the network as it was given."""
         best = fastest(self.schedules, lambda found: found.latency_us)
         assert best is not None, "nothing was compared"
-        return best
+        rewritten = self.best_rewritten
+        return best if rewritten is None else rewritten.schedule
+
+    @property
+    def best_rewritten(self) -> RewrittenSchedule | None:
+        """The fastest of the rewritten network, where it is faster than all of the network as it was given."""
+        least_us = min(found.latency_us for found in self.schedules)
+        best = fastest(self.rewritten, lambda each: each.schedule.latency_us)
+        return best if best is not None and best.schedule.latency_us < least_us * (1 - 1e-9) else None
+
+    @property
+    def best_network(self) -> Network:
+        """The network of the best schedule."""
+        return self.network if self.best_rewritten is None else self.best_rewritten.network
+
+    @property
+    def best_label(self) -> str:
+        """What tables call the best schedule."""
+        return self.best.scheduler if self.best_rewritten is None else self.best_rewritten.label
 
     def published_us(self, scheduler: str) -> float | None:
         """The measured latency that is published for this point, where one is known; random prices predict none."""
@@ -213,6 +259,36 @@ class Comparison:
                     "remarks": found.remarks,
                 }
                 for found in self.schedules
+            ],
+            "rewriting": None if self.rewriting is None else self._rewriting_json(self.rewriting),
+        }
+
+    def _rewriting_json(self, rewriting: Rewriting) -> dict[str, Any]:
+        return {
+            "scheduler": rewriting.scheduler,
+            "seen": rewriting.seen,
+            "complete": rewriting.complete,
+            "matched": rewriting.matched,
+            "left_out": rewriting.left_out,
+            "sentence": rewriting.sentence(),
+            "schedules": [
+                {
+                    "way": each.way,
+                    "scheduler": each.schedule.scheduler,
+                    "latency_us": each.schedule.latency_us,
+                    "interval_us": each.schedule.interval_us,
+                    "speedup": self.baseline_us / each.schedule.latency_us,
+                    "stages": len(each.schedule.stages),
+                    "streams": each.schedule.streams,
+                    "search_s": each.schedule.search_s,
+                    "lower_bound_us": each.schedule.lower_bound_us,
+                    "rules": applied_rules(each.network),
+                    "complete": each.schedule.complete,
+                    "proven": each.schedule.proven,
+                    "notes": each.schedule.notes,
+                    "remarks": each.schedule.remarks,
+                }
+                for each in self.rewritten
             ],
         }
 

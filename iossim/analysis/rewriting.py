@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
 from iossim.errors import OptionError
@@ -29,8 +29,8 @@ class Rewriting:
     """``network`` is the rewritten one, and says how in its source; or the original, where none was found to be faster.
 
     ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``rewritten_first_us``: the same of the network that is
-    rewritten for the least sum of operators and scheduled then; None for the sequential scheduler, of which that is the aim. ``seen``
-    counts graphs of both searches, ``left_out`` rules that were not used since they are not proved.
+    rewritten for the least sum of operators and scheduled then (``rewritten_first``); None for the sequential scheduler, of which that is
+    the aim. ``seen`` counts graphs of both searches, ``left_out`` rules that were not used since they are not proved.
     """
 
     network: Network
@@ -44,6 +44,7 @@ class Rewriting:
     interrupted: bool
     matched: bool
     left_out: int = 0
+    rewritten_first: Network | None = None
 
     def sentence(self) -> str:
         """What came of it, in words."""
@@ -67,7 +68,12 @@ class Rewriting:
         gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
         first_us = self.rewritten_first_us
         first = "" if first_us is None else f"; rewritten first and scheduled then, {first_us / 1e3:.3f} ms"
-        return f"rewritten by {len(self.steps)} substitutions, {gain}{first}; {looked}"
+        return f"{rewritten_by(len(self.steps))}, {gain}{first}; {looked}"
+
+
+def rewritten_by(steps: int) -> str:
+    """How many steps a network is rewritten by, in words."""
+    return "rewritten by 1 substitution" if steps == 1 else f"rewritten by {steps} substitutions"
 
 
 def rewrite(
@@ -101,17 +107,20 @@ def rewrite(
         found = search_in_parts(
             network, used, SumOfOperators(cost_model), alpha=alpha, budget=budget, progress=progress
         )
-        return _rewriting(found, used, scheduler, None, found.seen, len(without_proof))
+        return _rewriting(found, used, scheduler, found.seen, len(without_proof))
     concurrent, merge = STRATEGIES[scheduler]
     cost = OptimalSchedule(cost_model, options or SearchOptions(), concurrent, merge)
     both = search_jointly(network, used, cost_model, cost=cost, alpha=alpha, budget=budget, progress=progress)
     seen = both.joint.seen if both.joint.interrupted else both.joint.seen + both.summed.seen
-    return _rewriting(both.joint, used, scheduler, both.rewritten_first_us, seen, len(without_proof))
+    summed = both.summed.best
+    return replace(
+        _rewriting(both.joint, used, scheduler, seen, len(without_proof)),
+        rewritten_first_us=both.rewritten_first_us,
+        rewritten_first=with_rewriting(summed.network, summed.steps, used),
+    )
 
 
-def _rewriting(
-    found: Found, rules: Sequence[Rule], scheduler: str, rewritten_first_us: float | None, seen: int, left_out: int
-) -> Rewriting:
+def _rewriting(found: Found, rules: Sequence[Rule], scheduler: str, seen: int, left_out: int) -> Rewriting:
     best = found.best
     return Rewriting(
         with_rewriting(best.network, best.steps, rules),
@@ -119,7 +128,7 @@ def _rewriting(
         scheduler,
         found.before_us,
         best.cost_us,
-        rewritten_first_us,
+        None,
         seen,
         found.complete,
         found.interrupted,

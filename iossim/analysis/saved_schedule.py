@@ -14,9 +14,14 @@ def network_of(saved: Schedule, model: str | None = None) -> Network:
 
     Raises ScheduleError where the schedule does not fit it, ReplayError where it cannot be rewritten so, and what loading raises.
     """
-    source, rewriting = split_source(saved.source.to_source(model))
-    network = load_source(source)
+    network, rewriting = before_rewriting(saved, model)
     if rewriting is not None:
         network = rewritten_again(network, rewriting)
     fit(saved, network)
     return network
+
+
+def before_rewriting(saved: Schedule, model: str | None = None) -> tuple[Network, str | None]:
+    """The network that a schedule's was made of, as it was loaded, and the text that says how; None where it is the same."""
+    source, rewriting = split_source(saved.source.to_source(model))
+    return load_source(source), rewriting

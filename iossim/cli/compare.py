@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,7 +12,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
-from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
+from iossim.cli.option_groups import ModelOptions, PricingOptions, RewriteOptions, takes_options
 from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_notes, text_file, write_files
 from iossim.cli.progress import progress_bars
 
@@ -31,10 +32,11 @@ def compare(
     device: options.Device = None,
     reading: ModelOptions,
     pricing: PricingOptions,
+    rewrites: RewriteOptions,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model by every scheduler and print them side by side."""
+    """Schedule a model by every scheduler and print them side by side; with --rewrite the rewritten model, too."""
     from iossim import api
     from iossim.analysis.other_engine import under_other_engine
 
@@ -43,10 +45,22 @@ def compare(
     prices = pricing.prices(network, device)
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
+        bar = cache(progress)
         comparison = api.compare(
-            network, None, engine=pricing.engine, cost_model=prices, options=search, progress=progress
+            network,
+            None,
+            engine=pricing.engine,
+            cost_model=prices,
+            options=search,
+            progress=progress,
+            rewrite=rewrites.rewrite,
+            alpha=rewrites.alpha,
+            rewrite_budget=rewrites.rewrite_budget,
+            unproved=rewrites.unproved,
+            rewriting=lambda seen, best_us: bar("rewriting (graphs)")(seen, seen),
         )
-        there = under_other_engine(network, comparison.best, prices, search) if comparison.complete else None
+        best, its_network = comparison.best, comparison.best_network
+        there = under_other_engine(its_network, best, prices, search) if comparison.complete else None
     told = json.dumps({**comparison.to_json(), "other_engine": there and there.to_json()}, indent=1)
     if as_json:
         typer.echo(told)
@@ -76,6 +90,8 @@ def _print(comparison: Comparison) -> None:
         console.print(said, style="dim")
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     print_notes(console, dict.fromkeys(notes))
+    if comparison.rewriting is not None:
+        console.print(f"rewriting: {comparison.rewriting.sentence()}")
     best, baseline = comparison.best, comparison.baseline
     if best.ties:
         console.print(f"{TIE} a tie with the best: the difference is inside the noise")
@@ -83,7 +99,7 @@ def _print(comparison: Comparison) -> None:
         expected = expectation(best)
         speedup = f"{baseline.latency_us / best.latency_us:.2f}x the speed of {baseline.scheduler}"
         tie = ", a tie" if baseline.scheduler in best.ties else ""
-        console.print(f"best: {best.scheduler}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
+        console.print(f"best: {comparison.best_label}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
         if expected:
             console.print(f"measured, {expected} are expected of it (nine times of ten)")
     else:
@@ -91,13 +107,13 @@ def _print(comparison: Comparison) -> None:
     if not comparison.complete:
         console.print("interrupted: not all was searched, and the last line holds the best so far")
     elif claim := optimality(best):
-        console.print(claim)
+        console.print(claim if comparison.best_rewritten is None else f"{claim} of the rewritten graph")
 
 
 def _files(comparison: Comparison, told: str, prices: CostModel, outputs: ScheduleOutputs) -> dict[str, Writer]:
     """comparison.json with what was ``told`` as JSON, the best schedule's files, and the picture of all."""
     files = {"comparison.json": text_file(told + "\n")}
-    files |= outputs.files(comparison.network, comparison.best, prices, comparison.baseline_us)
+    files |= outputs.files(comparison.best_network, comparison.best, prices, comparison.baseline_us)
     if outputs.draws:
         from iossim.reporting.figures.comparison import comparison_figure
 

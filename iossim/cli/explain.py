@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import plain_console, print_json, text_file, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -51,24 +51,47 @@ def explain(
     store: options.Store = None,
     stage: StageNumbers = None,
     all_stages: AllStages = False,
+    out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Explain a saved schedule, by default at the prices of its own device."""
+    """Explain a saved schedule, by default at the prices of its own device; --out writes what is told as drawings (DOT).
+
+    Of a rewritten network each substitution is told: what it changed, and what the network took before and after it.
+    """
     from iossim import api
     from iossim.analysis.explain import explain as explain_schedule
+    from iossim.analysis.explain_rewriting import explain_rewriting
+    from iossim.user_files import check_writable
 
+    if out is not None:
+        check_writable(out)
     saved, network = api.read_schedule(schedule, model)
     prices = _prices(saved, network, device, engine, cost_model, store)
     priced = saved if prices is None else api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
     with progress_bars(quiet=as_json, unit="blocks") as progress:
         found = explain_schedule(priced, network, prices, stage or None, progress("explain"))
+    steps = explain_rewriting(saved, prices, model)
+    if out is not None:
+        from iossim.reporting.dot import dot
+        from iossim.reporting.rewriting_words import rewriting_dot
+
+        files = {"graph.dot": text_file(dot(network, priced))}
+        if steps:
+            files["rewriting.dot"] = text_file(rewriting_dot(network.name, steps))
+        write_files(out, files)
     if as_json:
-        print_json(found.to_json())
+        print_json({**found.to_json(), "rewriting": [step.to_json() for step in steps]})
         return
     from iossim.reporting.explanation import LEGEND, choices_table, kernels_table, long_lines, overview, short_lines
 
     for line in overview(found):
         typer.echo(line)
+    if steps and not stage:
+        from iossim.reporting.rewriting_words import rewriting_lines
+
+        typer.echo("")
+        for line in rewriting_lines(steps, whole=all_stages):
+            typer.echo(line)
     if stage:
         console = plain_console()
         for one in found.stages:

@@ -16,7 +16,7 @@ from iossim._version import __version__
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import StopNow, hears_interrupts
-from iossim.cli.options import help_without_command
+from iossim.cli.options import DEFAULT_REWRITE, help_without_command
 from iossim.errors import IossimError
 from iossim.registry import modules
 
@@ -57,6 +57,13 @@ def build_app() -> typer.Typer:
     return app
 
 
+def build_command() -> Any:
+    """What runs arguments: the application, strict about what typer lets pass."""
+    command = typer.main.get_command(build_app())
+    _make_strict(command)
+    return command
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     try:
@@ -84,9 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         given = None if arguments is None else list(arguments)
-        command = typer.main.get_command(build_app())
-        _refuse_repeated(command)
-        result = command(args=given, prog_name="iossim", standalone_mode=False)
+        result = build_command()(args=given, prog_name="iossim", standalone_mode=False)
     except IossimError as error:
         return _fail(with_flags(str(error)))
     except _ParserError as error:
@@ -98,10 +103,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     return result if isinstance(result, int) else ExitCode.DONE
 
 
-def _refuse_repeated(command: Any) -> None:
-    """Make a command, and those of a group, refuse an option that is given twice: of values the last would win, unsaid."""
+def _make_strict(command: Any) -> None:
+    """Make a command, and those of a group, refuse an option that is given twice: of values the last would win, unsaid.
+
+    Also --rewrite may lack its value, which typer has no way to say.
+    """
     for each in getattr(command, "commands", {}).values():
-        _refuse_repeated(each)
+        _make_strict(each)
     make_parser = command.make_parser
 
     def make_strict_parser(context: Any) -> Any:
@@ -109,7 +117,7 @@ def _refuse_repeated(command: Any) -> None:
         parse = parser.parse_args
 
         def parse_args(args: list[str]) -> tuple[Any, Any, list[Any]]:
-            values, rest, order = parse(args)
+            values, rest, order = parse(_with_value(args, "--rewrite", DEFAULT_REWRITE))
             for option, times in Counter(order).items():
                 if times > 1 and option.param_type_name == "option" and not option.multiple:
                     raise typer.BadParameter(f"it is given {times} times; give it once", ctx=context, param=option)
@@ -119,6 +127,14 @@ def _refuse_repeated(command: Any) -> None:
         return parser
 
     command.make_parser = make_strict_parser
+
+
+def _with_value(args: Sequence[str], flag: str, value: str) -> list[str]:
+    """The arguments with a value behind a flag that has none: nothing follows it, or another flag does."""
+    given: list[str] = []
+    for argument, following in zip(args, [*args[1:], "-"], strict=False):  # of no arguments no pair
+        given += [argument, value] if argument == flag and following.startswith("-") else [argument]
+    return given
 
 
 def _drop_output() -> None:

@@ -14,7 +14,6 @@ import typer
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, takes_options
 from iossim.cli.outputs import plain_console, print_json, tell_written
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
     from iossim.analysis.network_summary import Summary
@@ -197,12 +196,10 @@ def export_model(
 
     Weights of more than 1 GiB go to a file beside it.
     """
-    from iossim.ir.types import Precision
-    from iossim.models.onnx.write import write_onnx
+    from iossim.models.onnx.write import check_exportable, write_onnx
 
     network = reading.network(model)
-    if network.precision is Precision.INT8:
-        raise OptionError("int8 is for pricing: there are no scales to write; give --dtype fp32, fp16 or bf16")
+    check_exportable(network, out)
     written = write_onnx(network.graph, out, opset=opset, name=network.name)
     tell_written(written)
 

@@ -10,8 +10,8 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
-from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
-from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, write_files
+from iossim.cli.option_groups import ModelOptions, PricingOptions, RewriteOptions, takes_options
+from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell_written, write_files
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
@@ -37,20 +37,21 @@ def optimize(
     scheduler: options.SchedulerName = "ios-both",
     pricing: PricingOptions,
     budget: options.Budget = None,
-    rewrite: options.Rewrite = None,
-    alpha: options.Alpha = 1.05,
-    rewrite_budget: options.RewriteBudget = "200",
-    unproved: options.Unproved = False,
+    rewrites: RewriteOptions,
+    onnx: options.OnnxFile = None,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model, print the stages, and write schedule.json, graph.dot, trace.json and timeline.svg to --out.
+
+    With --onnx the network that is scheduled is written as a model, too: after --rewrite, for any other runtime.
 
     A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
     """
     from iossim import api
     from iossim.analysis.other_engine import under_other_engine
     from iossim.cost.create import measures
+    from iossim.models.onnx.write import check_exportable, write_onnx
     from iossim.scheduling.measured.budget import Budget
 
     search = pricing.search
@@ -59,21 +60,23 @@ def optimize(
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = Budget.parse(budget) if budget else default_budget(prices)
     outputs.check(prices)
+    if onnx is not None:
+        check_exportable(network, onnx)
     rewriting: Rewriting | None = None
-    if rewrite is not None:
+    if rewrites.rewrite is not None:
         with progress_bars(quiet=as_json, unit="graphs") as graphs, interruptible():
             tell = graphs("rewriting")
             rewriting = api.rewrite_model(
                 network,
                 None,
-                rules=api.DEFAULT_RULES if rewrite == "default" else rewrite,
+                rules=rewrites.rewrite,
                 scheduler=scheduler,
                 engine=pricing.engine,
                 cost_model=prices,
                 options=search,
-                alpha=alpha,
-                budget=rewrite_budget,
-                unproved=unproved,
+                alpha=rewrites.alpha,
+                budget=rewrites.rewrite_budget,
+                unproved=rewrites.unproved,
                 progress=lambda seen, best_us: tell(seen, seen),
             )
         network = rewriting.network
@@ -108,6 +111,8 @@ def optimize(
     if outputs.out is not None:
         baseline = api.optimize(network, None, scheduler="sequential", engine=pricing.engine, cost_model=prices)
         write_files(outputs.out, outputs.files(network, found, prices, baseline.latency_us))
+    if onnx is not None:
+        tell_written(write_onnx(network.graph, onnx, name=network.name))
     if not found.complete or (rewriting is not None and rewriting.interrupted):
         raise typer.Exit(ExitCode.INCOMPLETE)
 

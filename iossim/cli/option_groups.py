@@ -115,6 +115,16 @@ class PricingOptions(OptionGroup):
 
 
 @dataclass(frozen=True)
+class RewriteOptions(OptionGroup):
+    """By what rules the graph is rewritten, and how far that is searched."""
+
+    rewrite: options.Rewrite = None
+    alpha: options.Alpha = 1.05
+    rewrite_budget: options.RewriteBudget = "200"
+    unproved: options.Unproved = False
+
+
+@dataclass(frozen=True)
 class TimingOptions(OptionGroup):
     """How plans are timed."""
 

@@ -109,13 +109,21 @@ Budget = Annotated[
         help="Of a backend as --cost-model: measurements (default 1000), seconds (60s), or all stages there are.",
     ),
 ]
+#: What --rewrite means without a value.
+DEFAULT_REWRITE = "default"
 Rewrite = Annotated[
     str | None,
     typer.Option(
         "--rewrite",
-        metavar="RULES",
-        help="Rewrite the graph by these rules, searched together with the schedule: 'default', or sets "
-        "(see 'iossim rules list') and files, separated by commas.",
+        metavar="[RULES]",
+        help="Rewrite the graph by these rules, searched together with the schedule: sets (see 'iossim rules list') and "
+        "files, separated by commas; without a value those that ship.",
+    ),
+]
+OnnxFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--onnx", metavar="FILE", help="Write the network, rewritten or as given, with its weights as ONNX."
     ),
 ]
 Alpha = Annotated[

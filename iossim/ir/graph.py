@@ -82,6 +82,11 @@ class Graph:
         """The node that makes each value."""
         return {value: node for node in self.nodes for value in node.outputs}
 
+    def makers(self, value: str) -> tuple[Node, ...]:
+        """The node that makes a value, if one does."""
+        node = self.producer.get(value)
+        return () if node is None else (node,)
+
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
         """The nodes that read each value, in topological order, each once."""

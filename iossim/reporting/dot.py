@@ -18,13 +18,13 @@ def dot(network: Network, schedule: Schedule | None = None) -> str:
 
 
 def _lines(network: Network, schedule: Schedule | None) -> Iterator[str]:
-    yield f"digraph {_quoted(network.name)} {{"
-    yield f"  label={_quoted(_title(network, schedule))}; labelloc=t; fontname=Helvetica;"
+    yield f"digraph {quoted(network.name)} {{"
+    yield f"  label={quoted(_title(network, schedule))}; labelloc=t; fontname=Helvetica;"
     yield '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica, fontsize=10];'
     yield "  edge [arrowsize=0.6, color=gray40];"
     graph = network.graph
     for number, name in enumerate(graph.inputs):
-        label = _quoted(f"{name}\n{graph.types[name]}")
+        label = quoted(f"{name}\n{graph.types[name]}")
         yield f"  in{number} [label={label}, shape=plaintext, style=solid];"
     if schedule is None:
         for unit in network.units:
@@ -47,7 +47,7 @@ def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
         for stage in block.stages:
             yield f"  subgraph cluster_stage{number} {{"
             dashes = "rounded,dashed" if stage.strategy is Strategy.MERGE else "rounded"
-            label = _quoted(_stage_label(number, block.name, stage))
+            label = quoted(_stage_label(number, block.name, stage))
             yield f'    label={label}; style="{dashes}"; color=gray50; fontsize=9;'
             for group, names in enumerate(stage.groups):
                 colour = _GROUP_COLOURS[group % len(_GROUP_COLOURS)]
@@ -70,7 +70,7 @@ def _stage_label(number: int, block: str, stage: Stage) -> str:
 
 def _node(network: Network, unit: Unit, colour: str | None = None) -> str:
     shapes = "\n".join(str(network.graph.types[value]) for value in unit.outputs)
-    label = _quoted(f"{unit.name}\n{unit.kind}\n{shapes}")
+    label = quoted(f"{unit.name}\n{unit.kind}\n{shapes}")
     fill = f', fillcolor="{colour}"' if colour else ""
     return f"u{network.unit_index[unit.name]} [label={label}{fill}];"
 
@@ -84,7 +84,7 @@ def _title(network: Network, schedule: Schedule | None) -> str:
     )
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     r"""A DOT string: quotes and backslashes escaped, line ends as ``\n``."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

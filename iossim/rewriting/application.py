@@ -7,7 +7,7 @@ ops that read constants alone become constants, which nothing computes before th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,13 @@ def apply(graph: Graph, match: Match) -> Application | None:
 
 def replay(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule]) -> Graph:
     """The graph after steps that were taken from it, one after another; raises ReplayError for one that cannot be taken."""
+    for applied in applications(graph, steps, rules):
+        graph = applied.graph
+    return graph
+
+
+def applications(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule]) -> Iterator[Application]:
+    """What each step makes of the graph that the one before it made; raises ReplayError for one that cannot be taken."""
     for number, step in enumerate(steps, 1):
         rule = rules.get(step.rule)
         where = f"step {number} ({step.rule})"
@@ -93,8 +100,8 @@ def replay(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule]) -> Gr
                 f"{where}: the rule does not apply at {', '.join(step.nodes)}; take the steps from the graph that they were "
                 "found in"
             )
+        yield applied
         graph = applied.graph
-    return graph
 
 
 def match_of(graph: Graph, step: Step, rule: Rule) -> Match | None:

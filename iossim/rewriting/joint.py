@@ -39,19 +39,29 @@ def search_jointly(
     cost: OptimalSchedule | None = None,
     alpha: float = ALPHA,
     budget: RewriteBudget | None = None,
+    seeds: Sequence[Candidate] = (),
     progress: RewriteProgress = ignore,
 ) -> JointlyFound:
     """The network of the fastest schedule, by default ``ios-both``'s, that the rules make of this one; both searches have the budget.
+
+    ``seeds`` are networks that were found otherwise (:func:`~iossim.rewriting.saturation.saturate`), with the steps to them from this one:
+    neither result is worse than any of them.
 
     KeyboardInterrupt ends it with the best so far.
     """
     scheduled = cost or OptimalSchedule(cost_model)
     operators = SumOfOperators(cost_model)
     summed = search_in_parts(network, rules, operators, alpha=alpha, budget=budget)
+    for seed in seeds:
+        other = Candidate(seed.network, seed.steps, operators.us(seed.network))
+        summed = replace(summed, best=cheaper(summed.best, other))
     first = Candidate(summed.best.network, summed.best.steps, scheduled.us(summed.best.network))
+    known = first
+    for seed in seeds:
+        known = cheaper(known, Candidate(seed.network, seed.steps, scheduled.us(seed.network)))
     if summed.interrupted:
         before_us = scheduled.us(network)
-        best = cheaper(Candidate(network, (), before_us), first)
+        best = cheaper(Candidate(network, (), before_us), known)
         return JointlyFound(summed, replace(summed, best=best, before_us=before_us), first.cost_us)
     joint = search_in_parts(
         network,
@@ -63,4 +73,4 @@ def search_jointly(
         blocks_whole=True,
         progress=progress,
     )
-    return JointlyFound(summed, replace(joint, best=cheaper(joint.best, first)), first.cost_us)
+    return JointlyFound(summed, replace(joint, best=cheaper(joint.best, known)), first.cost_us)

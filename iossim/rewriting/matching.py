@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from itertools import combinations, pairwise, permutations
-from typing import Any
+from typing import Any, Protocol
 
-from iossim.ir.graph import Graph, Node
+from iossim.ir.constants import Constant
+from iossim.ir.graph import Node
 from iossim.ir.op import op_class
+from iossim.ir.types import TensorType
 from iossim.rewriting.expression import (
     Binding,
     Expression,
@@ -37,6 +39,30 @@ Value = str | None | tuple[str, ...]
 COMMUTATIVE = frozenset({"add", "mul"})
 
 
+class Matchable(Protocol):
+    """What matching reads: a :class:`~iossim.ir.graph.Graph`, or an e-graph, in which a value may be made by several nodes."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]: ...
+
+    @property
+    def types(self) -> Mapping[str, TensorType]: ...
+
+    @property
+    def constants(self) -> Mapping[str, Constant]: ...
+
+    @property
+    def position(self) -> Mapping[str, int]: ...
+
+    @property
+    def of_kind(self) -> Mapping[str, tuple[Node, ...]]: ...
+
+    @property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]: ...
+
+    def makers(self, value: str) -> tuple[Node, ...]: ...
+
+
 @dataclass(frozen=True)
 class Match:
     """A place where a rule applies: ``nodes`` names the node of each source op, in order; ``tensors`` and ``attributes`` say what
@@ -48,7 +74,7 @@ class Match:
     attributes: Mapping[str, Any]
 
 
-def find_matches(graph: Graph, rule: Rule, touched: frozenset[str] | None = None) -> tuple[Match, ...]:
+def find_matches(graph: Matchable, rule: Rule, touched: frozenset[str] | None = None) -> tuple[Match, ...]:
     """All places where the source of a rule is found and its conditions on it hold, in the order of the nodes.
 
     With ``touched``, only those that contain one of these nodes. Of places with the same nodes and the same result one is
@@ -164,7 +190,9 @@ def _tensors_of(expression: Expression) -> set[str]:
     return {part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant)}
 
 
-def _extended(graph: Graph, plan: _Plan, partial: _Partial, order: tuple[int, ...], node: Node) -> Iterator[_Partial]:
+def _extended(
+    graph: Matchable, plan: _Plan, partial: _Partial, order: tuple[int, ...], node: Node
+) -> Iterator[_Partial]:
     """All ways to go on from ``partial`` with ``node`` for the first op of ``order``."""
     index = order[0]
     for bound in _bound(graph, plan, partial, index, node):
@@ -175,14 +203,13 @@ def _extended(graph: Graph, plan: _Plan, partial: _Partial, order: tuple[int, ..
             yield from _extended(graph, plan, bound, order[1:], following)
 
 
-def _candidates(graph: Graph, plan: _Plan, partial: _Partial, index: int) -> tuple[Node, ...]:
+def _candidates(graph: Matchable, plan: _Plan, partial: _Partial, index: int) -> tuple[Node, ...]:
     """The nodes that an op may be, as far as the tensors that are bound tell; each once, in order."""
     op = plan.ops[index]
     for output in op.pattern.outputs:
         value = partial.tensors.get(output)
         if isinstance(value, str):
-            producer = graph.producer.get(value)
-            return () if producer is None else (producer,)
+            return graph.makers(value)
     fewest: tuple[Node, ...] | None = None
     for name in op.operands:
         value = partial.tensors.get(name)
@@ -193,7 +220,7 @@ def _candidates(graph: Graph, plan: _Plan, partial: _Partial, index: int) -> tup
     return graph.of_kind.get(op.pattern.kind, ()) if fewest is None else fewest
 
 
-def _bound(graph: Graph, plan: _Plan, partial: _Partial, index: int, node: Node) -> Iterator[_Partial]:
+def _bound(graph: Matchable, plan: _Plan, partial: _Partial, index: int, node: Node) -> Iterator[_Partial]:
     """``partial`` with one more op, in each way that its operands may be assigned."""
     op = plan.ops[index]
     if node.op.kind != op.pattern.kind or len(node.outputs) != len(op.pattern.outputs):
@@ -224,13 +251,14 @@ def _bound(graph: Graph, plan: _Plan, partial: _Partial, index: int, node: Node)
             yield _Partial({**partial.nodes, index: node}, tensors, attributes)
 
 
-def _may_make(graph: Graph, plan: _Plan, maker: int, name: str, value: Value) -> bool:
+def _may_make(graph: Matchable, plan: _Plan, maker: int, name: str, value: Value) -> bool:
     """Whether a value is the right output of a node of the right kind, for a tensor that the source makes."""
-    producer = graph.producer.get(value) if isinstance(value, str) else None
-    if producer is None or producer.op.kind != plan.ops[maker].pattern.kind:
-        return False
-    place = plan.ops[maker].pattern.outputs.index(name)
-    return place < len(producer.outputs) and producer.outputs[place] == value
+    pattern = plan.ops[maker].pattern
+    place = pattern.outputs.index(name)
+    return isinstance(value, str) and any(
+        node.op.kind == pattern.kind and place < len(node.outputs) and node.outputs[place] == value
+        for node in graph.makers(value)
+    )
 
 
 def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[Value, ...]]:
@@ -277,7 +305,7 @@ def _lengths(total: int, parts: int) -> Iterator[tuple[int, ...]]:
         yield tuple(after - before - 1 for before, after in pairwise(ends))
 
 
-def binding_of(graph: Graph, match: Match) -> Binding:
+def binding_of(graph: Matchable, match: Match) -> Binding:
     """What names in expressions of the rule stand for at a place, as far as its source goes."""
     shapes = {name: graph.types[value].shape for name, value in match.tensors.items() if isinstance(value, str)}
     constants = set()
@@ -290,7 +318,7 @@ def binding_of(graph: Graph, match: Match) -> Binding:
     return Binding(match.attributes, shapes, frozenset(constants))
 
 
-def _holds(graph: Graph, plan: _Plan, match: Match, nodes: list[Node]) -> bool:
+def _holds(graph: Matchable, plan: _Plan, match: Match, nodes: list[Node]) -> bool:
     """Whether attributes that are computed have the value that the nodes have, and the conditions on the source hold."""
     if not plan.conditions and not any(op.computed for op in plan.ops):
         return True
@@ -304,7 +332,7 @@ def _holds(graph: Graph, plan: _Plan, match: Match, nodes: list[Node]) -> bool:
     return holds(plan.conditions, binding)
 
 
-def _each_once(graph: Graph, matches: list[Match]) -> tuple[Match, ...]:
+def _each_once(graph: Matchable, matches: list[Match]) -> tuple[Match, ...]:
     """The first of the matches with the same nodes whose results are the same."""
     alike: dict[frozenset[str], list[Match]] = {}
     for match in matches:
@@ -320,7 +348,7 @@ def _each_once(graph: Graph, matches: list[Match]) -> tuple[Match, ...]:
     return tuple(match for match in matches if id(match) not in repeated)
 
 
-def _result(graph: Graph, match: Match) -> object:
+def _result(graph: Matchable, match: Match) -> object:
     """What a match would make of each value that it replaces, as nested tuples: equal ones are the same computation."""
     rule = match.rule
     binding = binding_of(graph, match)

@@ -11,14 +11,14 @@ from iossim.ir.types import DType, TensorType
 from iossim.passes.constant_folding import FoldedConstant
 from iossim.rewriting.expression import Binding
 from iossim.rewriting.make import NotMadeError, Zeros, filled_constant, holds, make_op, operands
-from iossim.rewriting.matching import Match, Value, binding_of
+from iossim.rewriting.matching import Match, Matchable, Value, binding_of
 from iossim.rewriting.rule import PatternOp
 
 
 class Target:
     """The target at one place: nodes and constants under new names. Raises NotMadeError where it cannot be."""
 
-    def __init__(self, graph: Graph, match: Match) -> None:
+    def __init__(self, graph: Matchable, match: Match) -> None:
         self._graph = graph
         self._rule = match.rule
         self._match = match

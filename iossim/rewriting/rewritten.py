@@ -24,7 +24,7 @@ def rewritten_network(original: Network, graph: Graph) -> Network:
     if graph is original.graph:
         return original
     kept = _untouched(original, graph)
-    policy = _policy_like(original)
+    policy = policy_like(original)
     units = (*kept, *_fused(graph, kept, policy))
     units = tuple(sorted(units, key=lambda unit: unit.nodes[-1]))
     whole = Block("all", tuple(range(len(units))))
@@ -46,7 +46,7 @@ def _untouched(original: Network, graph: Graph) -> list[Unit]:
 
 
 @lru_cache(maxsize=16)
-def _policy_like(network: Network) -> UnitPolicy:
+def policy_like(network: Network) -> UnitPolicy:
     """The policy that fuses most of the network's ops as the network has them; of equal ones the first."""
     own = {unit.nodes for unit in network.units}
 

@@ -19,6 +19,8 @@ from iossim.rewriting.rule_file import read_rules
 from iossim.shipped_yaml import shipped_files
 from iossim.user_files import read_text
 
+#: What is meant by ``default`` in place of the names of sets.
+DEFAULT_RULES = "metaflow,simplify"
 _FOLDER = "iossim.rewriting.rules"
 _REMEDY = "give a .yaml file of rules, a .pb file of TASO's, or the name of a set (see 'iossim rules list')"
 
@@ -62,6 +64,12 @@ def rule_set(name_or_path: str) -> tuple[Rule, ...]:
     if found is None:
         raise RuleError(f"{RULE_SETS.refusal(name_or_path, RULE_SETS.names())}; or give a .yaml or .pb file")
     return found
+
+
+def rules_named(names: str) -> tuple[Rule, ...]:
+    """The rules of several sets or files, separated by commas, or of those that are ``default``; raises RuleError."""
+    sets = (DEFAULT_RULES if names == "default" else names).split(",")
+    return tuple(rule for name in sets for rule in rule_set(name))
 
 
 def origin(name: str) -> str:

@@ -46,6 +46,13 @@ def with_rewriting(network: Network, steps: Sequence[Step], rules: Iterable[Rule
     )
 
 
+def applied_rules(network: Network) -> dict[str, int]:
+    """By name the rules that a network was rewritten by, and how often each; none where it was not."""
+    rewriting = split_source(network.source)[1]
+    steps = [] if rewriting is None else json.loads(rewriting)["steps"]
+    return dict(sorted(Counter(step["rule"] for step in steps).items()))
+
+
 def split_source(source: ModelSource) -> tuple[ModelSource, str | None]:
     """Where the network was loaded from before it was rewritten, and how it was; None where it was not."""
     options = dict(source.options)
@@ -58,13 +65,18 @@ def rewritten_again(network: Network, rewriting: str) -> Network:
 
     Raises ReplayError for a text that says nothing, and for steps that cannot be taken from this network.
     """
+    rules, steps = rules_and_steps(rewriting)
+    graph = replay(network.graph, steps, {rule.name: rule for rule in rules})
+    return with_rewriting(rewritten_network(network, graph), steps, rules)
+
+
+def rules_and_steps(rewriting: str) -> tuple[tuple[Rule, ...], list[Step]]:
+    """What the text of a source says; raises ReplayError for one that says nothing."""
     try:
         saved = json.loads(rewriting)
         rules = read_rules(saved["rules"], "the schedule's rules")
-        steps = [Step.from_json(step) for step in saved["steps"]]
+        return rules, [Step.from_json(step) for step in saved["steps"]]
     except (ValueError, KeyError, TypeError):
         raise ReplayError(
             f"option {OPTION!r} of the schedule's source is no saved rewriting; write it anew"
         ) from None
-    graph = replay(network.graph, steps, {rule.name: rule for rule in rules})
-    return with_rewriting(rewritten_network(network, graph), steps, rules)

@@ -42,6 +42,7 @@ _WORDS = {
     "engine": "with the {} engine",
     "cost_model": "by {}",
     "search": "searched {}",
+    "rewrite": "{}",
     "scheduler": "with {}",
 }
 #: Names that a sentence lists before it counts the rest.
@@ -111,7 +112,7 @@ def place(row: Row, varied: Iterable[str], told: Iterable[str] = ()) -> str:
 
 
 #: The order in which places are spoken.
-_SPOKEN = ("model", "device", "scheduler", "batch", "dtype", "engine", "cost_model", "search")
+_SPOKEN = ("model", "device", "scheduler", "batch", "dtype", "engine", "cost_model", "search", "rewrite")
 assert set(_SPOKEN) == set(QUESTION_AXES)
 
 

@@ -63,6 +63,7 @@ def _values(point: Point) -> dict[str, object]:
         "engine": point.engine,
         "cost_model": point.cost_model,
         "search": point.search.model_dump(),
+        "rewrite": point.rewrite.model_dump(),
     }
 
 

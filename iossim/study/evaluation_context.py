@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iossim.analysis.rewriting import rewrite
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.devices.profile import DeviceProfile
@@ -11,7 +12,10 @@ from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.prediction.published import comparable_published_us, is_in_sample
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
+from iossim.rewriting.backtracking import RewriteBudget
+from iossim.rewriting.rule_sets import rules_named
 from iossim.schedule.schedule import Schedule
+from iossim.scheduling.options import SearchOptions
 from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, device_of, network_of
 
@@ -51,6 +55,7 @@ class EvaluationContext:
         """The measured latency that is published for this point, where one is known."""
         point = self.point
         is_whole = point.model.block is None and not point.model.shapes and not point.device.set
+        is_whole = is_whole and not point.rewrite.rewrites
         if not is_whole or self.errors is None:
             return None
         found_us = comparable_published_us(schedule, point.model.model, point.search.space)
@@ -68,4 +73,24 @@ def _load(point: Point) -> EvaluationContext:
     network = _NETWORKS.get((model, point.batch, point.dtype, point.seed), lambda: network_of(point))
     spec = f"random:{point.seed}" if point.cost_model == "random" else point.cost_model
     prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine))
+    if point.rewrite.rewrites:
+        network = _rewritten(point, network, prices)
     return EvaluationContext(point, network, profile, prices, schedule_errors(network, prices))
+
+
+def _rewritten(point: Point, network: Network, prices: CostModel) -> Network:
+    """The network as the point's rules rewrite it; raises KeyboardInterrupt where that was interrupted."""
+    asked = point.rewrite
+    found = rewrite(
+        network,
+        prices,
+        rules_named(asked.rules),
+        scheduler=asked.scheduler,
+        options=SearchOptions(point.search.space),
+        alpha=asked.alpha,
+        budget=RewriteBudget(graphs=asked.graphs),
+        unproved=asked.unproved,
+    )
+    if found.interrupted:
+        raise KeyboardInterrupt
+    return found.network

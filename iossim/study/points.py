@@ -19,7 +19,9 @@ from iossim.devices.profile import DeviceProfile
 from iossim.errors import ModelError, ScenarioError
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.study.scenario import AXES, Axis, Device, Model, PointValues, Scenario, Search
+from iossim.rewriting.rule_sets import rules_named
+from iossim.rewriting.trusted import trusted
+from iossim.study.scenario import AXES, Axis, Device, Model, PointValues, Rewrite, Scenario, Search
 
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000
@@ -38,6 +40,7 @@ class Point:
     engine: str
     cost_model: str
     search: Search
+    rewrite: Rewrite
     #: Of random weights, graphs and cost models.
     seed: int = 0
     #: A hash of all that the point's results depend on, the same in every process: what was found under it holds for it.
@@ -54,6 +57,7 @@ class Point:
             "engine": self.engine,
             "cost_model": self.cost_model,
             "search": self.search.label,
+            "rewrite": self.rewrite.label,
         }
 
 
@@ -121,6 +125,7 @@ def axis_values(scenario: Scenario) -> dict[Axis, list[Any]]:
         "engine": list(scenario.engines),
         "cost_model": list(scenario.cost_models),
         "search": list(scenario.searches),
+        "rewrite": list(scenario.rewrites),
     }
 
 
@@ -133,6 +138,7 @@ FIELD_OF_AXIS: dict[Axis, str] = {
     "engine": "engines",
     "cost_model": "cost_models",
     "search": "searches",
+    "rewrite": "rewrites",
 }
 
 
@@ -181,9 +187,10 @@ def _explicit(scenario: Scenario, lists: Mapping[Axis, list[Any]], values: Point
 
 def _listed(listed: Sequence[Any], axis: Axis, given: Any, index: int) -> Any:
     """A value, or the listed one that it tells by its label."""
-    if isinstance(given, Model | Device):
+    if isinstance(given, Model | Device | Rewrite):
         # A name alone, which a listed value may be called, or be.
-        name, alone = given.label, type(given).model_validate(given.label)
+        name = given.rules if isinstance(given, Rewrite) else given.label
+        alone = type(given).model_validate(name)
         return next((value for value in listed if value.label == name and given == alone), given)
     if axis != "search" or isinstance(given, Search):
         return given
@@ -201,10 +208,11 @@ class _Fingerprints:
         self._model = cache(_model_print)
         self._device = cache(_device_print)
         self._cost_model = cache(_cost_model_print)
+        self._rules = cache(_rules_print)
 
     def of(self, point: Point) -> list[Any]:
         """JSON values of all but what the whole study has in common."""
-        model, search = point.model, point.search
+        model, search, rewrite = point.model, point.search, point.rewrite
         return [
             self._model(model.model),
             model.model_dump(mode="json", exclude={"label", "model"}),
@@ -214,6 +222,8 @@ class _Fingerprints:
             point.engine,
             self._cost_model(point.cost_model),
             search.model_dump(mode="json", exclude={"label"}),
+            self._rules(rewrite.rules, rewrite.unproved) if rewrite.rewrites else None,
+            rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
         ]
 
 
@@ -235,6 +245,11 @@ def _cost_model_print(spec: str) -> list[str]:
     path = argument.rpartition("#")[0] or argument if name == "replay" else argument
     is_file = name in ("table", "replay") and Path(path).is_file()
     return [spec, _file_print(path) if is_file else ""]
+
+
+def _rules_print(names: str, unproved: bool) -> list[str]:
+    """By what the rules say, and which of them are used: that depends on the verdicts at hand."""
+    return [rule.hash for rule in trusted(rules_named(names), unproved)[0]]
 
 
 def _file_print(path: str) -> str:

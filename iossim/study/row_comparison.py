@@ -53,9 +53,10 @@ def grouped(rows: Iterable[Row], axes: Sequence[str]) -> dict[Context, list[Row]
 
 
 def other_axes(axis: str) -> tuple[str, ...]:
-    """What must be equal for values of an axis to be compared. The best scheduler and search of each will do: they are
-    ours to choose, unless it is they that are compared."""
-    free = {axis} if axis in ("scheduler", "search") else {axis, "scheduler", "search"}
+    """What must be equal for values of an axis to be compared. The best scheduler, search and rewriting of each will do: they
+    are ours to choose, unless it is they that are compared."""
+    ours = {"scheduler", "search", "rewrite"}
+    free = {axis} if axis in ours else {axis, *ours}
     return tuple(each for each in QUESTION_AXES if each not in free)
 
 

@@ -12,22 +12,25 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from iossim.passes.unit_fusion import MODEL
+from iossim.rewriting.backtracking import ALPHA
 from iossim.schedule.problem import MAX_UNITS
 from iossim.scheduling.options import StageSpace
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.values import Value
 
-Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search"]
+Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite"]
 #: The plots that a report may be asked for; each is drawn by the module of its name in ``iossim.reporting.study.plots``.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
     "peak_memory", "blocks", "kinds", "timeline", "roofline",
 )  # fmt: skip
 #: The axes of a study, in the order in which points are counted: the last varies fastest.
-AXES: tuple[Axis, ...] = ("model", "device", "batch", "dtype", "engine", "cost_model", "search")
+AXES: tuple[Axis, ...] = ("model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite")
 
 #: Values that go without saying, of the axes that have one.
-USUAL: dict[Axis, str] = {"dtype": "fp32", "engine": "paper", "cost_model": "simulator", "search": "exact"}
+USUAL: dict[Axis, str] = {
+    "dtype": "fp32", "engine": "paper", "cost_model": "simulator", "search": "exact", "rewrite": "as given",
+}  # fmt: skip
 
 
 class Model(Value):
@@ -99,10 +102,40 @@ class Search(Value):
         return StageSpace(self.stages, self.max_group_size, self.max_groups)
 
 
+class Rewrite(Value):
+    """Rules by which the network is rewritten before all schedulers have it; in a file the rules alone will do."""
+
+    #: Sets and files, separated by commas; ``default``; ``none`` for the network as given.
+    rules: str = Field(min_length=1)
+    label: str = ""
+    #: Whose schedule is to be the fastest: of ``sequential`` the least sum of operators is searched, of the others jointly.
+    scheduler: Literal["sequential", "ios-merge", "ios-parallel", "ios-both"] = "ios-both"
+    alpha: float = Field(default=ALPHA, ge=1)
+    #: How many graphs are searched on.
+    graphs: int = Field(default=200, ge=1)
+    #: Whether rules are used that are not proved.
+    unproved: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_rules(cls, given: Any) -> Any:
+        return {"rules": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        rewritten = "rewritten" if self.rules == "default" else f"rewritten by {self.rules}"
+        _label(self, f"{rewritten} for {self.scheduler}" if self.rewrites else USUAL["rewrite"])
+        return self
+
+    @property
+    def rewrites(self) -> bool:
+        return self.rules != "none"
+
+
 class PointValues(Value):
     """One explicit point: a value for some of the axes. An axis that is left out takes its list's only value.
 
-    A model, device or search may be told by its label, where the scenario lists it.
+    A model, device, search or rewriting may be told by its label, where the scenario lists it.
     """
 
     model: Model | None = None
@@ -112,6 +145,7 @@ class PointValues(Value):
     engine: str | None = None
     cost_model: str | None = None
     search: Search | str | None = None
+    rewrite: Rewrite | None = None
 
 
 class Published(Value):
@@ -138,6 +172,7 @@ class Scenario(Value):
     engines: list[str] = Field(default_factory=lambda: ["paper"], min_length=1)
     cost_models: list[str] = Field(default_factory=lambda: ["simulator"], min_length=1)
     searches: list[Search] = Field(default_factory=lambda: [Search()], min_length=1)
+    rewrites: list[Rewrite] = Field(default_factory=lambda: [Rewrite(rules="none")], min_length=1)
     #: All combinations of the axes; the first of each, the second of each ... (an axis of one value stands for all); or ``points`` alone.
     combine: Literal["grid", "zip", "points"] = "grid"
     #: Explicit points; where there are some, ``combine`` is ``points``.
@@ -165,7 +200,7 @@ class Scenario(Value):
         return given
 
 
-def _label(value: Model | Device | Search, label: str) -> None:
+def _label(value: Model | Device | Search | Rewrite, label: str) -> None:
     """Call a value that has no label so."""
     if not value.label:
         object.__setattr__(value, "label", label)

@@ -14,10 +14,11 @@ from iossim.ir.types import Precision
 from iossim.located_yaml import Location
 from iossim.models.catalogue import zoo_models
 from iossim.passes.unit_fusion import unit_policy
+from iossim.rewriting.rule_sets import rules_named
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study.points import FIELD_OF_AXIS, device_of, labels_of, points_of
 from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
-from iossim.study.scenario import AXES, PLOTS, Axis, Device, Model, Scenario
+from iossim.study.scenario import AXES, PLOTS, USUAL, Axis, Device, Model, Rewrite, Scenario
 from iossim.study.scenario_faults import Fault
 from iossim.study.sentences import DiagonalIsBest, Labels, Sentence, columns_of
 
@@ -84,6 +85,11 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
                 f"{axis!r} has one value, so that there is nothing to price its schedules at; give {FIELD_OF_AXIS[axis]} "
                 "another, or leave it out",
             )
+    if scenario.cross_evaluate and any(label != USUAL["rewrite"] for label in labels["rewrite"]):
+        yield Fault(
+            ("cross_evaluate",),
+            "prices a schedule at other points, and networks that are rewritten there are others; leave it or the rewrites out",
+        )
     yield from _faults_of_sentences(scenario, labels)
 
 
@@ -91,7 +97,7 @@ def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
     """Listed points whose models, devices or searches differ and are called the same."""
     called: dict[tuple[str, str], Any] = {}
     for index, point in enumerate(points_of(scenario) if scenario.points else ()):
-        for axis in ("model", "device", "search"):
+        for axis in ("model", "device", "search", "rewrite"):
             value = getattr(point, axis)
             if called.setdefault((axis, value.label), value) != value:
                 yield Fault(
@@ -168,6 +174,11 @@ def _cost_model(spec: str, place: Location) -> Iterator[Fault]:
             yield Fault(place, f"file {path!r} does not exist; give the file of a {name}")
 
 
+def _rewrite(rewrite: Rewrite, place: Location) -> Iterator[Fault]:
+    if rewrite.rewrites:
+        yield from _asked(lambda: rules_named(rewrite.rules), (*place, "rules"))
+
+
 def _nothing(value: Any, place: Location) -> Iterator[Fault]:
     """Their types say all."""
     return iter(())
@@ -179,6 +190,7 @@ _CHECKS: dict[Axis, Callable[[Any, Location], Iterator[Fault]]] = {
     "dtype": _dtype,
     "engine": _engine,
     "cost_model": _cost_model,
+    "rewrite": _rewrite,
 }
 
 
@@ -196,6 +208,6 @@ def _twice(values: Sequence[Any], field: str) -> Iterator[Fault]:
     for index, value in enumerate(values):
         first = places.setdefault(value, index)
         if first < index:
-            takes_label = field in ("models", "devices", "searches")
+            takes_label = field in ("models", "devices", "searches", "rewrites")
             remedy = "give one of them another 'label'" if takes_label else "leave one out"
             yield Fault((field, index), f"{value!r} is there twice, first as {field}[{first}]; {remedy}")

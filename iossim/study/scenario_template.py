@@ -42,6 +42,7 @@ searches:
   - {{max_group_size: 3, max_groups: 8}}
 # dtypes: [fp32, fp16]
 # engines: [paper, graph]             # streams with syncs between stages; one CUDA graph; partition: a graph on divided SMs
+# rewrites: [none, default]           # the graph as given; rewritten by rules (iossim rules list) for its schedule
 # combine: zip                        # the first value of each list, the second of each ...; or list 'points'
 # cross_evaluate: [batch]             # run the schedules of each batch size at all others: who specialises, and what for?
 # measures: [active_warps, peak_memory]

@@ -9,7 +9,7 @@ Value = str | int
 #: The values of each axis by their labels.
 Labels = Mapping[str, Sequence[Value]]
 
-QUESTION_AXES = ("model", "device", "batch", "dtype", "engine", "cost_model", "search", "scheduler")
+QUESTION_AXES = ("model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "scheduler")
 #: Columns that hold numbers, other than ``batch``: whether low ones are better.
 NUMBERS: dict[str, bool] = {
     "latency_ms": True, "low_ms": True, "high_ms": True, "published_ms": True, "stages": True, "streams": True,

@@ -47,6 +47,8 @@ class Row(Value):
     engine: str
     cost_model: str
     search: str
+    #: Of runs before there was such an axis the networks were as given.
+    rewrite: str = "as given"
     scheduler: str
     status: Literal["ok", "failed"] = "ok"
     #: Why it failed, in one line.

@@ -27,6 +27,19 @@ def test_a_rewritten_network_goes_the_way_of_any_other(capsys: pytest.CaptureFix
     assert again["source"]["options"].keys() == {"rewriting"}
 
 
+def test_explain_tells_what_was_rewritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    printed(capsys, f"optimize ios_sample -d v100-sxm2 --rewrite --out {tmp_path} --no-plot --no-trace")
+    saved = tmp_path / "schedule.json"
+    said = printed(capsys, f"explain {saved} --out {tmp_path}/drawn")
+    assert "the network was rewritten by 1 substitution\nstep 1: merge-relus-of-concat: 343." in said
+    assert {path.name for path in (tmp_path / "drawn").iterdir()} == {"graph.dot", "rewriting.dot"}
+    told = printed_json(capsys, f"explain {saved} --json")
+    (step,) = told["rewriting"]
+    assert step["after_us"] == pytest.approx(told["latency_us"])
+    assert len(step["before"]) == len(step["after"]) == 3
+    assert "rewritten" not in printed(capsys, f"explain {saved} --stage 0")
+
+
 def test_what_nobody_proved_is_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A rule of one's own, before it was verified."""
     rules = tmp_path / "mine.yaml"
@@ -42,7 +55,7 @@ def test_what_nobody_proved_is_left_out(capsys: pytest.CaptureFixture[str], tmp_
     [
         ("--rewrite metaflo", "did you mean 'metaflow'"),
         ("--rewrite none.yaml", "none.yaml"),
-        ("--rewrite default --alpha 0.9", "--alpha 0.9 is not possible: give 1 or more"),
+        ("--rewrite --alpha 0.9", "--alpha 0.9 is not possible: give 1 or more"),
         ("--rewrite default --rewrite-budget lots", "--rewrite-budget 'lots' is no budget; give a number of graphs"),
         ("--rewrite default --scheduler greedy", "--scheduler greedy; give one of sequential, ios-"),
     ],

@@ -297,7 +297,8 @@ def test_no_rows_answer_nothing_and_claims_are_open() -> None:
 
 LABELS = {
     "model": ["squeezenet", "resnet18"], "device": ["t4", "V100 (slow)"], "batch": [1, 8], "dtype": ["fp32"],
-    "engine": ["paper"], "cost_model": ["simulator"], "search": ["exact", "paper"], "scheduler": ["sequential", "ios-both"],
+    "engine": ["paper"], "cost_model": ["simulator"], "search": ["exact", "paper"],
+    "rewrite": ["as given"], "scheduler": ["sequential", "ios-both"],
 }  # fmt: skip
 ERRORS = {
     "smallest device by latency_ms": (20, "where a column is expected; known: board_power_w, peak_tflops"),

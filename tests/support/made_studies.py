@@ -40,6 +40,7 @@ def made_run(
         scenario.engines,
         scenario.cost_models,
         scenario.searches,
+        scenario.rewrites,
     )
     rows: list[Row] = []
     for point, values in enumerate(grid):
@@ -70,7 +71,7 @@ def searches() -> list[Search]:
 
 
 def _row(point: int, values: tuple[Any, ...], scheduler: str, is_failed: bool) -> Row:
-    model, device, batch, dtype, engine, cost_model, search = values
+    model, device, batch, dtype, engine, cost_model, search, rewrite = values
     labels: dict[str, Any] = {
         "point": point,
         "model": model.label,
@@ -80,6 +81,7 @@ def _row(point: int, values: tuple[Any, ...], scheduler: str, is_failed: bool) -
         "engine": engine,
         "cost_model": cost_model,
         "search": search.label,
+        "rewrite": rewrite.label,
         "scheduler": scheduler,
     }
     if is_failed:
@@ -104,7 +106,9 @@ def _row(point: int, values: tuple[Any, ...], scheduler: str, is_failed: bool) -
 def _cross(axis: str, rows: list[Row]) -> list[CrossPrice]:
     """Prices between points that differ in one axis: 7 % slower than what was made there, a tie for every other."""
     others = [
-        name for name in ("model", "device", "batch", "dtype", "engine", "cost_model", "search") if name != axis
+        name
+        for name in ("model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite")
+        if name != axis
     ]
     families: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:

@@ -12,9 +12,11 @@ import onnx
 from onnx import TensorProto
 
 from iossim.errors import OptionError
-from iossim.ir.constants import Constant
+from iossim.ir.constants import AbsentConstant, Constant
 from iossim.ir.graph import Graph
+from iossim.ir.network import Network
 from iossim.ir.onnx_types import onnx_code
+from iossim.ir.types import Precision
 from iossim.models.onnx.export import export_graph
 from iossim.models.onnx.file import OLDEST_OPSET
 
@@ -23,6 +25,18 @@ LARGEST_INSIDE_BYTES = 2**30
 
 #: Where runtimes may map a weight into memory.
 _ALIGNMENT = 4096
+
+
+def check_exportable(network: Network, path: Path) -> None:
+    """Raise OptionError now rather than after the work where a network has nothing to write, or the file has no folder."""
+    if network.precision is Precision.INT8:
+        raise OptionError("int8 is for pricing: there are no scales to write; give `dtype` fp32, fp16 or bf16")
+    if any(isinstance(constant, AbsentConstant) for constant in network.graph.constants.values()):
+        raise OptionError(
+            f"{path} cannot be written: {network.name} was read without its weights; give the model's own file"
+        )
+    if not path.parent.is_dir():
+        raise OptionError(f"{path} cannot be written: {path.parent} is no folder; choose another file")
 
 
 def write_onnx(

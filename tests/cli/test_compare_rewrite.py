@@ -1,0 +1,82 @@
+"""``iossim compare --rewrite``: schedules of the rewritten network beside those of the network as given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from iossim import api
+from iossim.errors import OptionError
+from iossim.models.load import load
+from tests.support.command_line import printed, printed_json, refused
+
+COMPARE = "compare ios_sample -d v100-sxm2"
+
+
+def test_rewritten_first_and_jointly(capsys: pytest.CaptureFixture[str]) -> None:
+    """Here the merge that saves most of the sum of operators costs a concurrency that is worth more."""
+    found = printed_json(capsys, f"{COMPARE} --rewrite --json")
+    as_given = {each["scheduler"]: each["latency_us"] for each in found["schedules"]}
+    rewriting = found["rewriting"]
+    by_label = {(each["scheduler"], each["way"]): each for each in rewriting["schedules"]}
+    assert list(by_label) == [("sequential", "rewritten"), ("ios-both", "rewritten"), ("ios-both", "jointly")]
+    latency_us = {label: each["latency_us"] for label, each in by_label.items()}
+    assert latency_us["sequential", "rewritten"] < as_given["sequential"]
+    assert as_given["ios-both"] < latency_us["ios-both", "rewritten"]
+    assert latency_us["ios-both", "jointly"] < as_given["ios-both"]
+    jointly = by_label["ios-both", "jointly"]
+    assert sum(jointly["rules"].values()) >= 1
+    assert jointly["speedup"] == pytest.approx(as_given["sequential"] / jointly["latency_us"])
+    assert rewriting["scheduler"] == "ios-both"
+    assert rewriting["sentence"].startswith("rewritten by")
+    assert found["other_engine"]["best_us"] > 0
+
+
+def test_the_table_names_them_and_the_files_are_of_the_best(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = printed(capsys, f"{COMPARE} --rewrite metaflow --out {tmp_path}")
+    words = " ".join(said.split())
+    assert "sequential, rewritten" in words
+    assert "best: ios-both, jointly, 0." in words
+    assert "of the rewritten graph" in words
+    assert "rewriting: rewritten by 1 substitution, " in words
+    saved = json.loads((tmp_path / "schedule.json").read_text())
+    assert saved["source"]["options"].keys() == {"rewriting"}
+    assert printed_json(capsys, f"simulate {tmp_path}/schedule.json --json")["latency_us"] == saved["latency_us"]
+
+
+def test_without_it_nothing_is_rewritten(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed_json(capsys, f"{COMPARE} --json")["rewriting"] is None
+
+
+def test_the_scheduler_that_searches_most_is_rewritten_for() -> None:
+    network = load("ios_sample")
+    alone = api.compare(network, "v100-sxm2", schedulers=["sequential"], rewrite="metaflow")
+    assert [row.scheduler for row in alone.rows] == ["sequential", "sequential, rewritten"]
+    assert alone.best_label == "sequential, rewritten"
+    assert alone.best_network is not network
+    merging = api.compare(network, "v100-sxm2", schedulers=["ios-merge", "greedy"], rewrite="metaflow")
+    assert [each.label for each in merging.rewritten] == ["ios-merge, rewritten", "ios-merge, jointly"]
+    with pytest.raises(OptionError, match="no cost of graphs for any of greedy; add one of sequential, ios-"):
+        api.compare(network, "v100-sxm2", schedulers=["greedy"], rewrite="metaflow")
+
+
+def test_where_rewriting_gains_nothing_the_network_as_given_is_best() -> None:
+    found = api.compare("ios_sample", "v100-sxm2", schedulers=["sequential"], rewrite="simplify")
+    assert found.best_label == "sequential"
+    assert found.best_network is found.network
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--rewrite metaflo", "did you mean 'metaflow'"),
+        ("--rewrite --alpha 0.9", "--alpha 0.9 is not possible: give 1 or more"),
+        ("--rewrite --rewrite", "it is given 2 times; give it once"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(capsys: pytest.CaptureFixture[str], options: str, words: str) -> None:
+    assert words in refused(capsys, f"{COMPARE} {options}")
