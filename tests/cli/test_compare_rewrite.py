@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import printed, printed_json, refused
 
 from iossim import api
 from iossim.errors import OptionError
 from iossim.models.load import load
-from tests.support.command_line import printed, printed_json, refused
 
 COMPARE = "compare ios_sample -d v100-sxm2"
 
