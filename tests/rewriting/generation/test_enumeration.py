@@ -128,8 +128,8 @@ def test_vocabularies_are_read_and_described() -> None:
         ("add", "2y4", "'2y4'"),
         ("add", "2x0", "'2x0'"),
         ("add", "2x4*99", "at most 8"),
-        ("", "2x4", "--ops"),
-        ("add", "", "--inputs"),
+        ("", "2x4", "`ops`"),
+        ("add", "", "`inputs`"),
     ],
 )
 def test_what_is_no_vocabulary_is_refused(names: str, inputs: str, reason: str) -> None:
