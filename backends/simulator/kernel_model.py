@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.backends.simulator.device_rates import DeviceRates, device_rates
+from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import (
     ALONE,
     DRAM,
@@ -25,11 +27,8 @@ from iossim.backends.simulator.kernel_times import (
     ISSUE,
     KEPT,
     POWER,
-    DeviceRates,
     Floats,
-    device_rates,
     grid_blocks,
-    kernel_table,
     time_kernels,
 )
 from iossim.compiled import jit

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import (
     ALONE,
     ARITHMETIC,
@@ -21,9 +23,7 @@ from iossim.backends.simulator.kernel_times import (
     KEPT,
     L2,
     POWER,
-    bandwidth_part,
     grid_blocks,
-    kernel_table,
     time_kernels,
 )
 from iossim.lowering.kernel import Kernel, ceil_div

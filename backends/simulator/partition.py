@@ -25,7 +25,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.kernel_times import DRAM, POWER, DeviceRates, kernel_table, time_kernels
+from iossim.backends.simulator.device_rates import DeviceRates
+from iossim.backends.simulator.kernel_rows import kernel_table
+from iossim.backends.simulator.kernel_times import DRAM, POWER, time_kernels
 from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice
 from iossim.backends.simulator.stage_model import ALONE
 from iossim.compiled import jit

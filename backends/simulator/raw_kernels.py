@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
 
+from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_times import TENSOR_CLASSES, bandwidth_part
+from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.kernel_work import KernelWork, kernel_work, least_block_us
 from iossim.devices.compute_capability import FP64_LANES, INT_LANES, TENSOR_CORES, WARP_THREADS
 from iossim.devices.profile import DeviceProfile

@@ -14,18 +14,16 @@ from math import ceil, fsum
 import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_rows import CORE_CLASSES, TILED_CLASSES, kernel_table
 from iossim.backends.simulator.kernel_times import (
     ARITHMETIC,
-    CORE_CLASSES,
     DRAM,
     ISSUE,
     L2,
     POWER,
     RESULTS,
-    TILED_CLASSES,
     Floats,
     grid_blocks,
-    kernel_table,
     time_kernels,
 )
 from iossim.backends.simulator.preparation import StageRun

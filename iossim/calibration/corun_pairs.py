@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_times import TENSOR_CLASSES
+from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.calibration.corun_cases import CorunCase, Figure, pair_figures, without_gap
 from iossim.devices.profile import DeviceProfile

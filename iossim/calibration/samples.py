@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.kernel_times import device_rates
+from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration.board_state import (
     SLOWING,
     load_before_us,

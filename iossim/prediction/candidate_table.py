@@ -14,7 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.kernel_times import ALONE, TENSOR, DeviceRates, kernel_table, time_kernels
+from iossim.backends.simulator.device_rates import DeviceRates
+from iossim.backends.simulator.kernel_rows import TENSOR, kernel_table
+from iossim.backends.simulator.kernel_times import ALONE, time_kernels
 from iossim.devices.profile import DeviceProfile
 from iossim.lowering.kernel import Candidate, Kernel, Libraries
 from iossim.lowering.target import step_candidates

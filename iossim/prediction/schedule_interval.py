@@ -28,7 +28,7 @@ from math import exp, fsum, hypot, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.kernel_times import device_rates
+from iossim.backends.simulator.device_rates import device_rates
 from iossim.cost.model import ChangesConcurrency, CostModel, PredictsDevice
 from iossim.devices.profile import DeviceProfile, with_values
 from iossim.execution.engine import Engine

@@ -2,7 +2,7 @@
 
 *Curves.* What a kernel takes on all SMs is known, and of most what it draws of DRAM. One number a curve is fitted, the part of
 its time that SMs bound: that part grows as SMs go, the DRAM part as their bandwidth does
-(:func:`~iossim.backends.simulator.kernel_times.bandwidth_part`), the two overlap as arithmetic and DRAM do, and the rest of the
+(:func:`~iossim.backends.simulator.device_rates.bandwidth_part`), the two overlap as arithmetic and DRAM do, and the rest of the
 time stays as it is (launches; kernels too small for the SMs).
 
 *Networks by share.* The simulator's time of a network on its SMs, one unit after another and issued beforehand, and a time for
@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_times import bandwidth_part
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network, Unit

@@ -11,7 +11,8 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.stages import stage_us
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, L2, kernel_table, time_kernels
+from iossim.backends.simulator.kernel_rows import kernel_table
+from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, L2, time_kernels
 from iossim.devices.profile import DeviceProfile, with_values
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
+from iossim.backends.simulator.device_rates import AVERAGE_WINDOW_BANDWIDTH, GROUPED_PROLOGUE_SEEN, PASSES_RAMP_US
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
-from iossim.backends.simulator.kernel_times import (
-    AVERAGE_WINDOW_BANDWIDTH,
-    CORE_CLASSES,
-    GROUPED_PROLOGUE_SEEN,
-    PASSES_RAMP_US,
-)
+from iossim.backends.simulator.kernel_rows import CORE_CLASSES
 from iossim.devices.load import device
 from iossim.devices.parameters import ModelParameters
 from iossim.lowering.kernel import Kernel, Panels, WorkClass

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iossim.backends.simulator.device_rates import AVERAGE_WINDOW_BANDWIDTH
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_times import AVERAGE_WINDOW_BANDWIDTH
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.devices.load import device, shipped_names
 from iossim.devices.profile import DeviceProfile

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from iossim.backends.simulator.device_rates import bandwidth_part, device_rates
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_times import bandwidth_part, device_rates
 from iossim.devices.load import device
 from iossim.errors import OptionError
 from iossim.lowering.kernel import Kernel, WorkClass

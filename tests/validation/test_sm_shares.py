@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iossim.backends.simulator.kernel_times import bandwidth_part
+from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.devices.load import device
 from iossim.measurements.concurrency.sm_shares import (
     BandwidthCurve,

@@ -1,0 +1,293 @@
+"""What a device does in a microsecond, by class of work and precision: a profile as the formula of kernel times reads it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.backends.simulator.kernel_rows import (
+    AVERAGE_WINDOW,
+    CACHED_CLASSES,
+    CLASS,
+    CLASSES,
+    CORE_CLASSES,
+    MATRIX_CLASSES,
+    NARROW_STREAM,
+    PRECISION_NUMBER,
+    TENSOR_CLASSES,
+    TILE_NUMBER,
+    TILED_CLASSES,
+)
+from iossim.devices.compute_capability import SINCE_AMPERE, WARP_THREADS
+from iossim.devices.parameters import ModelParameters
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError
+from iossim.ir.types import Precision
+from iossim.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES
+from iossim.lowering.gpu.tensor_core_product import TILE_REUSE
+from iossim.lowering.kernel import WorkClass
+
+Floats = NDArray[np.float64]
+
+#: Of kernels whose threads load one half at a time: what such a load takes from DRAM and from L2. The first is what
+#: normalisations of language models show on an A100 and an A40 alike, 1003 and 585 GB/s (Little's law).
+_HALF_BYTES = 2.0
+_NARROW_DRAM_US, _NARROW_L2_US = 0.44, 0.22
+#: Two passes of dependent loads with a sum over the block between them, however little they move.
+PASSES_RAMP_US = 3.0
+#: Kernels of a thread an output that issuing their instructions bounds, counted in multiply-adds of a window's taps; and what
+#: the FP32 lanes of Volta do a clock for each warp scheduler, of which ``depthwise_efficiency`` is a part. A scheduler issues
+#: an instruction a clock in all generations, however many lanes it feeds.
+ISSUED_CLASSES = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
+_ISSUED_FLOPS = 2 * 16
+_TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
+#: Multiply-adds a loaded element at which tensor cores wait for their operands half of the time. Volta and Turing load
+#: through registers; where copies are asynchronous, units that take fewer bytes a clock than this are fed more easily.
+_HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
+
+#: Of filling and draining the blocks of a wave, the part that is seen of kernels that hold many short blocks on an SM, at
+#: all stages of their lives. Pinned on the published latency of NasNet-A run unit after unit.
+GROUPED_PROLOGUE_SEEN = 0.35
+
+#: Of the bandwidth of copies, what cuDNN's averages reach, from L2 or DRAM. Pinned on Inception at batch 32 on a V100, whose
+#: averages take that long one after another. A copy fills the SMs; threads that draw so much less are as much fewer.
+AVERAGE_WINDOW_BANDWIDTH = 0.18
+
+
+class DeviceRates(NamedTuple):
+    """What a device does in a microsecond, and what else the formula needs; see ``ModelParameters``."""
+
+    sms: float
+    flops_per_us_per_sm: Floats  #: shape ``[classes, precisions]``
+    tile_factor: Floats  #: shape ``[tiles, precisions]``
+    dram_bytes_per_us: Floats  #: shape ``[classes]``
+    l2_bytes_per_us_per_sm: Floats  #: shape ``[classes]``
+    #: Of these, the parts that a class has enough in flight to draw, shape ``[classes]``.
+    dram_drawn: Floats
+    l2_drawn: Floats
+    beyond_core_cache: (
+        Floats  #: shape ``[classes]``: the factor on it for operands beyond ``core_cache_bytes`` in all
+    )
+    core_cache_bytes: float
+    resident_bytes: float
+    sustained_flops_per_us: (
+        Floats  #: shape ``[classes, precisions]``: what the board's power allows; inf: no limit known
+    )
+    hiding_threads: float
+    prologue_us: Floats  #: shape ``[classes]``
+    ramp_us: Floats  #: shape ``[classes]``
+    gap_us: float
+    wave_quantisation: float
+    overlap_norm: float
+    gemm_overlap_norm: float
+    tensor_overlap_norm: float
+    tensor_step_us: float
+    #: Of operands in DRAM whose inner dimension is contiguous, what is loaded besides, in tensor-core products.
+    tensor_strided_excess: float
+    reuse_bytes: float
+    drift_inner: float
+    translation_penalty: float
+    translation_reach_bytes: float
+
+
+#: The rates that were asked for last: a fit prices set after set of one device with the same profile object.
+_LAST_RATES: dict[float, tuple[DeviceProfile, DeviceRates]] = {}
+
+#: How sharply the bandwidth of a few SMs turns into that of the device: the exponent of a p-norm. One for all devices: an A6000
+#: turns more sharply (8 and more), an RTX 5090 more softly (2.5); 4 is within 4% of either curve in the mean.
+REACH_NORM = 4.0
+
+
+def device_rates(profile: DeviceProfile, gap_factor: float = 1.0, sms: int | None = None) -> DeviceRates:
+    """The rates of a profile, or of ``sms`` of its SMs; ``gap_factor`` shortens the gap between kernels.
+
+    A part of the SMs has fewer of them to lay blocks on, and of DRAM what those SMs can draw (:func:`bandwidth_part`). Each SM
+    has what it had: its lanes, and its port to L2. The board's power is not divided. Raises OptionError for no SMs, or for
+    more than there are.
+    """
+    last = _LAST_RATES.get(gap_factor)
+    if last is None or last[0] is not profile:
+        last = _LAST_RATES[gap_factor] = (profile, _device_rates(profile, gap_factor))
+    return last[1] if sms is None or sms == profile.sm_count else _on_part(last[1], profile, sms)
+
+
+def bandwidth_part(part: float, reach: float) -> float:
+    """The part of the device's DRAM bandwidth that a part of its SMs can draw: ``min(1, reach * part)``, smoothly.
+
+    An SM draws at most ``reach`` times its even share: what it can have in flight over the latency (Little's law). The
+    minimum is by a p-norm, over its value for all SMs: those draw all that kernels on the whole device are priced with.
+    """
+    return float(((1.0 + reach**-REACH_NORM) / (1.0 + (reach * part) ** -REACH_NORM)) ** (1.0 / REACH_NORM))
+
+
+def _on_part(whole: DeviceRates, profile: DeviceProfile, sms: int) -> DeviceRates:
+    if not 0 < sms < profile.sm_count:
+        raise OptionError(f"{sms} SMs of {profile.name!r}: it has {profile.sm_count}; give 1 to {profile.sm_count}")
+    part = bandwidth_part(sms / profile.sm_count, profile.parameters.sm_bandwidth_reach)
+    dram = whole.dram_bytes_per_us * part
+    drawn = whole.dram_drawn.copy()
+    drawn[NARROW_STREAM] = _narrow_part(profile, sms * _HALF_BYTES / _NARROW_DRAM_US, dram[NARROW_STREAM])
+    return whole._replace(sms=float(sms), dram_bytes_per_us=dram, dram_drawn=drawn)
+
+
+def _narrow_part(profile: DeviceProfile, bytes_per_us: float, bandwidth: float) -> float:
+    """The part of a bandwidth that an SM's threads draw, each ``bytes_per_us``."""
+    return min(1.0, profile.limits.max_threads * bytes_per_us / bandwidth)
+
+
+def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
+    p = profile.parameters
+    datasheet = profile.datasheet
+    sms = profile.sm_count
+    clocks_per_us = profile.boost_clock_ghz * 1e3
+    efficiency = {
+        WorkClass.GEMM: p.gemm_efficiency,
+        WorkClass.IMPLICIT_PRECOMP_GEMM: p.implicit_gemm_efficiency,
+        WorkClass.IMPLICIT_GEMM: p.direct_efficiency,
+        WorkClass.WINOGRAD_FUSED: p.winograd_fused_efficiency,
+        WorkClass.WINOGRAD_GEMM: p.winograd_gemm_efficiency,
+        WorkClass.GROUPED: p.implicit_gemm_efficiency,
+        WorkClass.TENSOR: p.tensor_efficiency,
+        WorkClass.TENSOR_CONVOLUTION: p.tensor_efficiency * p.tensor_convolution_factor,
+        WorkClass.CORE_PRODUCT: p.gemm_efficiency,
+        WorkClass.CORE_BLOCKED: p.implicit_gemm_efficiency,
+        WorkClass.CORE_BLOCKED_WINDOW: p.depthwise_efficiency,
+    }
+    memory = {
+        WorkClass.STREAM: p.stream_efficiency,
+        WorkClass.ROW: p.stream_efficiency,
+        WorkClass.NARROW_STREAM: p.stream_efficiency,
+        WorkClass.WINDOW: p.stream_efficiency,
+        WorkClass.AVERAGE_WINDOW: p.stream_efficiency,
+        WorkClass.DEPTHWISE: p.stream_efficiency,
+        WorkClass.TRANSFORM: p.transform_efficiency,
+        WorkClass.FILTER_TRANSFORM: p.filter_transform_efficiency,
+        WorkClass.TILE_GENERATION: p.tile_generation_efficiency,
+        WorkClass.LAYOUT: p.layout_efficiency,
+        WorkClass.TENSOR: p.tensor_dram_efficiency,
+        WorkClass.TENSOR_CONVOLUTION: p.tensor_dram_efficiency,
+    }
+    peak = profile.fp32_tflops * 1e6 / sms  # a teraflop a second is a megaflop a microsecond
+    flops = np.empty((len(CLASSES), len(PRECISION_NUMBER)))
+    for work_class, index in CLASS.items():
+        flops[index] = peak * efficiency.get(work_class, p.vector_efficiency)
+    flops[CLASS[WorkClass.ROW]] = 2 * ROW_LANES * clocks_per_us * _row_rate(profile)
+    gflops = np.array([_gflops_per_watt(c, p) * profile.board_power_w for c in CLASSES])
+    sustained = np.repeat(gflops[:, None] * 1e3, len(PRECISION_NUMBER), axis=1)
+    for work_class in ISSUED_CLASSES:
+        index = CLASS[work_class]
+        flops[index] = _ISSUED_FLOPS * profile.limits.warp_schedulers * clocks_per_us * p.depthwise_efficiency
+        # The clock that the board's power leaves to products is that of the schedulers, too.
+        sustained[index] = sms * flops[index] * np.minimum(1.0, sustained[index] / (sms * peak))
+    is_matrix = [work_class in MATRIX_CLASSES for work_class in CLASSES]
+    half_tflops = profile.reduced_precision_tflops(Precision.FP16)
+    for precision, column in PRECISION_NUMBER.items():
+        # Reduced precision: the same kernels on units that are faster than the fp32 lanes.
+        tflops = profile.reduced_precision_tflops(precision)
+        if tflops is not None:
+            flops[is_matrix, column] = tflops * 1e6 / sms * p.reduced_precision_efficiency
+            sustained[is_matrix, column] = np.inf
+            for work_class in TENSOR_CLASSES:
+                flops[CLASS[work_class], column] = tflops * 1e6 / sms * efficiency[work_class]
+                # A multiply-add of fewer bits takes that much less energy as there are more of them in a clock.
+                sustained[CLASS[work_class], column] *= tflops / (half_tflops or tflops)
+    factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in TILE_NUMBER}
+    tile_factor = np.repeat(np.array(list(factors.values()))[:, None], len(PRECISION_NUMBER), axis=1)
+    for precision, column in PRECISION_NUMBER.items():
+        half_fed = _half_fed_reuse(profile, precision)
+        for name, reuse in TILE_REUSE.items():
+            tile_factor[TILE_NUMBER[name], column] = reuse / (reuse + half_fed)
+    l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
+    l2_factor = {
+        WorkClass.CORE_BLOCKED: p.transform_efficiency,
+        WorkClass.CORE_BLOCKED_WINDOW: p.transform_efficiency,
+    }
+    # A gigabyte a second is a kilobyte a microsecond.
+    dram = np.array([profile.dram_bandwidth_gbps * 1e3 * memory.get(c, p.dram_efficiency) for c in CLASSES])
+    l2 = np.array(
+        [
+            l2_bytes_per_clock.get(c, p.l2_bytes_per_clock_per_sm) * clocks_per_us * l2_factor.get(c, 1.0)
+            for c in CLASSES
+        ]
+    )
+    dram_drawn, l2_drawn = np.ones(len(CLASSES)), np.ones(len(CLASSES))
+    dram_drawn[AVERAGE_WINDOW] = l2_drawn[AVERAGE_WINDOW] = AVERAGE_WINDOW_BANDWIDTH
+    dram_drawn[NARROW_STREAM] = _narrow_part(profile, sms * _HALF_BYTES / _NARROW_DRAM_US, dram[NARROW_STREAM])
+    l2_drawn[NARROW_STREAM] = _narrow_part(profile, _HALF_BYTES / _NARROW_L2_US, l2[NARROW_STREAM])
+    return DeviceRates(
+        float(sms),
+        flops,
+        tile_factor,
+        dram,
+        l2,
+        dram_drawn,
+        l2_drawn,
+        np.array([p.beyond_core_cache_factor if c in CACHED_CLASSES else 1.0 for c in CLASSES]),
+        float(datasheet.core_cache_bytes.value) if datasheet.core_cache_bytes else math.inf,
+        p.l2_resident_fraction * datasheet.l2_bytes.value,
+        sustained,
+        p.latency_hiding_warps * WARP_THREADS,
+        np.array([_prologue_clocks(c, p) / clocks_per_us for c in CLASSES]),
+        np.array([_ramp_us(c, p) for c in CLASSES]),
+        p.kernel_gap_us * gap_factor,
+        p.wave_quantisation,
+        p.overlap_norm,
+        p.gemm_overlap_norm,
+        p.tensor_overlap_norm,
+        p.tensor_step_clocks / clocks_per_us,
+        1.0 / p.tensor_strided_efficiency - 1.0,
+        p.reuse_l2_fraction * datasheet.l2_bytes.value,
+        p.drift_inner,
+        p.translation_penalty,
+        p.translation_reach_bytes,
+    )
+
+
+def _row_rate(profile: DeviceProfile) -> float:
+    """How many clocks' worth of a row kernel an SM does in a clock, over one of Volta or later.
+
+    Before Volta integers shared the lanes; a P100's SM has two schedulers. Pinned on layer norm and long softmax of a P4
+    and of a P100.
+    """
+    if profile.limits.warp_schedulers == 2:
+        return 0.65
+    return 0.87 if profile.architecture in BEFORE_VOLTA else 1.0
+
+
+def _half_fed_reuse(profile: DeviceProfile, precision: Precision) -> float:
+    tflops = profile.reduced_precision_tflops(precision) or profile.fp32_tflops
+    flops_per_clock = tflops * 1e3 / (profile.sm_count * profile.boost_clock_ghz)
+    bytes_per_clock = flops_per_clock * precision.storage.bytes
+    copies_ahead = profile.architecture in SINCE_AMPERE
+    return _HALF_FED_REUSE * (min(1.0, bytes_per_clock / _HALF_FED_BYTES) if copies_ahead else 1.0)
+
+
+def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
+    if work_class in _TRANSFORMS:
+        return parameters.transform_ramp_us
+    if work_class is WorkClass.LAYOUT:
+        return parameters.layout_ramp_us
+    if work_class in (WorkClass.ROW, WorkClass.NARROW_STREAM):
+        return parameters.stream_ramp_us + PASSES_RAMP_US
+    is_without = work_class in (*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX)
+    return 0.0 if is_without else parameters.stream_ramp_us
+
+
+def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> float:
+    if work_class is WorkClass.GEMM:
+        return parameters.gemm_prologue_clocks
+    if work_class in TENSOR_CLASSES:
+        return parameters.tensor_prologue_clocks
+    if work_class is WorkClass.GROUPED:
+        return GROUPED_PROLOGUE_SEEN * parameters.block_prologue_clocks
+    return parameters.block_prologue_clocks if work_class in TILED_CLASSES else 0.0
+
+
+def _gflops_per_watt(work_class: WorkClass, parameters: ModelParameters) -> float:
+    if work_class in TENSOR_CLASSES:
+        return parameters.tensor_sustained_gflops_per_watt
+    is_gemm = work_class is WorkClass.GEMM
+    return parameters.gemm_sustained_gflops_per_watt if is_gemm else parameters.sustained_gflops_per_watt
