@@ -29,7 +29,7 @@ from iossim.backends.simulator.stage_model import (
     stage_spans,
 )
 from iossim.backends.simulator.structured_error import StructuredError
-from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds, Way
 from iossim.cost.stage_facts import StageFacts
 from iossim.devices.green_contexts import part_sizes
 from iossim.devices.load import device_names
@@ -113,6 +113,7 @@ class SimulatorCostModel:
         self._problems: dict[str, PreparedProblem] = {}
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
         self._partitions: dict[str, PreparedPartition] = {}
+        self._ways: dict[tuple[str, str], tuple[Way, ...]] = {}
         self._memo = PriceMemo()
 
     @property
@@ -166,14 +167,22 @@ class SimulatorCostModel:
 
     def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
         """The stages' prices, did kernels interfere so much and each launch take ``launches`` times as long; us,
-        shape ``[len(batch)]``, all units as what is fastest alone.
+        shape ``[len(batch)]``.
         """
         if self._parts:
             # Groups on SMs of their own, issued before they run: neither changes anything.
             return self.price_stages(batch)
-        batch.refuse_variants()
+        prices = np.empty(len(batch), dtype=np.float64)
+        for variants, stages in batch.by_variants():
+            part = batch.take(stages)
+            prices[stages] = self._price_changed_alike(part, variants, interference, launches)
+        return prices
+
+    def _price_changed_alike(
+        self, batch: StageBatch, variants: Sequence[str], interference: float, launches: float
+    ) -> Prices:
         problem = batch.problem
-        prepared = self.prepare(problem)
+        prepared = self.prepare(problem, variants)
         begin, columns, _ = prepared.kernels
         changed = columns.copy()
         changed[:, HOST] *= launches
@@ -200,6 +209,24 @@ class SimulatorCostModel:
         """For each unit the variants that it may be named as in a stage: every choice of a candidate for each of its steps."""
         network = self._network(problem)
         return tuple(self.kernel_model.variants(self._steps(network, unit)) for unit in problem.units)
+
+    def ways(self, problem: ScheduleProblem) -> tuple[tuple[Way, ...], ...]:
+        """For each unit its variants with their workspaces, what is fastest alone first."""
+        network = self._network(problem)
+        found = []
+        for unit, key in zip(problem.units, self._keys(problem), strict=True):
+            if key not in self._ways:
+                self._ways[key] = self.kernel_model.ways(self._steps(network, unit))
+            found.append(self._ways[key])
+        return tuple(found)
+
+    def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
+        """What the units need as one stacked convolution; none where they do not merge."""
+        try:
+            steps = lower_merged(self._network(problem), [problem.units[index] for index in bits(mask)], self.profile)
+        except ScheduleError:
+            return 0
+        return max(candidate.workspace_bytes for candidate, _ in self.kernel_model.chosen(steps))
 
     def bounds(self, problem: ScheduleProblem, *, of_any_variant: bool = False) -> StageBounds:
         """Bounds by the fluid's own rules (:mod:`iossim.backends.simulator.stage_bounds`).

@@ -32,6 +32,7 @@ from iossim.backends.simulator.kernel_times import (
     time_kernels,
 )
 from iossim.compiled import jit
+from iossim.cost.model import Way
 from iossim.devices.compute_capability import WARP_THREADS
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import PlanError, did_you_mean
@@ -126,6 +127,19 @@ class KernelModel:
         """All variants of a unit on this device, by name: every way to choose a candidate for each step."""
         names = [[candidate.algorithm for candidate in self._fitting(candidates)] for candidates in steps]
         return tuple(variant_of(way) for way in product(*names)) if steps else ()
+
+    def ways(self, steps: Sequence[Sequence[Candidate]]) -> tuple[Way, ...]:
+        """Each variant of a unit with its time alone and its workspace, what is fastest alone first.
+
+        A unit's kernels run one after another, so that its workspace is that of the step that needs most.
+        """
+        dispatch_us = self.profile.engine.dispatch_kernel_us
+        found = []
+        for variant in (FASTEST, *self.variants(steps)):
+            chosen = self.chosen(steps, variant)
+            alone_us = fsum(price.alone_us + dispatch_us for _, own in chosen for price in own)
+            found.append(Way(variant, alone_us, max((one.workspace_bytes for one, _ in chosen), default=0)))
+        return tuple(found)
 
     def _fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Those that the libraries have and of which each kernel's blocks fit an SM."""

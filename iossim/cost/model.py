@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from iossim.execution.engine import Engine
     from iossim.execution.timeline import Span
     from iossim.ir.network import Network
+    from iossim.schedule.planned_stage import PlannedStage
     from iossim.schedule.schedule import Schedule, Stage
 
 Prices = NDArray[np.float64]
@@ -155,6 +156,45 @@ class ProvidesTimeline(Protocol):
 
     def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
         """In us from the schedule's start; the last end is its latency, boundaries included."""
+        ...
+
+
+class Way(NamedTuple):
+    """A variant of a unit: what it takes alone, and the memory that its kernels need besides their tensors while they run."""
+
+    variant: str
+    alone_us: float
+    workspace_bytes: int
+
+
+@runtime_checkable
+class KnowsWorkspaces(CostModel, Protocol):
+    """Knows what else units can run as, and the workspace of each."""
+
+    def ways(self, problem: ScheduleProblem) -> tuple[tuple[Way, ...], ...]:
+        """For each unit its variants, :data:`~iossim.schedule.batch.FASTEST` first."""
+        ...
+
+    def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
+        """What the units need as one stacked convolution; none where they do not merge."""
+        ...
+
+    def bounds(self, problem: ScheduleProblem, *, of_any_variant: bool = False) -> StageBounds | None:
+        """Bounds that hold of stages whose units run as the fastest variants, or, ``of_any_variant``, as any."""
+        ...
+
+
+@runtime_checkable
+class ChoosesVariants(Protocol):
+    """Prices a stage as what its units had best run as, where the stage leaves that open."""
+
+    @property
+    def inner(self) -> CostModel:
+        """What prices the stages that say it, and has the same price for what was chosen."""
+        ...
+
+    def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
+        """The stage with the variants that its price is of."""
         ...
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from time import perf_counter
 
-from iossim.cost.model import CostModel
+from iossim.cost.model import ChoosesVariants, CostModel
 from iossim.cost.path import START, price_path, total_us
 from iossim.errors import ScheduleError
 from iossim.ir.network import Network
@@ -55,7 +55,14 @@ def build_schedule(
     scheduler: str,
     **fields: object,
 ) -> Schedule:
-    """A schedule of the network, one plan a block; ``fields`` are further fields of :class:`Schedule`."""
+    """A schedule of the network, one plan a block; ``fields`` are further fields of :class:`Schedule`.
+
+    Where a cost model chooses what units run as, the stages say it.
+    """
+    if isinstance(cost_model, ChoosesVariants):
+        choose = cost_model.chosen
+        plans = [[choose(problem, stage) for stage in plan] for problem, plan in zip(problems, plans, strict=True)]
+        cost_model = cost_model.inner
     blocks = price_blocks(problems, plans, cost_model)
     identity = cost_model.identity
     return Schedule(

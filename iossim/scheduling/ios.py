@@ -80,7 +80,7 @@ def _schedule(
         solution.plans,
         cost_model,
         name,
-        options=options.space.to_json() | {"concurrent": concurrent, "merge": merge},
+        options=options.to_json() | {"concurrent": concurrent, "merge": merge},
         lower_bound_us=solution.lower_bound_us,
         notes=[*network.notes, *solution.notes],
         complete=solution.complete,

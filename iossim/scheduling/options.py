@@ -74,3 +74,17 @@ class SearchOptions:
     limits: SearchLimits = field(default_factory=SearchLimits)
     #: Use lower bounds to leave out what cannot be in an optimal schedule; False relaxes every transition.
     bounded: bool = True
+    #: The workspace, in bytes, of all kernels that run at the same time together; None limits nothing.
+    workspace_limit_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        limit = self.workspace_limit_bytes
+        if limit is not None and limit < 0:
+            raise OptionError(
+                f"`workspace_limit` {limit} is less than nothing; give 0 or more bytes, or leave it out"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """What a schedule says of them: the stages, and a limit where there is one."""
+        limit = {} if self.workspace_limit_bytes is None else {"workspace_limit_bytes": self.workspace_limit_bytes}
+        return self.space.to_json() | limit

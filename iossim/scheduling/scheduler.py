@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from iossim.cost.model import CostModel
+from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.registry import Group, modules
 from iossim.schedule.schedule import Schedule
@@ -75,7 +76,10 @@ def schedule(
     Searches one after another at the same prices share a ``memo``; the schedules are the same without.
     """
     modules("iossim.scheduling")
-    return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress, memo)
+    options = options or SearchOptions()
+    if options.workspace_limit_bytes is not None:
+        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
+    return SCHEDULERS.find(name)(network, cost_model, options, progress, memo)
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -1,0 +1,214 @@
+"""A limit on the workspace of all kernels that run at the same time: how a stage keeps it, and what that costs.
+
+A library's kernels may need memory besides their tensors, and the fastest often need most of it. Groups of a stage run side by
+side, so their workspaces add up; within a group one unit runs after another, and the group needs what its neediest unit does. So
+a stage divides the limit: each group has a part of it, and each unit of the group runs as the fastest of its variants that fits.
+The price of a stage is that of its best division. All divisions are tried while there are at most :data:`MOST_DIVISIONS`;
+of more, the one that begins with the least and gives, again and again, to the group that gains most for a byte.
+
+A merged stage runs as its convolution is fastest, or not at all where that does not fit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import fsum, prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.cost.model import (
+    CostModel,
+    CostModelIdentity,
+    KnowsWorkspaces,
+    Prices,
+    StageBounds,
+    Way,
+    WrappedCostModel,
+)
+from iossim.errors import OptionError
+from iossim.ir.network import Network
+from iossim.schedule.batch import FASTEST, StageBatch
+from iossim.schedule.planned_stage import PlannedStage, batch_of
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
+
+#: Of a stage, as many divisions of the limit are priced.
+MOST_DIVISIONS = 256
+
+
+def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int) -> WorkspaceLimited:
+    """The cost model under a limit; OptionError where it knows no workspaces, or where a unit of the network needs more.
+
+    The latter names the unit and the least limit that would do.
+    """
+    if not isinstance(cost_model, KnowsWorkspaces):
+        raise OptionError(
+            f"`workspace_limit`: cost model {cost_model.identity.name!r} does not know the workspaces of kernels; "
+            "use the simulator, or leave the limit out"
+        )
+    least: list[tuple[int, str]] = []
+    for block in network.blocks:
+        problem = ScheduleProblem.of_block(network, block)
+        for name, ways in zip(problem.unit_names, cost_model.ways(problem), strict=True):
+            least.append((min(way.workspace_bytes for way in ways), name))
+    needed, name = max(least, default=(0, ""))
+    if needed > limit_bytes:
+        raise OptionError(
+            f"`workspace_limit` {limit_bytes} bytes: unit {name!r} of {network.name!r} needs {needed} bytes whatever it "
+            f"runs as; give {needed} or more"
+        )
+    return WorkspaceLimited(cost_model, cost_model, limit_bytes)
+
+
+class _Choice(NamedTuple):
+    """What the units of a stage run as, by unit, and what the stage then takes."""
+
+    variants: tuple[tuple[int, str], ...]
+    price_us: float
+
+
+@dataclass(eq=False)
+class WorkspaceLimited(WrappedCostModel):
+    """``inner`` under a limit of ``limit_bytes``; ``known`` is ``inner``, as what knows workspaces."""
+
+    known: KnowsWorkspaces
+    limit_bytes: int
+    _fronts: dict[str, tuple[tuple[Way, ...], ...]] = field(default_factory=dict, repr=False)
+    _choices: dict[tuple[str, int], _Choice] = field(default_factory=dict, repr=False)
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        inner = self.inner.identity
+        return replace(inner, version=f"{inner.version}+workspace-limit={self.limit_bytes}")
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
+        """Those of stages whose units run as any variant."""
+        return self.known.bounds(problem, of_any_variant=True)
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        """Microseconds of each stage, shape ``[len(batch)]``; inf where it needs more workspace than there may be.
+
+        A stage that names variants is priced as it says.
+        """
+        prices = self.inner.price_stages(batch)
+        for names, stages in batch.by_variants():
+            part = batch.take(stages)
+            over = self._needs_bytes(part, names) > self.limit_bytes
+            prices[stages[over]] = np.inf
+            open_ = stages[over & ~part.merged] if batch.variants is None else stages[:0]
+            self._choose(batch.problem, batch.masks[open_].tolist())
+            for index in open_.tolist():
+                prices[index] = self._choices[batch.problem.key, int(batch.masks[index])].price_us
+        return prices
+
+    def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
+        """The stage with the variants that its price is of."""
+        (needed_bytes,) = self._needs_bytes(batch_of(problem, [stage]), (FASTEST,) * len(problem)).tolist()
+        if stage.variants or stage.strategy is Strategy.MERGE or needed_bytes <= self.limit_bytes:
+            return stage
+        self._choose(problem, [stage.mask])
+        return replace(stage, variants=self._choices[problem.key, stage.mask].variants)
+
+    def _choose(self, problem: ScheduleProblem, masks: Sequence[int]) -> None:
+        """Find the best division of each stage that is not known yet; all are priced together."""
+        pending = [mask for mask in dict.fromkeys(masks) if (problem.key, mask) not in self._choices]
+        tried = [(mask, variants) for mask in pending for variants in self._divisions(problem, mask)]
+        stages = [PlannedStage(mask, Strategy.CONCURRENT, variants) for mask, variants in tried]
+        prices = self.inner.price_stages(batch_of(problem, stages)).tolist() if stages else []
+        for mask in pending:
+            self._choices[problem.key, mask] = _Choice((), np.inf)
+        for (mask, variants), price_us in zip(tried, prices, strict=True):
+            if price_us < self._choices[problem.key, mask].price_us:
+                self._choices[problem.key, mask] = _Choice(variants, price_us)
+
+    def _divisions(self, problem: ScheduleProblem, mask: int) -> Iterator[tuple[tuple[int, str], ...]]:
+        """The variants of a stage's units under the divisions of the limit; none where no division gives all enough."""
+        fronts = self._front(problem)
+        groups = [bits(group) for group in problem.groups(mask)]
+        parts = [_parts([fronts[unit] for unit in group]) for group in groups]
+        if prod(map(len, parts)) <= MOST_DIVISIONS:
+            divisions = [each for each in product(*parts) if sum(each) <= self.limit_bytes]
+        else:
+            divisions = self._greedily([[fronts[unit] for unit in group] for group in groups], parts)
+        for division in divisions:
+            yield tuple(
+                sorted(
+                    (unit, variant)
+                    for group, part in zip(groups, division, strict=True)
+                    for unit in group
+                    if (variant := _fastest(fronts[unit], part).variant) != FASTEST
+                )
+            )
+
+    def _greedily(
+        self, groups: Sequence[Sequence[tuple[Way, ...]]], parts: Sequence[Sequence[int]]
+    ) -> list[tuple[int, ...]]:
+        """One division, by the gain in time alone for each byte; none where the least that all need is too much."""
+        level = [0] * len(groups)
+        left = self.limit_bytes - sum(part[0] for part in parts)
+        while left >= 0:
+            best: tuple[float, int, int] | None = None
+            for number, (group, part) in enumerate(zip(groups, parts, strict=True)):
+                now = part[level[number]]
+                for higher in range(level[number] + 1, bisect_right(part, now + left)):
+                    gain_us = _alone_us(group, now) - _alone_us(group, part[higher])
+                    offer = (-gain_us / (part[higher] - now), number, higher)
+                    best = offer if best is None else min(best, offer)
+            if best is None:
+                return [tuple(part[own] for part, own in zip(parts, level, strict=True))]
+            _, number, higher = best
+            left -= parts[number][higher] - parts[number][level[number]]
+            level[number] = higher
+        return []
+
+    def _front(self, problem: ScheduleProblem) -> tuple[tuple[Way, ...], ...]:
+        """For each unit the variants that no other beats in both time and workspace, the fastest first."""
+        if problem.key not in self._fronts:
+            self._fronts[problem.key] = tuple(map(_undominated, self.known.ways(problem)))
+        return self._fronts[problem.key]
+
+    def _needs_bytes(self, batch: StageBatch, names: Sequence[str]) -> NDArray[np.int64]:
+        """The workspaces of stages whose units run as what is named, shape ``[len(batch)]``; of those within the limit no more than."""
+        problem = batch.problem
+        of_unit = [
+            next(way.workspace_bytes for way in ways if way.variant == name)
+            for ways, name in zip(self.known.ways(problem), names, strict=True)
+        ]
+        units = np.arange(len(problem), dtype=np.uint64)
+        held = (batch.masks[:, None] >> units & np.uint64(1)).astype(np.int64)
+        needed: NDArray[np.int64] = held @ np.array(of_unit, dtype=np.int64)
+        for index in np.flatnonzero(batch.merged).tolist():
+            needed[index] = self.known.merged_workspace_bytes(problem, int(batch.masks[index]))
+        # Within a group one unit runs after another.
+        for index in np.flatnonzero((needed > self.limit_bytes) & ~batch.merged).tolist():
+            groups = problem.groups(int(batch.masks[index]))
+            needed[index] = sum(max(of_unit[unit] for unit in bits(group)) for group in groups)
+        return needed
+
+
+def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
+    front: list[Way] = []
+    for way in sorted(ways, key=lambda way: (way.alone_us, way.workspace_bytes, way.variant)):
+        if not front or way.workspace_bytes < front[-1].workspace_bytes:
+            front.append(way)
+    return tuple(front)
+
+
+def _fastest(front: Sequence[Way], part_bytes: int) -> Way:
+    """The fastest that fits into a part of the limit, which is at least what the unit needs."""
+    return next(way for way in front if way.workspace_bytes <= part_bytes)
+
+
+def _alone_us(group: Sequence[Sequence[Way]], part_bytes: int) -> float:
+    return fsum(_fastest(front, part_bytes).alone_us for front in group)
+
+
+def _parts(group: Sequence[Sequence[Way]]) -> list[int]:
+    """The parts of a limit that make a difference to a group, least first: all are enough for each of its units."""
+    least = max(front[-1].workspace_bytes for front in group)
+    return sorted({least, *(way.workspace_bytes for front in group for way in front if way.workspace_bytes > least)})

@@ -1,0 +1,175 @@
+"""A limit on the workspace of what runs at the same time, on a network small enough to try every choice."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iossim.api import cost_model, optimize
+from iossim.cost import workspace_limit
+from iossim.cost.model import KnowsWorkspaces, Way
+from iossim.cost.workspace_limit import WorkspaceLimited, workspace_limited
+from iossim.errors import OptionError
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv import Conv
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage, batch_of
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
+from iossim.scheduling.assemble import reprice
+from iossim.scheduling.options import SearchOptions
+from iossim.scheduling.scheduler import schedule
+
+SIMULATOR = cost_model(device="v100-sxm2")
+assert isinstance(SIMULATOR, KnowsWorkspaces)
+
+
+def branches(channels: tuple[int, ...] = (64, 96, 128)) -> Network:
+    """Convolutions of one input, one of them with another behind it, and a concat."""
+    b = GraphBuilder("branches")
+    x = b.input("x", (8, 64, 28, 28))
+    with b.block("branches"):
+        ends = [_convolution(b, f"c{index}", x, 64, width) for index, width in enumerate(channels)]
+        ends[0] = _convolution(b, "d", ends[0], channels[0], 48)
+        with b.unit("join", "Concat"):
+            joined = b.add(Concat(1), *ends)
+    return b.network([joined])
+
+
+def _convolution(b: GraphBuilder, name: str, x: str, channels: int, width: int) -> str:
+    with b.unit(name, "Conv"):
+        return b.add(Conv((1, 1), (1, 1, 1, 1)), x, b.constant(f"w_{name}", (width, channels, 3, 3)))
+
+
+NETWORK = branches()
+PROBLEM = ScheduleProblem.of_block(NETWORK, NETWORK.blocks[0])
+WAYS = SIMULATOR.ways(PROBLEM)
+#: Workspaces between which something changes.
+LEVELS = sorted({way.workspace_bytes for ways in WAYS for way in ways})
+LIMITS = sorted({0, *LEVELS, *(a + b for a in LEVELS for b in LEVELS)})
+
+
+def needed(stage: PlannedStage) -> int:
+    """The workspace of a stage as it names its variants: added over groups, the most of a group's units."""
+    if stage.strategy is Strategy.MERGE:
+        return SIMULATOR.merged_workspace_bytes(PROBLEM, stage.mask)
+    variants = dict(stage.variants)
+    need = [
+        {way.variant: way.workspace_bytes for way in ways}[variants.get(unit, "")] for unit, ways in enumerate(WAYS)
+    ]
+    return sum(
+        max(need[unit] for unit in range(len(PROBLEM)) if group >> unit & 1) for group in PROBLEM.groups(stage.mask)
+    )
+
+
+def front(ways: tuple[Way, ...]) -> list[Way]:
+    return [way for way in ways if not any(_beats(other, way) for other in ways)]
+
+
+def _beats(one: Way, other: Way) -> bool:
+    return (
+        one != other
+        and (one.alone_us, one.workspace_bytes, one.variant) < (other.alone_us, other.workspace_bytes, other.variant)
+        and (one.workspace_bytes <= other.workspace_bytes)
+    )
+
+
+@pytest.mark.parametrize("limit_bytes", LIMITS[:: max(1, len(LIMITS) // 6)])
+def test_a_stage_has_the_best_of_all_choices(limit_bytes: int) -> None:
+    limited = workspace_limited(SIMULATOR, NETWORK, limit_bytes)
+    apart = [mask for mask in range(1, 16) if all(group.bit_count() == 1 for group in PROBLEM.groups(mask))]
+    for mask in apart:
+        units = [unit for unit in range(4) if mask >> unit & 1]
+        tried = [
+            PlannedStage(
+                mask,
+                Strategy.CONCURRENT,
+                tuple((unit, way.variant) for unit, way in zip(units, ways, strict=True) if way.variant),
+            )
+            for ways in product(*(front(WAYS[unit]) for unit in units))
+        ]
+        allowed = [stage for stage in tried if needed(stage) <= limit_bytes]
+        least = SIMULATOR.price_stages(batch_of(PROBLEM, allowed)).min()
+        fastest = PlannedStage(mask, Strategy.CONCURRENT)
+        own = limited.price_stages(batch_of(PROBLEM, [fastest]))
+        if needed(fastest) <= limit_bytes:
+            assert own == SIMULATOR.price_stages(batch_of(PROBLEM, [fastest]))
+        else:
+            assert own == least
+
+
+@pytest.mark.parametrize("most_divisions", [1, 256])
+@pytest.mark.parametrize("limit_bytes", LIMITS[:: max(1, len(LIMITS) // 4)])
+def test_what_is_chosen_keeps_the_limit_and_has_the_price(
+    most_divisions: int, limit_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace_limit, "MOST_DIVISIONS", most_divisions)
+    limited = workspace_limited(SIMULATOR, NETWORK, limit_bytes)
+    stages = [PlannedStage(mask, Strategy.CONCURRENT) for mask in range(1, 16)]
+    prices = limited.price_stages(batch_of(PROBLEM, stages))
+    chosen = [limited.chosen(PROBLEM, stage) for stage in stages]
+    assert all(needed(stage) <= limit_bytes for stage in chosen)
+    assert (limited.price_stages(batch_of(PROBLEM, chosen)) == prices).all()
+    assert (SIMULATOR.price_stages(batch_of(PROBLEM, chosen)) == prices).all()
+
+
+def test_a_stage_that_names_too_much_has_no_price() -> None:
+    masks = np.array([0b1111], dtype=np.uint64)
+    assert np.isfinite(SIMULATOR.price_stages(StageBatch.concurrent(PROBLEM, masks))).all()
+    greedy = max(WAYS[0], key=lambda way: way.workspace_bytes)
+    limited = workspace_limited(SIMULATOR, NETWORK, greedy.workspace_bytes - 1)
+    named = PlannedStage(1, Strategy.CONCURRENT, ((0, greedy.variant),))
+    assert limited.price_stages(batch_of(PROBLEM, [named])) == np.inf
+
+
+def test_schedules_under_limits() -> None:
+    """The more there may be, the faster; each schedule says what its units run as, and costs that without the limit, too."""
+    limits = [*LIMITS[:: max(1, len(LIMITS) // 4)], LIMITS[-1]]
+    found = [schedule(NETWORK, SIMULATOR, "ios-both", SearchOptions(workspace_limit_bytes=limit)) for limit in limits]
+    free = schedule(NETWORK, SIMULATOR, "ios-both")
+    latencies = [one.latency_us for one in found]
+    assert latencies == sorted(latencies, reverse=True)
+    assert latencies[0] > latencies[-1] == free.latency_us
+    for limit, one in zip(limits, found, strict=True):
+        assert one.options["workspace_limit_bytes"] == limit
+        assert one.lower_bound_us is not None
+        assert one.lower_bound_us <= one.latency_us
+        assert reprice(one, NETWORK, SIMULATOR).latency_us == one.latency_us
+        for stage in one.blocks[0].stages:
+            assert needed(PlannedStage.of(PROBLEM, stage)) <= limit
+    assert "workspace_limit_bytes" not in free.options
+
+
+@pytest.mark.slow
+def test_a_whole_network_without_any_workspace() -> None:
+    tight = optimize("squeezenet", "v100-sxm2", options=SearchOptions(workspace_limit_bytes=0))
+    assert any(stage.variants for block in tight.blocks for stage in block.stages)
+    assert tight.latency_us > optimize("squeezenet", "v100-sxm2").latency_us
+
+
+class _Needy:
+    """The simulator, but every unit needs a kilobyte more."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(SIMULATOR, name)
+
+    def ways(self, problem: ScheduleProblem) -> tuple[tuple[Way, ...], ...]:
+        return tuple(
+            tuple(way._replace(workspace_bytes=way.workspace_bytes + 1024) for way in ways)
+            for ways in SIMULATOR.ways(problem)
+        )
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"unit 'join' of 'branches' needs 1024 bytes .* give 1024 or more"):
+        workspace_limited(_Needy(), NETWORK, 1023)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="'random' does not know the workspaces"):
+        schedule(NETWORK, cost_model("random:1"), "greedy", SearchOptions(workspace_limit_bytes=1))
+    with pytest.raises(OptionError, match="less than nothing"):
+        SearchOptions(workspace_limit_bytes=-1)
+    assert isinstance(workspace_limited(SIMULATOR, NETWORK, 0), WorkspaceLimited)
