@@ -138,17 +138,15 @@ def rewrite(
         budget=budget,
         progress=progress,
     )
-    return replace(
-        _rewriting(every.joint, used, scheduler, search, len(without_proof)),
-        seen=every.seen,
-        first=tuple(
-            RewrittenFirst(name, with_rewriting(each.best.network, each.best.steps, used), latency_us)
-            for name, each, latency_us in (
-                ("backtracking", every.summed, every.summed_us),
-                ("saturation", every.saturated, every.saturated_us),
-            )
-        ),
+    ways: tuple[tuple[RewriteSearch, Found, float], ...] = (
+        ("backtracking", every.summed, every.summed_us),
+        ("saturation", every.saturated, every.saturated_us),
     )
+    first = tuple(
+        RewrittenFirst(name, with_rewriting(each.best.network, each.best.steps, used), latency_us)
+        for name, each, latency_us in ways
+    )
+    return replace(_rewriting(every.joint, used, scheduler, search, len(without_proof)), seen=every.seen, first=first)
 
 
 def _schedules(cost_model: CostModel, options: SearchOptions | None, scheduler: str) -> OptimalSchedule:
