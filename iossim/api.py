@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from iossim.analysis.comparison import Comparison, RewrittenSchedule
+from iossim.analysis.comparison import Comparison, RewrittenSchedule, Way
 from iossim.analysis.measured_search import measured_schedule
 from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
 from iossim.analysis.rewriting import rewrite as rewrite_network
@@ -32,6 +31,7 @@ from iossim.prediction.left_out import without_network
 from iossim.prediction.schedule_interval import schedule_errors
 from iossim.rewriting.backtracking import ALPHA, RewriteBudget, RewriteProgress
 from iossim.rewriting.backtracking import ignore as ignore_graphs
+from iossim.rewriting.joint import RewriteSearch
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.rule_sets import rules_named
 from iossim.schedule.batch import StageBatch
@@ -81,6 +81,7 @@ def compare(
     options: SearchOptions | None = None,
     progress: Callable[[str], Progress] = lambda scheduler: ignore,
     rewrite: str | Sequence[Rule] | None = None,
+    rewrite_search: RewriteSearch = "joint",
     alpha: float = ALPHA,
     rewrite_budget: RewriteBudget | str = DEFAULT_BUDGET,
     unproved: bool = False,
@@ -89,8 +90,8 @@ def compare(
     """Schedule a network by several schedulers (default: all), side by side.
 
     With ``rewrite`` (rules, or the names of sets) the graph is rewritten, too, as :func:`rewrite_model` does for ``ios-both``, or the
-    one of these schedulers that searches most: its schedules of the graph that is rewritten first, and jointly, stand beside those of
-    the network as given. ``rewriting`` is told of the progress.
+    one of these schedulers that searches most: its schedules of the graph that is rewritten first (by backtracking, and by saturation), and
+    jointly, stand beside those of the network as given; with another ``rewrite_search`` that one's alone. ``rewriting`` is told of the progress.
 
     ``progress`` makes for each scheduler what is told of its progress. KeyboardInterrupt ends the comparison with the
     schedules so far, once there is one.
@@ -128,6 +129,7 @@ def compare(
             scheduler=rewritten_for,
             cost_model=prices,
             options=options,
+            search=rewrite_search,
             alpha=alpha,
             budget=rewrite_budget,
             unproved=unproved,
@@ -151,12 +153,12 @@ def _with_rewritten(
     comparison: Comparison, made: Rewriting, prices: CostModel, options: SearchOptions | None
 ) -> Comparison:
     """The comparison with the schedules of the rewritten networks beside it."""
-    first = made.network if made.rewritten_first is None else made.rewritten_first
-    beside: list[tuple[Literal["rewritten", "jointly"], Network, str]] = []
-    if "sequential" in (found.scheduler for found in comparison.schedules):
-        beside.append(("rewritten", first, "sequential"))
-    if made.rewritten_first is not None:
-        beside += [("rewritten", first, made.scheduler), ("jointly", made.network, made.scheduler)]
+    ways: dict[RewriteSearch, Way] = {"backtracking": "rewritten", "saturation": "saturated", "joint": "jointly"}
+    networks = {ways[each.search]: each.network for each in made.first} | {ways[made.search]: made.network}
+    beside = [(way, network, made.scheduler) for way, network in networks.items()]
+    if made.scheduler != "sequential" and "sequential" in (found.scheduler for found in comparison.schedules):
+        way, network = next(iter(networks.items()))
+        beside.insert(0, (way, network, "sequential"))
     rewritten = []
     for way, network, name in beside:
         found = schedule(network, prices, name, options)
@@ -195,6 +197,7 @@ def optimize(
     budget: Budget | str | None = None,
     measuring: MeasuredProgress = ignore_measuring,
     rewrite: str | Sequence[Rule] | None = None,
+    rewrite_search: RewriteSearch = "joint",
     alpha: float = ALPHA,
     rewrite_budget: RewriteBudget | str = DEFAULT_BUDGET,
     unproved: bool = False,
@@ -222,6 +225,7 @@ def optimize(
             scheduler=scheduler,
             cost_model=prices,
             options=options,
+            search=rewrite_search,
             alpha=alpha,
             budget=rewrite_budget,
             unproved=unproved,
@@ -248,6 +252,7 @@ def rewrite_model(
     engine: str = Engine.PAPER,
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
+    search: RewriteSearch = "joint",
     alpha: float = ALPHA,
     budget: RewriteBudget | str = DEFAULT_BUDGET,
     unproved: bool = False,
@@ -255,6 +260,7 @@ def rewrite_model(
 ) -> Rewriting:
     """Search the graph substitutions after which a scheduler's schedule is the fastest: its ``network`` is the rewritten one.
 
+    ``search``: ``joint``, or ``backtracking`` or ``saturation`` for the least sum of operators, to be scheduled then.
     ``rules`` are sets by name or files, separated by commas, or rules. Graphs that cost up to ``alpha`` times the best are searched
     on; ``budget`` says how many, or for how long (``200``, ``30s``, ``all``). Rules that are not proved are left out, unless
     ``unproved``; what is refuted always is. KeyboardInterrupt ends the search with the best so far.
@@ -269,6 +275,7 @@ def rewrite_model(
         known,
         scheduler=scheduler,
         options=options,
+        search=search,
         alpha=alpha,
         budget=spend,
         unproved=unproved,

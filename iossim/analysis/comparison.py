@@ -96,14 +96,18 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
     return best is not None and row is not best and row.scheduler in best.ties
 
 
+Way = Literal["rewritten", "saturated", "jointly"]
+
+
 @dataclass(frozen=True, eq=False)
 class RewrittenSchedule:
     """A schedule of a network that graph substitutions made of the one that is compared.
 
-    ``way``: ``rewritten`` first, for the least sum of operators, and scheduled then; or ``jointly``, for this schedule.
+    ``way``: for the least sum of operators, and scheduled then, ``rewritten`` by backtracking or ``saturated``; or ``jointly``, for this
+    schedule.
     """
 
-    way: Literal["rewritten", "jointly"]
+    way: Way
     network: Network
     schedule: Schedule
 
@@ -266,6 +270,7 @@ class Comparison:
     def _rewriting_json(self, rewriting: Rewriting) -> dict[str, Any]:
         return {
             "scheduler": rewriting.scheduler,
+            "search": rewriting.search,
             "seen": rewriting.seen,
             "complete": rewriting.complete,
             "matched": rewriting.matched,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
-from iossim.errors import OptionError
+from iossim.errors import OptionError, did_you_mean
 from iossim.ir.network import Network
 from iossim.rewriting.application import Step
 from iossim.rewriting.backtracking import ALPHA, Found, RewriteBudget, RewriteProgress, ignore
 from iossim.rewriting.graph_costs import OptimalSchedule, SumOfOperators
-from iossim.rewriting.joint import search_jointly
-from iossim.rewriting.parts import search_in_parts
+from iossim.rewriting.joint import RewriteSearch, search_jointly, search_operators
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.saved_rewriting import with_rewriting
 from iossim.rewriting.trusted import trusted
@@ -25,12 +25,21 @@ DEFAULT_BUDGET = RewriteBudget(graphs=200)
 
 
 @dataclass(frozen=True, eq=False)
+class RewrittenFirst:
+    """A network of the least sum of operators that ``search`` found, and its latency by the scheduler."""
+
+    search: RewriteSearch
+    network: Network
+    latency_us: float
+
+
+@dataclass(frozen=True, eq=False)
 class Rewriting:
     """``network`` is the rewritten one, and says how in its source; or the original, where none was found to be faster.
 
-    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``rewritten_first_us``: the same of the network that is
-    rewritten for the least sum of operators and scheduled then (``rewritten_first``); None for the sequential scheduler, of which that is
-    the aim. ``seen`` counts graphs of both searches, ``left_out`` rules that were not used since they are not proved.
+    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was jointly with the schedule,
+    ``first`` are the networks that are rewritten for the least sum of operators and scheduled then. ``seen`` counts graphs of all
+    searches, ``left_out`` rules that were not used since they are not proved.
     """
 
     network: Network
@@ -38,13 +47,13 @@ class Rewriting:
     scheduler: str
     before_us: float
     after_us: float
-    rewritten_first_us: float | None
+    search: RewriteSearch
     seen: int
     complete: bool
     interrupted: bool
     matched: bool
     left_out: int = 0
-    rewritten_first: Network | None = None
+    first: tuple[RewrittenFirst, ...] = ()
 
     def sentence(self) -> str:
         """What came of it, in words."""
@@ -66,8 +75,8 @@ class Rewriting:
         if not self.steps:
             return f"rewriting finds nothing faster: the graph is as it was; {looked}"
         gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
-        first_us = self.rewritten_first_us
-        first = "" if first_us is None else f"; rewritten first and scheduled then, {first_us / 1e3:.3f} ms"
+        first_us = ", ".join(f"{each.latency_us / 1e3:.3f} ms by {each.search}" for each in self.first)
+        first = f"; rewritten first and scheduled then, {first_us}" if self.first else ""
         return f"{rewritten_by(len(self.steps))}, {gain}{first}; {looked}"
 
 
@@ -83,6 +92,7 @@ def rewrite(
     *,
     scheduler: str = "ios-both",
     options: SearchOptions | None = None,
+    search: RewriteSearch = "joint",
     alpha: float = ALPHA,
     budget: RewriteBudget = DEFAULT_BUDGET,
     unproved: bool = False,
@@ -91,9 +101,16 @@ def rewrite(
     """Search the network that a scheduler makes the most of; never slower by it than the network is.
 
     For ``sequential`` that is the one with the least sum of operators, for the schedulers of IOS it is searched together with the
-    schedule. Rules are used that are proved, with ``unproved`` all that are not refuted. KeyboardInterrupt ends the search with the best so far. Raises OptionError for another scheduler, a cost model that
-    measures, and an impossible alpha.
+    schedule. Another ``search`` than ``joint`` is for the least sum of operators whatever the scheduler, so that what an IOS scheduler makes
+    of its result may be slower than before, as it is in the papers that rewrite first.
+
+    Rules are used that are proved, with ``unproved`` all that are not refuted. KeyboardInterrupt ends the search with the best so far.
+    Raises OptionError for another scheduler or search, a cost model that measures, and an impossible alpha.
     """
+    if search not in get_args(RewriteSearch):
+        raise OptionError(
+            f"`rewrite_search` {search!r} is not known; {did_you_mean(search, get_args(RewriteSearch))}"
+        )
     if scheduler != "sequential" and scheduler not in STRATEGIES:
         known = ", ".join(("sequential", *STRATEGIES))
         raise OptionError(f"`rewrite` knows no cost of graphs for `scheduler` {scheduler}; give one of {known}")
@@ -103,24 +120,43 @@ def rewrite(
             "give simulator"
         )
     used, without_proof = trusted(rules, unproved)
-    if scheduler == "sequential":
-        found = search_in_parts(
-            network, used, SumOfOperators(cost_model), alpha=alpha, budget=budget, progress=progress
+    if scheduler == "sequential" or search != "joint":
+        found = search_operators(
+            network, used, SumOfOperators(cost_model), search, alpha=alpha, budget=budget, progress=progress
         )
-        return _rewriting(found, used, scheduler, found.seen, len(without_proof))
-    concurrent, merge = STRATEGIES[scheduler]
-    cost = OptimalSchedule(cost_model, options or SearchOptions(), concurrent, merge)
-    both = search_jointly(network, used, cost_model, cost=cost, alpha=alpha, budget=budget, progress=progress)
-    seen = both.joint.seen if both.joint.interrupted else both.joint.seen + both.summed.seen
-    summed = both.summed.best
-    return replace(
-        _rewriting(both.joint, used, scheduler, seen, len(without_proof)),
-        rewritten_first_us=both.rewritten_first_us,
-        rewritten_first=with_rewriting(summed.network, summed.steps, used),
+        if scheduler != "sequential":
+            cost = _schedules(cost_model, options, scheduler)
+            best = replace(found.best, cost_us=cost.us(found.best.network))
+            found = replace(found, best=best, before_us=cost.us(network))
+        return _rewriting(found, used, scheduler, search, len(without_proof))
+    every = search_jointly(
+        network,
+        used,
+        cost_model,
+        cost=_schedules(cost_model, options, scheduler),
+        alpha=alpha,
+        budget=budget,
+        progress=progress,
     )
+    ways: tuple[tuple[RewriteSearch, Found, float], ...] = (
+        ("backtracking", every.summed, every.summed_us),
+        ("saturation", every.saturated, every.saturated_us),
+    )
+    first = tuple(
+        RewrittenFirst(name, with_rewriting(each.best.network, each.best.steps, used), latency_us)
+        for name, each, latency_us in ways
+    )
+    return replace(_rewriting(every.joint, used, scheduler, search, len(without_proof)), seen=every.seen, first=first)
 
 
-def _rewriting(found: Found, rules: Sequence[Rule], scheduler: str, seen: int, left_out: int) -> Rewriting:
+def _schedules(cost_model: CostModel, options: SearchOptions | None, scheduler: str) -> OptimalSchedule:
+    concurrent, merge = STRATEGIES[scheduler]
+    return OptimalSchedule(cost_model, options or SearchOptions(), concurrent, merge)
+
+
+def _rewriting(
+    found: Found, rules: Sequence[Rule], scheduler: str, search: RewriteSearch, left_out: int
+) -> Rewriting:
     best = found.best
     return Rewriting(
         with_rewriting(best.network, best.steps, rules),
@@ -128,8 +164,8 @@ def _rewriting(found: Found, rules: Sequence[Rule], scheduler: str, seen: int, l
         scheduler,
         found.before_us,
         best.cost_us,
-        None,
-        seen,
+        search,
+        found.seen,
         found.complete,
         found.interrupted,
         found.matched,

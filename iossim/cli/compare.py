@@ -54,6 +54,7 @@ def compare(
             options=search,
             progress=progress,
             rewrite=rewrites.rewrite,
+            rewrite_search=rewrites.rewrite_search,  # type: ignore[arg-type]
             alpha=rewrites.alpha,
             rewrite_budget=rewrites.rewrite_budget,
             unproved=rewrites.unproved,

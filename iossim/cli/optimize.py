@@ -74,6 +74,7 @@ def optimize(
                 engine=pricing.engine,
                 cost_model=prices,
                 options=search,
+                search=rewrites.rewrite_search,  # type: ignore[arg-type]
                 alpha=rewrites.alpha,
                 budget=rewrites.rewrite_budget,
                 unproved=rewrites.unproved,

@@ -119,6 +119,7 @@ class RewriteOptions(OptionGroup):
     """By what rules the graph is rewritten, and how far that is searched."""
 
     rewrite: options.Rewrite = None
+    rewrite_search: options.RewriteSearch = "joint"
     alpha: options.Alpha = 1.05
     rewrite_budget: options.RewriteBudget = "200"
     unproved: options.Unproved = False

@@ -126,6 +126,14 @@ OnnxFile = Annotated[
         "--onnx", metavar="FILE", help="Write the network, rewritten or as given, with its weights as ONNX."
     ),
 ]
+RewriteSearch = Annotated[
+    str,
+    typer.Option(
+        "--rewrite-search",
+        metavar="joint|saturation|backtracking",
+        help="Of --rewrite: together with the schedule, or for the least sum of operators, to be scheduled then.",
+    ),
+]
 Alpha = Annotated[
     float, typer.Option("--alpha", metavar="X", help="Of --rewrite: graphs up to X times the best are searched on.")
 ]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from iossim.errors import GraphError
-from iossim.ir.constants import Constant, SeededConstant
+from iossim.ir.constants import Constant, FilledConstant, SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, ModelSource, Network, make_unit
 from iossim.ir.op import Op
@@ -42,9 +42,12 @@ class GraphBuilder:
         self._inputs[name] = self.types[name] = TensorType(tuple(shape), self.dtype)
         return name
 
-    def constant(self, name: str, shape: Sequence[int], dtype: DType | None = None) -> str:
-        """A weight of seeded noise; its contents depend on ``name`` and the builder's seed alone."""
-        constant = SeededConstant(TensorType(tuple(shape), dtype or self.dtype), name, self._seed)
+    def constant(
+        self, name: str, shape: Sequence[int], dtype: DType | None = None, value: float | None = None
+    ) -> str:
+        """A weight that is ``value`` everywhere, or seeded noise that depends on ``name`` and the builder's seed alone."""
+        kind = TensorType(tuple(shape), dtype or self.dtype)
+        constant = SeededConstant(kind, name, self._seed) if value is None else FilledConstant(kind, value)
         self._constants[name] = constant
         self.types[name] = constant.type
         return name

@@ -21,7 +21,7 @@ from iossim.registry import Group, modules
 class BuildOptions:
     """How a network of the zoo is built.
 
-    ``input_shape`` is that of the whole input (batch, channels, height, width). ``graphs`` is a folder of edge lists,
+    ``input_shape`` is that of the whole input, the batch first. ``graphs`` is a folder of edge lists,
     for networks that are made from graphs. ``seed`` is that of the weights, and of graphs drawn at random.
     """
 
@@ -33,13 +33,17 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True)
 class ZooModel:
-    """A network of the zoo. ``input_shape`` is the default one of a single image: channels, height, width."""
+    """A network of the zoo. ``input_shape`` is the default one without the batch: of an image channels, height, width."""
 
     name: str
     description: str
-    input_shape: tuple[int, int, int]
+    input_shape: tuple[int, ...]
     build: Callable[[BuildOptions], Network]
     takes_graphs: bool = False
+    #: What its input is called.
+    input_name: str = "image"
+    #: What the dimensions of its input are.
+    axes: str = "batch x channels x height x width"
 
 
 @cache

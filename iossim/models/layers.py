@@ -28,11 +28,18 @@ def conv(
 
 
 def conv_relu(
-    b: GraphBuilder, name: str, x: str, channels: int, kernel: Size = 1, stride: int = 1, padding: Size = 0
+    b: GraphBuilder,
+    name: str,
+    x: str,
+    channels: int,
+    kernel: Size = 1,
+    stride: int = 1,
+    padding: Size = 0,
+    groups: int = 1,
 ) -> str:
     """A convolution and a ReLU."""
     with b.unit(name, "Conv-Relu"):
-        y = b.conv(x, channels, kernel, stride, padding, name=f"{name}.conv")
+        y = b.conv(x, channels, kernel, stride, padding, groups, name=f"{name}.conv")
         return b.add(Relu(), y, name=f"{name}.relu")
 
 

@@ -29,7 +29,7 @@ from iossim.rewriting.operator_prices import OperatorPrices
 class Extraction:
     """The e-node chosen for each class. ``cost_us`` is by the prices that it was chosen by; no graph costs less than ``at_least_us``.
 
-    Where the latter is less the solver was out of time.
+    Where the latter is less the solver was at its limit.
     """
 
     makers: Mapping[str, Node]
@@ -69,11 +69,11 @@ def extract_greedily(egraph: EGraph, outputs: Iterable[str], prices: OperatorPri
 
 
 def extract_cheapest(
-    egraph: EGraph, outputs: Iterable[str], prices: OperatorPrices, seconds: float
+    egraph: EGraph, outputs: Iterable[str], prices: OperatorPrices, branches: int, seconds: float = inf
 ) -> Extraction | None:
-    """The cheapest, or the best that was found in time; None if none was."""
+    """The cheapest, or the best that was found in so many branches of the solver, and seconds; None if none was."""
     program = _Program(egraph, tuple(dict.fromkeys(outputs)), prices)
-    return program.solved(seconds)
+    return program.solved(branches, seconds)
 
 
 def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) -> Graph:
@@ -193,7 +193,7 @@ class _Program:
                 pending.extend(node.inputs)
         return [node for node in nodes if node.name in needed]
 
-    def solved(self, seconds: float) -> Extraction | None:
+    def solved(self, branches: int, seconds: float) -> Extraction | None:
         if not self._nodes:
             return Extraction({}, 0.0, 0.0)
         for value in self._outputs:
@@ -216,7 +216,7 @@ class _Program:
             integrality=np.array([1] * binary + [0] * (count - binary)),
             bounds=Bounds(np.zeros(count), upper),
             constraints=LinearConstraint(matrix, np.array([least for _, least in self._rows]), np.inf),
-            options={"time_limit": seconds, "mip_rel_gap": 1e-9},
+            options={"node_limit": branches, "time_limit": seconds, "mip_rel_gap": 1e-9},
         )
         if found.x is None:
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from iossim.ir.graph import Graph, Node
@@ -33,6 +33,8 @@ from iossim.rewriting.rewritten import rewritten_network
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.splitting import MOST_OPS, split
 
+#: What proposes graphs of a part, for the search of it to begin with.
+Proposes = Callable[[Network], Found]
 #: Of the budget, for the parts; the rest, and what they leave, is for the seams.
 _PARTS_SHARE = 0.9
 
@@ -45,6 +47,7 @@ def search_in_parts(
     alpha: float = ALPHA,
     budget: RewriteBudget | None = None,
     guides: Sequence[GraphCost] = (),
+    proposes: Proposes | None = None,
     blocks_whole: bool = False,
     most_ops: int = MOST_OPS,
     progress: RewriteProgress = ignore,
@@ -52,11 +55,13 @@ def search_in_parts(
     """As :func:`~iossim.rewriting.backtracking.search`, in parts of up to ``most_ops`` ops; never worse than the network as it is.
 
     The parts share the budget. Each is first searched under the costs of ``guides``; what is best there is a seed of the search under
-    ``cost``. ``blocks_whole`` cuts between blocks alone, since the schedule of a part of a block says little of the whole.
+    ``cost``, and so is what is proposed for it. ``blocks_whole`` cuts between blocks alone, since the schedule of a part of a block says little of the whole.
     """
     check_alpha(alpha)
     begun = Candidate(network, (), cost.us(network))
-    work = _PartSearch(network, rules, cost, guides, alpha, Meter(budget or RewriteBudget()), progress, begun)
+    work = _PartSearch(
+        network, rules, cost, guides, proposes, alpha, Meter(budget or RewriteBudget()), progress, begun
+    )
     try:
         work.run(blocks_whole, most_ops)
     except KeyboardInterrupt:
@@ -70,6 +75,7 @@ class _PartSearch:
     rules: Sequence[Rule]
     cost: GraphCost
     guides: Sequence[GraphCost]
+    proposes: Proposes | None
     alpha: float
     meter: Meter
     progress: RewriteProgress
@@ -107,6 +113,9 @@ class _PartSearch:
         """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike once."""
         distinct = {looks: part for part in parts if (looks := _looks(part, focus)) not in self._known}
         seeds: dict[str, list[Candidate]] = {looks: [] for looks in distinct}
+        if self.proposes is not None and focus is None:
+            for looks, part in distinct.items():
+                seeds[looks] += self._proposed(part, self.proposes)
         for number, cost in enumerate((*self.guides, self.cost), 1):
             searches = {
                 looks: Search(part, self.rules, cost, alpha=self.alpha, seeds=seeds[looks], focus=focus)
@@ -118,6 +127,14 @@ class _PartSearch:
             for looks, work in searches.items():
                 seeds[looks].append(work.best)
         self._known |= searches
+
+    def _proposed(self, part: Network, proposes: Proposes) -> list[Candidate]:
+        if self.interrupted:
+            return []
+        found = proposes(part)
+        self.seen += found.seen - 1
+        self.interrupted = found.interrupted
+        return [found.best]
 
     def _advance(self, searches: Sequence[Search], share: float) -> None:
         going = deque(searches)

@@ -14,10 +14,11 @@ that was taken out; only what has steps is returned as found, since only that ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
+from time import perf_counter
 
 from iossim.errors import GraphError
 from iossim.ir.network import Network
@@ -42,13 +43,14 @@ from iossim.rewriting.rule import Rule, tensor_of
 
 @dataclass(frozen=True, slots=True)
 class SaturationLimits:
-    """``nodes``: e-nodes after which no more are made. ``seconds``: of the solver. ``graphs``: expanded to find the
-    steps at one place again."""
+    """``nodes``: e-nodes after which no more are made. ``branches``: of the solver. ``graphs``: expanded to find the steps at one place
+    again. ``seconds``: after which no other e-graph is begun, nor the solver goes on."""
 
     nodes: int = 2000
     rounds: int = 8
-    seconds: float = 20.0
+    branches: int = 1000
     graphs: int = 200
+    seconds: float = inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +92,17 @@ def saturate(
     what the last e-graph gave that it was done with.
     """
     limits = limits or SaturationLimits()
+    started = perf_counter()
     begun = Candidate(network, (), cost.us(network))
     nothing = Found(begun, begun.cost_us, 1, 0, False, False, False)
     result = Saturated(nothing, network, begun.cost_us, True, begun.cost_us, 0.0, 0, 0, False)
     while not result.saturated:
         best = result.found.best
+        left = limits.seconds - (perf_counter() - started)
+        if left <= 0:
+            break
         try:
-            again = _saturated_once(network, best, rules, cost, limits, progress)
+            again = _saturated_once(network, best, rules, cost, replace(limits, seconds=left), progress)
         except KeyboardInterrupt:
             return replace(result, found=replace(result.found, complete=False, interrupted=True))
         result = _continued(result, again)
@@ -137,11 +143,11 @@ def _saturated_once(
     """One e-graph, of what was found before; steps are from the original."""
     graph = begun.network.graph
     egraph = EGraph(graph)
-    rounds, saturated, matched = grow(egraph, rules, limits)
+    rounds, saturated, matched = grow(egraph, rules, limits, lambda: progress(1, begun.cost_us))
     outputs = [egraph.find(egraph.class_of[name]) for name in graph.outputs]
     prices = operator_prices(egraph, original, cost)
     greedy = extract_greedily(egraph, outputs, prices)
-    cheapest = extract_cheapest(egraph, outputs, prices, limits.seconds)
+    cheapest = extract_cheapest(egraph, outputs, prices, limits.branches, limits.seconds)
     extracted, makers = begun, None
     for extraction in (cheapest, greedy):
         if extraction is not None:
@@ -172,8 +178,11 @@ def _saturated_once(
     )
 
 
-def grow(egraph: EGraph, rules: Sequence[Rule], limits: SaturationLimits) -> tuple[int, bool, bool]:
-    """Apply rules in rounds. Returns the rounds, whether nothing is left to apply, and whether any rule matched.
+def grow(
+    egraph: EGraph, rules: Sequence[Rule], limits: SaturationLimits, tell: Callable[[], None] = lambda: None
+) -> tuple[int, bool, bool]:
+    """Apply rules in rounds. Returns the rounds, whether nothing is left to apply, and whether any rule matched; ``tell`` is
+    called before each round.
 
     Once there are as many e-nodes as the limit, only rules go on whose target has fewer ops than their source, up to twice as many.
     """
@@ -181,6 +190,7 @@ def grow(egraph: EGraph, rules: Sequence[Rule], limits: SaturationLimits) -> tup
     touched: frozenset[str] | None = None
     matched = full = False
     for number in range(limits.rounds):
+        tell()
         tried = shrinking if full else rules
         matches = [match for rule in tried for match in find_matches(egraph, rule, touched)]
         matched = matched or bool(matches)

@@ -11,6 +11,7 @@ from iossim.cost.random import RandomCostModel
 from iossim.errors import OptionError
 from iossim.models.seeded_network import seeded_network
 from iossim.rewriting.backtracking import RewriteBudget
+from iossim.rewriting.joint import RewriteSearch
 from iossim.rewriting.rule_sets import rule_set
 from iossim.scheduling.ios import STRATEGIES
 from iossim.scheduling.scheduler import schedule
@@ -26,9 +27,26 @@ def test_no_scheduler_is_slower_by_it(scheduler: str) -> None:
     assert found.before_us == pytest.approx(schedule(network, prices, scheduler).latency_us)
     assert found.after_us == pytest.approx(schedule(found.network, prices, scheduler).latency_us)
     assert found.after_us <= found.before_us
-    assert (found.rewritten_first_us is None) == (scheduler == "sequential")
+    assert all(found.after_us <= each.latency_us for each in found.first)
+    assert [each.search for each in found.first] == (
+        [] if scheduler == "sequential" else ["backtracking", "saturation"]
+    )
     if found.steps:
         assert f"by {scheduler}" in found.sentence()
+
+
+@pytest.mark.parametrize("search", ["backtracking", "saturation"])
+def test_a_search_for_the_sum_of_operators_is_scheduled_then(search: RewriteSearch) -> None:
+    network, prices = seeded_network(1, units=4, blocks=1), RandomCostModel(seed=1)
+    found = rewrite(network, prices, RULES, search=search, budget=FEW, unproved=True)
+    assert found.search == search
+    assert found.before_us == pytest.approx(schedule(network, prices, "ios-both").latency_us)
+    assert found.after_us == pytest.approx(schedule(found.network, prices, "ios-both").latency_us)
+    assert (
+        schedule(found.network, prices, "sequential").latency_us <= schedule(network, prices, "sequential").latency_us
+    )
+    joint = rewrite(network, prices, RULES, budget=FEW, unproved=True)
+    assert joint.after_us <= found.after_us
 
 
 def test_what_came_of_it_is_said() -> None:
@@ -47,6 +65,8 @@ def test_mistakes_are_refused() -> None:
     network, prices = seeded_network(1, units=4, blocks=1), RandomCostModel(seed=1)
     with pytest.raises(OptionError, match="`rewrite` knows no cost of graphs for `scheduler` greedy; give one of"):
         rewrite(network, prices, RULES, scheduler="greedy")
+    with pytest.raises(OptionError, match="`rewrite_search` 'join' is not known; did you mean 'joint'"):
+        rewrite(network, prices, RULES, search="join")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"`alpha` 0.5 is not possible"):
         rewrite(network, prices, RULES, alpha=0.5)
     with pytest.raises(OptionError, match="`rewrite_budget` 'much' is no budget"):

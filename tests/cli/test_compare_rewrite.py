@@ -17,11 +17,12 @@ COMPARE = "compare ios_sample -d v100-sxm2"
 
 def test_rewritten_first_and_jointly(capsys: pytest.CaptureFixture[str]) -> None:
     """Here the merge that saves most of the sum of operators costs a concurrency that is worth more."""
-    found = printed_json(capsys, f"{COMPARE} --rewrite --json")
+    found = printed_json(capsys, f"{COMPARE} --rewrite --rewrite-budget 20 --json")
     as_given = {each["scheduler"]: each["latency_us"] for each in found["schedules"]}
     rewriting = found["rewriting"]
     by_label = {(each["scheduler"], each["way"]): each for each in rewriting["schedules"]}
-    assert list(by_label) == [("sequential", "rewritten"), ("ios-both", "rewritten"), ("ios-both", "jointly")]
+    ways = ["rewritten", "saturated", "jointly"]
+    assert list(by_label) == [("sequential", "rewritten"), *(("ios-both", way) for way in ways)]
     latency_us = {label: each["latency_us"] for label, each in by_label.items()}
     assert latency_us["sequential", "rewritten"] < as_given["sequential"]
     assert as_given["ios-both"] < latency_us["ios-both", "rewritten"]
@@ -37,7 +38,7 @@ def test_rewritten_first_and_jointly(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_table_names_them_and_the_files_are_of_the_best(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    said = printed(capsys, f"{COMPARE} --rewrite metaflow --out {tmp_path}")
+    said = printed(capsys, f"{COMPARE} --rewrite metaflow --rewrite-budget 20 --out {tmp_path}")
     words = " ".join(said.split())
     assert "sequential, rewritten" in words
     assert "best: ios-both, jointly, 0." in words
@@ -54,12 +55,18 @@ def test_without_it_nothing_is_rewritten(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_scheduler_that_searches_most_is_rewritten_for() -> None:
     network = load("ios_sample")
-    alone = api.compare(network, "v100-sxm2", schedulers=["sequential"], rewrite="metaflow")
-    assert [row.scheduler for row in alone.rows] == ["sequential", "sequential, rewritten"]
-    assert alone.best_label == "sequential, rewritten"
+    alone = api.compare(network, "v100-sxm2", schedulers=["sequential"], rewrite="metaflow", rewrite_budget="20")
+    assert [row.scheduler for row in alone.rows] == ["sequential", "sequential, jointly"]
+    assert alone.best_label == "sequential, jointly"
     assert alone.best_network is not network
-    merging = api.compare(network, "v100-sxm2", schedulers=["ios-merge", "greedy"], rewrite="metaflow")
-    assert [each.label for each in merging.rewritten] == ["ios-merge, rewritten", "ios-merge, jointly"]
+    merging = api.compare(
+        network, "v100-sxm2", schedulers=["ios-merge", "greedy"], rewrite="metaflow", rewrite_budget="6"
+    )
+    assert [each.label for each in merging.rewritten] == [
+        "ios-merge, rewritten",
+        "ios-merge, saturated",
+        "ios-merge, jointly",
+    ]
     with pytest.raises(OptionError, match="no cost of graphs for any of greedy; add one of sequential, ios-"):
         api.compare(network, "v100-sxm2", schedulers=["greedy"], rewrite="metaflow")
 
@@ -74,6 +81,10 @@ def test_where_rewriting_gains_nothing_the_network_as_given_is_best() -> None:
     ("options", "words"),
     [
         ("--rewrite metaflo", "did you mean 'metaflow'"),
+        (
+            "--rewrite --rewrite-search saturated",
+            "--rewrite-search 'saturated' is not known; did you mean 'saturation'",
+        ),
         ("--rewrite --alpha 0.9", "--alpha 0.9 is not possible: give 1 or more"),
         ("--rewrite --rewrite", "it is given 2 times; give it once"),
     ],

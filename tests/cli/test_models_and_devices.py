@@ -15,13 +15,17 @@ from iossim.devices.profile import Datasheet
 
 MODELS = [
     "alexnet",
+    "bert_layer",
     "inception_v3",
     "ios_sample",
+    "mobilenet_v1",
     "nasnet_a",
     "randwire",
     "resnet18",
     "resnet34",
     "resnet50",
+    "resnext50",
+    "resnext50_branches",
     "squeezenet",
     "ssd300",
     "vgg16",

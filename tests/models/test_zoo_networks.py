@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType
 from iossim.models.catalogue import BuildOptions, zoo_model, zoo_models
 from iossim.models.load import load
@@ -73,9 +75,11 @@ def test_macs_of_convolutions(shared: Path, name: str, reference: str, published
         ("resnet18", 11_689_512, 1.814, 2 + 8 * 3 + 3 + 3),
         ("resnet34", 21_797_672, 3.664, 2 + 16 * 3 + 3 + 3),
         ("resnet50", 25_557_032, 4.089, 2 + 16 * 4 + 4 + 3),
+        ("resnext50", 25_028_904, 4.230, 2 + 16 * 4 + 4 + 3),
+        ("mobilenet_v1", 4_231_976, 0.569, 1 + 13 * 2 + 3),
     ],
 )
-def test_resnets_have_their_published_size(
+def test_networks_whose_batch_norm_is_folded_have_their_published_size(
     name: str, published_parameters: int, published_giga_macs: float, units: int
 ) -> None:
     """Folding batch norm leaves one bias a channel where there were a scale and a shift."""
@@ -85,7 +89,7 @@ def test_resnets_have_their_published_size(
     assert network.statistics()["parameters"] == published_parameters - channels
     assert (macs(network, Conv) + macs(network, Gemm)) / 1e9 == pytest.approx(published_giga_macs, abs=5e-4)
     assert len(network.units) == units
-    assert len(network.blocks) == {"resnet18": 10, "resnet34": 18, "resnet50": 18}[name]
+    assert len(network.blocks) == {"resnet18": 10, "mobilenet_v1": 15}.get(name, 18)
     assert graph.types[graph.outputs[0]].shape == (1, 1000)
 
 
@@ -103,6 +107,27 @@ def test_chains_have_their_published_size(name: str, parameters: int, giga_macs:
     network = load(name)
     assert network.statistics()["parameters"] == parameters
     assert (macs(network, Conv) + macs(network, Gemm)) / 1e9 == pytest.approx(giga_macs, abs=5e-4)
+
+
+def test_resnext_in_branches_is_the_grouped_one() -> None:
+    grouped, branches = load("resnext50"), load("resnext50_branches")
+    for key in ("macs", "parameters"):
+        assert branches.statistics()[key] == grouped.statistics()[key]
+    assert len(branches.units) == len(grouped.units) + 16 * (2 * 31 + 1)
+    assert branches.graph.types["layer4.2.add.relu"] == grouped.graph.types["layer4.2.add.relu"]
+
+
+def test_bert_layer_is_that_of_bert_base() -> None:
+    """An encoder layer has 7,087,872 parameters; the attention of each length is two products of it with itself."""
+    for length in (128, 384):
+        network = load("bert_layer", shapes={"tokens": (1, length, 768)})
+        assert network.statistics()["parameters"] == 7_087_872 + 1  # the factor of the scores
+        assert macs(network, MatMul) == length * 12 * 768**2 + 2 * length**2 * 768
+    assert [len(block.units) for block in network.blocks] == [12, 3]
+    with pytest.raises(OptionError, match="multiple of 64"):
+        load("bert_layer", shapes={"tokens": (1, 128, 100)})
+    with pytest.raises(OptionError, match="batch x length x width"):
+        load("bert_layer", shapes={"tokens": (1, 3, 128, 128)})
 
 
 def test_ssd_predicts_8732_boxes() -> None:
@@ -181,7 +206,7 @@ def test_listing_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for model in models:
         assert model.description
         assert "\n" not in model.description
-        assert len(model.input_shape) == 3
+        assert len(model.input_shape) == (2 if model.name == "bert_layer" else 3)
 
 
 def test_a_network_takes_other_image_sizes() -> None:

@@ -9,6 +9,8 @@ from math import inf
 import numpy as np
 import pytest
 
+import iossim
+from iossim import api
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.cost.random import RandomCostModel
 from iossim.errors import OptionError
@@ -189,3 +191,18 @@ def test_a_candidate_of_the_same_cost_does_not_replace_the_first() -> None:
     cost = SumOfOperators(RandomCostModel())
     same = Candidate(network, (), cost.us(network))
     assert Search(network, [], cost, seeds=[same]).best.network is network
+
+
+@pytest.mark.slow
+def test_backtracking_finds_what_exhaustive_search_finds() -> None:
+    """On ResNet-18 a kernel is enlarged before two convolutions merge, which alpha 1.05 does not go up for, but 1.1 does."""
+    names = ("merge-convolutions", "enlarge-1x1-to-3x3", "relu-behind-max-pool")
+    few = [NAMED[name] for name in names]
+    cost = SumOfOperators(api.cost_model("simulator", "v100-sxm2"))
+    for name, alpha in (("alexnet", 1.05), ("vgg16", 1.05), ("resnet18", 1.1)):
+        network = iossim.load(name)
+        every, found = (search(network, few, cost, alpha=each) for each in (inf, alpha))
+        assert every.complete
+        assert found.best.cost_us == pytest.approx(every.best.cost_us)
+        assert found.seen <= every.seen
+    assert search(network, few, cost, alpha=1.05).best.cost_us > every.best.cost_us

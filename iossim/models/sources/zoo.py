@@ -34,12 +34,12 @@ def _bound(model: ZooModel, options: LoadOptions) -> BuildOptions:
         raise OptionError(f"model {model.name!r} is not made from graphs; only these are: {takers}")
     shape: tuple[int, ...] = (options.batch or 1, *model.input_shape)
     for name, given in options.shapes.items():
-        if name != "image":
-            raise OptionError(f"model {model.name!r} has no input {name!r}; its input is 'image'")
+        if name != model.input_name:
+            raise OptionError(f"model {model.name!r} has no input {name!r}; its input is {model.input_name!r}")
         if len(given) != len(shape) or min(given) < 1 or (options.batch is not None and given[0] != options.batch):
             whole = "x".join(map(str, given))
             raise OptionError(
-                f"shape {whole} of input {name!r} is not possible: give batch x channels x height x width, each at "
+                f"shape {whole} of input {name!r} is not possible: give {model.axes}, each at "
                 "least 1, and no other batch besides"
             )
         shape = given

@@ -26,6 +26,7 @@ Residual = Callable[[GraphBuilder, str, str, int, int], str]
 
 
 def build(options: BuildOptions, name: str, residual: Residual, depths: tuple[int, ...]) -> Network:
+    """A network of four stages of residual blocks: ``residual`` adds one, given its name, input, width and stride."""
     b = GraphBuilder(name, options.precision, options.seed)
     x = b.input("image", options.input_shape)
     with b.block("stem"):
@@ -47,7 +48,7 @@ def _basic(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
     with b.block(name):
         y = conv_relu(b, f"{name}.conv1", x, width, 3, stride=stride, padding=1)
         y = conv(b, f"{name}.conv2", y, width, 3, padding=1)
-        return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, width, stride))
+        return add_relu(b, f"{name}.add", y, shortcut(b, name, x, width, stride))
 
 
 def _bottleneck(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
@@ -56,10 +57,11 @@ def _bottleneck(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> 
         y = conv_relu(b, f"{name}.conv1", x, width)
         y = conv_relu(b, f"{name}.conv2", y, width, 3, stride=stride, padding=1)
         y = conv(b, f"{name}.conv3", y, 4 * width)
-        return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, 4 * width, stride))
+        return add_relu(b, f"{name}.add", y, shortcut(b, name, x, 4 * width, stride))
 
 
-def _shortcut(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str:
+def shortcut(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str:
+    """What passes a residual block by: its input, or a 1x1 convolution of it where the shape changes."""
     if stride == 1 and b.types[x].shape[1] == channels:
         return x
     return conv(b, f"{name}.downsample", x, channels, stride=stride)
