@@ -16,6 +16,9 @@ try:
 except ImportError:  # on a machine with a GPU, say: what needs one does without
     settings = None
 
+# Workers of xdist share the cores: threads of BLAS in each would wait for one another. NumPy reads it when it is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Projects of others, which tests install and run.
 collect_ignore = ["plugin_project", "user_project"]
 
