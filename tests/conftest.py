@@ -23,8 +23,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 collect_ignore = ["plugin_project", "user_project"]
 
 # No test asserts seconds: the first example of a test may compile for a while. In CI every run draws the same examples.
+# Thirty a test, so that all tests are run often; --hypothesis-profile=default tries more.
 if settings is not None:
-    settings.register_profile("iossim", deadline=None, derandomize=bool(os.environ.get("CI")))
+    settings.register_profile("iossim", deadline=None, max_examples=30, derandomize=bool(os.environ.get("CI")))
     settings.load_profile("iossim")
 
 
