@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,21 @@ def shared() -> Path:
     if not (path / "data").is_dir():
         pytest.skip(f"no reference data at {path}; set IOSSIM_SHARED to its folder")
     return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest, minutes, comes first: no worker is left alone with it at the end."""
+    items.sort(key=lambda item: item.path.name != "test_readme_tables.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A worker has a run of neighbours, whose fixtures it makes once, and one that is done takes from another's end."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_report_header() -> str:
