@@ -2,8 +2,9 @@
 
 Numba looks only at a function's own file to decide whether its cached machine code is still good, so a change in a
 function that it calls from another file goes unnoticed. The cache folder is therefore named after a hash of every
-compiled module's source: change any of them, and all are compiled anew. It stands in the user's cache folder, since
-site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it.
+compiled module's source: change any of them, and all are compiled anew. For iossim's own functions the hash takes the
+place of numba's stamp, the path and time of a file: another installation of the same source compiles nothing. The folder
+stands in the user's cache folder, since site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it.
 
 Where it cannot be written (a full disk, say) everything works, only later: a warning says so.
 
@@ -52,8 +53,18 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     finally:
         config.CACHE_DIR = before
     if folder is not None:
+        if function.__module__.startswith("iossim."):
+            _stamp_with_hash(compiled._cache, folder, function.__module__)
         _do_without(compiled._cache)
     return compiled
+
+
+def _stamp_with_hash(cache: Any, folder: Path, module: str) -> None:
+    """Let numba's cache of a function of this package stand wherever the package does."""
+    from numba.core.caching import IndexDataCacheFile
+
+    file = f"{module}.{cache._impl.filename_base}"
+    cache._cache_file = IndexDataCacheFile(str(folder), file, source_stamp=source_hash())
 
 
 def _do_without(cache: Any) -> None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,16 @@ try:
 except ImportError:  # on a machine with a GPU, say: what needs one does without
     settings = None
 
+# Workers of xdist share the cores: threads of BLAS in each would wait for one another. NumPy reads it when it is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Projects of others, which tests install and run.
 collect_ignore = ["plugin_project", "user_project"]
 
 # No test asserts seconds: the first example of a test may compile for a while. In CI every run draws the same examples.
+# Thirty a test, so that all tests are run often; --hypothesis-profile=default tries more.
 if settings is not None:
-    settings.register_profile("iossim", deadline=None, derandomize=bool(os.environ.get("CI")))
+    settings.register_profile("iossim", deadline=None, max_examples=30, derandomize=bool(os.environ.get("CI")))
     settings.load_profile("iossim")
 
 
@@ -65,6 +70,21 @@ def shared() -> Path:
     if not (path / "data").is_dir():
         pytest.skip(f"no reference data at {path}; set IOSSIM_SHARED to its folder")
     return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest, minutes, comes first: no worker is left alone with it at the end."""
+    items.sort(key=lambda item: item.path.name != "test_readme_tables.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A worker has a run of neighbours, whose fixtures it makes once, and one that is done takes from another's end."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_report_header() -> str:

@@ -94,6 +94,7 @@ def test_command_lines_parse(arguments: list[str]) -> None:
         command.make_context("iossim", words)
 
 
+@pytest.mark.slow
 def test_command_lines_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

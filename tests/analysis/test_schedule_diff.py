@@ -83,7 +83,7 @@ def test_other_units() -> None:
         diff(made("a", "b"), made("a", "b", "c"))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 999), st.integers(0, 99), st.integers(0, 99))
 def test_passages_hold_every_stage_of_both_once(seed: int, first_seed: int, second_seed: int) -> None:
     network = seeded_network(seed)

@@ -50,7 +50,7 @@ def assert_equal_outputs(
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
 def test_any_schedule_computes_what_the_graph_does(
     network: int, schedule: int, engine: str, seed: int | None
@@ -59,7 +59,7 @@ def test_any_schedule_computes_what_the_graph_does(
     assert_equal_outputs(drawn, random_schedule(drawn, schedule), engine, seed)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
 def test_values_in_place_and_in_one_arena(network: int, schedule: int, engine: str, seed: int | None) -> None:
     """Concats and splits that move nothing, memory that is shared, workspaces: the same outputs, whatever the order."""
@@ -74,7 +74,7 @@ def test_values_in_place_and_in_one_arena(network: int, schedule: int, engine: s
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), SEEDS, st.booleans())
 def test_values_in_boxes_along_any_axis(network: int, schedule: int, engine: str, boxes: int, in_arena: bool) -> None:
     drawn = random_network(network, movers=True)

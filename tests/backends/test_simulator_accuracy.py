@@ -76,7 +76,7 @@ def test_convolutions_of_a_framework(shared: Path, name: str, error: float, smal
     ("table", "name", "error"),
     [
         pytest.param("kernels/linear.v100-pcie-32gb.csv", "v100-pcie-32gb", 0.10, marks=pytest.mark.slow),
-        ("kernels/linear.t4.csv", "t4", 0.16),
+        pytest.param("kernels/linear.t4.csv", "t4", 0.16, marks=pytest.mark.slow),
         pytest.param("kernels/linear.p100-pcie-16gb.csv", "p100-pcie-16gb", 0.13, marks=pytest.mark.slow),
         pytest.param("kernels/linear.p4.csv", "p4", 0.26, marks=pytest.mark.slow),
         ("kernels/relu.p100-pcie-16gb.csv", "p100-pcie-16gb", 0.12),

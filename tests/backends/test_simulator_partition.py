@@ -43,7 +43,7 @@ def brute_force_us(found: PreparedPartition, groups: list[list[int]]) -> float:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_the_longest_group_is_as_short_as_any_division_makes_it(data: st.DataObject) -> None:
     """Times need not fall with the SMs: a bigger part may keep less in L2."""

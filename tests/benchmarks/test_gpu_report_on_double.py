@@ -81,6 +81,7 @@ def report(gpu_report: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, m
         fault: str, sections: str = SECTIONS, budget: float = 600.0, dry: bool = True
     ) -> dict[str, tuple[str, str]]:
         monkeypatch.setenv("CUDA_DOUBLE", fault)
+        monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")  # what Python compiled is there, not to be made by each section
         given = [*(["--dry-run"] if dry else []), "--backend", "cupy_cudnn", "--models", model, "--out", str(out)]
         code = gpu_report.report(gpu_report.parse([*given, "--sections", sections, "--budget", str(budget)]))
         found = {

@@ -40,6 +40,7 @@ def tiny_wheel(folder: Path, name: str, *requires: str) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
+@pytest.mark.slow
 def test_every_package_of_a_wheel_is_importable_and_so_are_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

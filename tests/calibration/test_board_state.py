@@ -91,6 +91,7 @@ def test_extra_time_is_work_times_steps_of_the_load() -> None:
     assert (np.diff((basis / work[:, None])[order], axis=0) >= -1e-12).all()
 
 
+@pytest.mark.slow
 def test_a_fit_finds_the_unslowed_board_beside_its_slowing() -> None:
     slowed = samples(recorded(0.8))
     found = fit([slowed], P4, 25)

@@ -33,6 +33,7 @@ def resampled(samples: OperatorSamples, found: Fit) -> Bootstrap:
     return bootstrap(found, [samples], 40)
 
 
+@pytest.mark.slow
 def test_one_step_is_nearly_a_whole_fit(samples: OperatorSamples, found: Fit, resampled: Bootstrap) -> None:
     """Of the same rows: a row that was drawn twice is fitted twice."""
     several = measured(true_profile(), ROWS, noise=0.05, overhead_us=20.0)

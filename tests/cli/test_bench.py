@@ -23,9 +23,9 @@ pytestmark = pytest.mark.usefixtures("fake")
 
 def test_schedules_are_found_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    arguments = ["bench", "squeezenet", *QUICK, "--store", str(tmp_path / "s.sqlite"), "--out", str(out), "--json"]
+    arguments = ["bench", "ios_sample", *QUICK, "--store", str(tmp_path / "s.sqlite"), "--out", str(out), "--json"]
     (document,) = printed_json(capsys, arguments)
-    assert document["model"] == "squeezenet"
+    assert document["model"] == "ios_sample"
     assert [run["name"] for run in document["runs"]] == ["sequential", "greedy", "ios-both"]
     assert all(run["predicted_us"] > 0 and len(run["times_us"]) == 3 for run in document["runs"])
     assert sorted(path.name for path in out.iterdir()) == ["bench.png", "bench.svg", "networks.jsonl"]
@@ -34,7 +34,7 @@ def test_schedules_are_found_measured_and_written(tmp_path: Path, capsys: pytest
     assert [run.median_us for run in measured.runs] == [run["median_us"] for run in document["runs"]]
     import iossim
 
-    network = iossim.load("squeezenet")
+    network = iossim.load("ios_sample")
     for run in measured.runs:
         assert run.schedule is not None
         fit(run.schedule, network)

@@ -76,7 +76,7 @@ def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], fold
     for name, rows in (("a.csv", whole.measurements[::2]), ("b.jsonl", whole.measurements[1::2])):
         write_measurements(replace(whole, measurements=rows), Path(name))
     options = "--device v100-sxm2 --out mine.yaml --folds 0 --seed 3 --held-out 0.2 --json"
-    found = printed_json(capsys, f"calibrate --data a.csv b.jsonl {options}")
+    found = printed_json(capsys, f"calibrate --data a.csv --data b.jsonl {options}")
     assert found["device"] == "v100-sxm2"
     assert found["profile"] == "mine.yaml"
     assert found["parameters"]["gemm_efficiency"]["value"] == pytest.approx(EFFICIENCY, abs=0.04)
@@ -90,9 +90,6 @@ def test_json_out_and_files_behind_data(capsys: pytest.CaptureFixture[str], fold
     assert found["provenance"]["held_out_fraction"] == 0.2
     assert len(found["provenance"]["data_sets"]) == 2
     assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "b.jsonl", "mine.yaml"]
-    before = Path("mine.yaml").read_text()
-    assert printed_json(capsys, f"calibrate --data a.csv --data b.jsonl {options}") == found
-    assert Path("mine.yaml").read_text() == before
 
 
 def test_stages_tell_of_concurrency(capsys: pytest.CaptureFixture[str]) -> None:

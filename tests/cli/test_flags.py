@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,10 @@ COMMANDS = {
 }
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@cache
+def texts() -> list[tuple[str, str]]:
     """Every text below the command line that is no docstring, with its file."""
+    found = []
     for package in (iossim, iossim.backends):
         for root in map(Path, package.__path__):
             for path in root.rglob("*.py"):
@@ -42,7 +44,8 @@ def texts() -> Iterator[tuple[str, str]]:
                 said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
                 for node in ast.walk(tree):
                     if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
-                        yield name, node.value
+                        found.append((name, node.value))
+    return found
 
 
 def flags() -> set[str]:

@@ -56,6 +56,7 @@ def test_compiled_code_that_cannot_be_kept(tmp_path: Path) -> None:
         assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow
 def test_compiled_code_that_a_crash_tore_is_compiled_anew(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("from iossim.compiled import jit\n@jit\ndef twice(x):\n    return 2 * x\nprint(twice(21))\n")

@@ -144,7 +144,7 @@ def test_a_killed_run_of_two_processes_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "iossim", "study", "run", "more.yaml", "--no-report", "--workers", "2", "--out"]
     subprocess.run([*command, "whole"], check=True, capture_output=True)
     chance, journal = random.Random(5), Path("killed/journal.jsonl")
-    for _ in range(4):
+    for _ in range(2):
         process = subprocess.Popen(
             [*command, "killed", "--resume"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )

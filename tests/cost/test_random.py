@@ -26,7 +26,7 @@ def every_stage(problem: ScheduleProblem) -> StageBatch:
     return StageBatch.concurrent(problem, np.arange(1, problem.full + 1, dtype=np.uint64))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 10))
 def test_bounds_hold(problem: ScheduleProblem, seed: int) -> None:
     model = RandomCostModel(seed)
@@ -74,7 +74,7 @@ def test_merges_of_one_class_only(problem: ScheduleProblem) -> None:
             assert price == np.inf
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 10), data=st.data())
 def test_a_stage_costs_the_same_in_a_part_of_its_block(
     problem: ScheduleProblem, seed: int, data: st.DataObject

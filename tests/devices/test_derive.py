@@ -39,7 +39,7 @@ def test_faster_units_are_not_guessed_for_other_multiprocessors() -> None:
     assert profile.architecture == "pascal"
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.fixed_dictionaries(
         {},

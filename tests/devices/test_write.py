@@ -69,7 +69,7 @@ def test_shipped_profiles_round_trip(name: str) -> None:
     assert parse(profile_yaml(device(name)), name) == device(name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(provenances, st.floats(0.01, 1), st.floats(0, 10), st.sampled_from(["t4", "k80"]))
 def test_round_trip(provenance: Provenance, efficiency: float, dispatch_us: float, name: str) -> None:
     profile = device(name)

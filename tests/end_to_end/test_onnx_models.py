@@ -19,9 +19,9 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     [
         ("light_squeezenet", "v100-sxm2", "fp32"),
         ("light_squeezenet", "h200-sxm", "int8"),
-        ("light_resnet50", "t4", "fp16"),
-        ("light_resnet50", "a100-pcie-80gb", "tf32"),
-        ("light_vgg19", "p4", "fp32"),
+        pytest.param("light_resnet50", "t4", "fp16", marks=pytest.mark.slow),
+        pytest.param("light_resnet50", "a100-pcie-80gb", "tf32", marks=pytest.mark.slow),
+        pytest.param("light_vgg19", "p4", "fp32", marks=pytest.mark.slow),
         ("light_inception_v1", "k80", "fp32"),
     ],
 )

@@ -52,7 +52,7 @@ def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choi
     return Choice("some", 300 * (len("".join(units)) % 2))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SEEDS, SEEDS, ENGINES, st.booleans())
 def test_every_synchronisation_that_is_needed_is_missed(
     network: int, schedule: int, engine: str, in_place: bool
@@ -67,7 +67,7 @@ def test_every_synchronisation_that_is_needed_is_missed(
         assert accepted(mutilated) == (not is_race)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS, SEEDS, ENGINES)
 def test_and_so_is_one_that_only_shared_memory_needs(network: int, schedule: int, engine: str) -> None:
     """With memory planned, storages that overlap at all count as one: the checker may object to more, never to less."""
@@ -80,7 +80,7 @@ def test_and_so_is_one_that_only_shared_memory_needs(network: int, schedule: int
     assert not any(is_race and accepted(mutilated) for mutilated, is_race in races.mutations())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS, SEEDS, ENGINES, SEEDS)
 def test_values_in_boxes_race_where_they_did(network: int, schedule: int, engine: str, boxes: int) -> None:
     """Boxes along the batch, rows and columns as well as channels."""
@@ -91,7 +91,7 @@ def test_values_in_boxes_race_where_they_did(network: int, schedule: int, engine
         assert accepted(mutilated) == (not is_race)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SEEDS)
 def test_launches_of_boxes_that_meet_anywhere(seed: int) -> None:
     """Any boxes of one storage, such as overlapping halos, read and written in any order of queues, events and synchronises."""

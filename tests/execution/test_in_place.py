@@ -175,7 +175,7 @@ def test_a_stage_by_itself() -> None:
         lower_stage(network, [index(network, "left"), index(network, "right")], Strategy.MERGE)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans(), st.integers(1, 3))
 def test_stages_by_themselves_and_repeated_compute_what_the_graph_does(
     drawn: int, chosen: int, engine: str, in_place: bool, copies: int

@@ -35,7 +35,7 @@ ENGINES = st.sampled_from(UNDIVIDED)
 V100 = device("v100-sxm2")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS, SEEDS, ENGINES, st.booleans(), st.booleans())
 def test_streams_compute_what_the_graph_does(
     drawn: int, seed: int, engine: Engine, in_place: bool, were_stages: bool

@@ -50,7 +50,7 @@ def overlapping(plan: Plan) -> set[tuple[str, str]]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS, SEEDS, ENGINES)
 def test_storages_are_aligned_inside_the_arena_and_apart_where_they_interfere(
     network: int, chosen: int, engine: str
@@ -109,7 +109,7 @@ def test_a_workspace_is_shared_by_the_launches_of_a_queue() -> None:
     assert plan_memory(plan).arena_bytes == 3 * plane + 10_240  # the input, two neighbours, and the workspace
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SEEDS, SEEDS, ENGINES, SEEDS)
 def test_storages_that_are_made_to_share_memory_are_caught(
     network: int, chosen: int, engine: str, interleaving: int

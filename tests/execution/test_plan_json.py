@@ -33,7 +33,7 @@ def planned(network: int, schedule: int, engine: str, in_arena: bool) -> Plan:
     return plan_memory(plan) if in_arena else plan
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
 def test_there_and_back(network: int, schedule: int, engine: str, in_arena: bool) -> None:
     plan = boxed(planned(network, schedule, engine, False), network)

@@ -41,7 +41,7 @@ def accepted(plan: Plan) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
 def test_plans_over_two_devices(drawn: int, seed: int, engine: str, in_arenas: bool) -> None:
     network = random_network(drawn)

@@ -56,7 +56,7 @@ def test_seeds_themselves_import(importer: Runner) -> None:
 STEPS = st.lists(st.tuples(st.sampled_from(MUTATIONS), st.integers(0, 2**32 - 1)), min_size=1, max_size=4)
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.deferred(lambda: st.sampled_from(sorted(quick_models()))), STEPS)
 def test_mutants(importer: Runner, seed: str, steps: list[tuple[str, int]]) -> None:
     outcome = importer.run(Mutant(seed, tuple(steps)).data(quick_models()))

@@ -17,7 +17,7 @@ from iossim.ir.ops.relu import Relu
 sizes = st.integers(1, 5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(sizes, sizes, *(st.integers(0, 3) for _ in range(4))), min_size=2, max_size=4),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),

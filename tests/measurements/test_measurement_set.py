@@ -37,7 +37,7 @@ def refusal(path: Path, device: str | None = None) -> str:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(measured=measurement_sets())
 def test_round_trip(suffix: str, measured: MeasurementSet, tmp_path: Path) -> None:
     path = tmp_path / f"set.{suffix}"

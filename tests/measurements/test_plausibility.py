@@ -65,7 +65,7 @@ def test_one_impossible_row_is_dropped(v100_set: MeasurementSet) -> None:
     assert "1 of 96 rows dropped" in checked.notes[0]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(operators())
 def test_no_prediction_is_impossible(operator: Operator) -> None:
     for name in ("v100-sxm2", "t4"):

@@ -140,20 +140,20 @@ def assert_equal(graph: Graph, other: Graph, tolerance: float) -> None:
 EXACT = [ConstantFolding(), DeadOpElimination(), IdentityElimination(), CommonSubexpressionElimination()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs())
 @pytest.mark.parametrize("each", EXACT, ids=lambda one: type(one).__name__)
 def test_exact_passes_keep_outputs_to_the_last_bit(each: GraphPass, graph: Graph):
     assert_equal(graph, each.apply(graph), 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graphs())
 def test_batch_norm_folding_keeps_outputs(graph: Graph):
     assert_equal(graph, BatchNormFolding().apply(graph), 2e-5)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graphs())
 def test_canonicalise_keeps_outputs_and_is_a_fixed_point(graph: Graph):
     canonical = canonicalise(graph)

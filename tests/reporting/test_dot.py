@@ -77,7 +77,7 @@ class Parsed:
                 return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**20), st.integers(0, 2**20))
 def test_every_unit_edge_and_stage_is_drawn_once(network: int, schedule: int) -> None:
     drawn = random_network(network)

@@ -35,7 +35,7 @@ def schedule(network: Network) -> Schedule:
     return one_block(network, make_stage([["a"], ["c"]]), make_stage([["d"]]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**20), st.integers(0, 2**20))
 def test_any_trace_is_valid(network: int, schedule: int) -> None:
     drawn = random_network(network)

@@ -156,7 +156,14 @@ def test_rests_and_what_is_left_out_are_tried_each_way() -> None:
 
 
 def test_what_metaflow_and_simplifying_rules_take_follows() -> None:
-    some = {"enlarge-3x3-to-5x5", "identity-beside-sum", "fold-shift", "merge-products", "split-of-concat-of-3"}
+    some = {
+        "enlarge-3x3-to-5x5",
+        "identity-beside-sum",
+        "fold-shift",
+        "merge-products",
+        "split-of-concat-of-3",
+        "flatten-of-flatten",
+    }
     rules = [each for name in ("metaflow", "simplify") for each in rule_set(name) if each.name in some]
     assert {each.name for each in rules if prove(each).proved} == some
 

@@ -39,7 +39,7 @@ def schedule_of(network: Network, *stages: Stage) -> Schedule:
     return make_schedule(network, [BlockSchedule(name="main", stages=list(stages)), tail])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS, SEEDS)
 def test_random_valid_schedules_fit(network: int, schedule: int) -> None:
     drawn = random_network(network)

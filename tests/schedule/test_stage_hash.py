@@ -25,7 +25,7 @@ def all_masks(problem: ScheduleProblem) -> np.ndarray:
     return np.arange(1, min(problem.full, 500) + 1, dtype=np.uint64)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(small_problems(), st.lists(st.sampled_from(["", "a", "b"]), min_size=64, max_size=64))
 def test_number_and_text_tell_the_same_stages_apart(problem: ScheduleProblem, texts: list[str]) -> None:
     texts = texts[: len(problem)]
@@ -50,7 +50,7 @@ def test_a_digest_is_what_stores_are_keyed_by() -> None:
     assert stage_digest(Strategy.CONCURRENT, [[""]]) is None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(small_problems())
 def test_compiled_groups_are_those_of_the_problem(problem: ScheduleProblem) -> None:
     masks = all_masks(problem)

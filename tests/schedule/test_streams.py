@@ -77,7 +77,7 @@ def test_streams_that_are_not_valid(network: Network, streams: list[Launches], m
         fit(streams_of(network, *streams), network)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS, SEEDS)
 def test_stages_as_streams_are_valid_and_issued_in_the_same_order(drawn: int, seed: int) -> None:
     network = random_network(drawn)

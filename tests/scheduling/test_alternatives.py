@@ -84,7 +84,7 @@ def optimal(problem: ScheduleProblem, prices: ScrambledTable, space: Space) -> B
     return BlockContext(problem, solution.plans[0], START, (0.0, 0.0))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(blocks(), spaces, st.integers(0, 99))
 def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: Space, seed: int) -> None:
     prices = ScrambledTable(seed)

@@ -33,7 +33,7 @@ spaces = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(small_problems(), spaces)
 def test_counts_equal_brute_force(problem: ScheduleProblem, space: StageSpace) -> None:
     edges = {(u, v) for v in range(len(problem)) for u in range(v) if int(problem.predecessors[v]) >> u & 1}
@@ -98,7 +98,7 @@ def test_counting_stops_at_a_limit() -> None:
     assert build_lattice(problem, 10) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(small_problems(), spaces, st.integers(0, 5))
 def test_counting_little_by_little_is_counting_at_one_go(
     problem: ScheduleProblem, space: StageSpace, at_a_time: int

@@ -43,7 +43,7 @@ def lattice_of(problem: ScheduleProblem) -> Lattice:
     return lattice
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(problems(7), spaces, st.integers(0, 99))
 def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: StageSpace, seed: int) -> None:
     lattice, bounds = lattice_of(problem), random_bounds(len(problem), seed)
@@ -73,7 +73,7 @@ def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: Stage
     assert found == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(problems(12), spaces, st.integers(0, 99), st.floats(0, 20))
 def test_bounds_change_what_is_priced_and_not_what_it_costs(
     problem: ScheduleProblem, space: StageSpace, seed: int, barrier_us: float

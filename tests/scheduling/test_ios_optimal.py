@@ -44,7 +44,7 @@ spaces = st.builds(
 boundaries = st.tuples(*(st.sampled_from([0.0, 3.0, 11.0]) for _ in range(4)))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems(7), spaces, st.integers(0, 99), boundaries, st.booleans(), st.booleans())
 def test_plain_search_equals_brute_force(
     problem: ScheduleProblem,
@@ -60,7 +60,7 @@ def test_plain_search_equals_brute_force(
     assert recomputed(problem, cost_model, solution) == pytest.approx(solution.cost_us, rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(problems(8), spaces, st.integers(0, 99), st.booleans(), st.booleans())
 def test_plain_search_equals_brute_force_at_eight_units(
     problem: ScheduleProblem, space: StageSpace, seed: int, concurrent: bool, merge: bool
@@ -70,7 +70,7 @@ def test_plain_search_equals_brute_force_at_eight_units(
     assert solution.cost_us == pytest.approx(cheapest(problem, cost_model, space, concurrent, merge), rel=1e-12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(problems(7), spaces, st.integers(0, 99), st.booleans(), st.booleans())
 def test_bounded_search_equals_brute_force(
     problem: ScheduleProblem, space: StageSpace, seed: int, concurrent: bool, merge: bool
@@ -80,7 +80,7 @@ def test_bounded_search_equals_brute_force(
     assert solution.cost_us == pytest.approx(cheapest(problem, cost_model, space, concurrent, merge), rel=1e-9)  # type: ignore[arg-type]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(problems(14), min_size=1, max_size=4), spaces, st.integers(0, 99), st.floats(0, 1), st.floats(0, 30))
 def test_bounded_search_equals_plain_over_several_blocks(
     blocks: list[ScheduleProblem], space: StageSpace, seed: int, spread: float, barrier_us: float
@@ -95,7 +95,7 @@ def test_bounded_search_equals_plain_over_several_blocks(
     assert bounded.lower_bound_us <= costs[0] * (1 + 1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(problems(7), problems(7), st.integers(0, 99), boundaries)
 def test_the_boundary_bit_is_carried_from_block_to_block(
     first: ScheduleProblem,

@@ -42,7 +42,7 @@ def transitions_of(
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(problems(10), spaces)
 def test_transitions_are_those_that_are_counted(problem: ScheduleProblem, space: StageSpace) -> None:
     found = transitions_of(problem, space)
@@ -106,7 +106,7 @@ def test_transitions_stop_at_the_limit() -> None:
         assert (found is not None) == fits
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems(8), st.lists(st.sampled_from("abc"), min_size=8, max_size=8))
 def test_hashes_are_equal_where_signatures_are(problem: ScheduleProblem, names: list[str]) -> None:
     alike = ScheduleProblem(
@@ -134,7 +134,7 @@ def test_units_that_do_nothing_do_not_count() -> None:
     assert len({hashes[0], hashes[1], hashes[3], 0}) == 4
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.lists(problems(8), min_size=1, max_size=3),
     st.integers(0, 999),

@@ -51,7 +51,7 @@ def cost_of(blocks: Sequence[ScheduleProblem], found: MeasuredSolution, truth: M
     return total_latency_us(price_blocks(blocks, found.plans, truth.inner))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(problems(6), spaces, st.integers(0, 99), boundaries, st.booleans(), st.booleans(), st.booleans())
 def test_all_measured_is_the_optimum_of_brute_force(
     problem: ScheduleProblem,

@@ -65,7 +65,7 @@ def test_kinds_apart(exact: OperatorEvaluation) -> None:
 
 
 @given(st.floats(0.3, 3.0))
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=4)
 def test_a_wrong_factor_is_the_error(factor: float) -> None:
     found = evaluate_operators(made_set(lambda operator: factor), device(DEVICE)).unseen
     error = 1.0 / factor - 1.0
@@ -130,6 +130,7 @@ def test_few_rows_and_none_held_out() -> None:
     assert document["seen_gpu_time"]["rows"] == 4
 
 
+@pytest.mark.slow
 def test_recorded_convolutions(shared: Path) -> None:
     """Rows of a real recording: most are explained, and far better than by a roofline."""
     found = evaluate_operators(

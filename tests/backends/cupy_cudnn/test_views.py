@@ -39,7 +39,7 @@ def run(call_of: object, memory: dict[Memory, Array]) -> None:
     host_kernel(call_of.source, call_of.name)(call_of.blocks, call_of.threads, arguments)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(views())
 def test_copies_move_what_numpy_sees(drawn: tuple[View, Array, Array]) -> None:
     view, array, same = drawn
@@ -48,7 +48,7 @@ def test_copies_move_what_numpy_sees(drawn: tuple[View, Array, Array]) -> None:
     np.testing.assert_array_equal(target, same)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(views())
 def test_copies_write_only_into_their_target(drawn: tuple[View, Array, Array]) -> None:
     view, array, same = drawn

@@ -32,14 +32,14 @@ def check_alike(one: Execution, other: Execution) -> None:
     assert one.mean_active_warps == pytest.approx(other.mean_active_warps, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(st.data(), st.integers(1, 5), st.sampled_from(["v100-sxm2", "t4", "p100-pcie-16gb"]))
 def test_like_the_reference(data: st.DataObject, sms: int, like: str) -> None:
     profile = small_device(sms, like)
     check_like_reference(data.draw(programs(profile, most_blocks=25)), profile)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.data(), st.integers(1, 16))
 def test_grouping_changes_nothing(data: st.DataObject, sms: int) -> None:
     profile = small_device(sms)
@@ -108,7 +108,7 @@ def test_small_kernels_share_an_sm_only_where_all_others_have_one() -> None:
     check_like_reference(list(kernels), profile)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.data())
 def test_two_runs_agree_bit_for_bit(data: st.DataObject) -> None:
     profile = small_device(7)

@@ -55,7 +55,7 @@ def check_limits(contents: list[tuple[KernelWork, int]], limits: MultiprocessorL
     return warps
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.data(), st.integers(1, 12), LIKE)
 def test_at_every_instant(data: st.DataObject, sms: int, like: str) -> None:
     profile = small_device(sms, like)
@@ -85,7 +85,7 @@ def test_at_every_instant(data: st.DataObject, sms: int, like: str) -> None:
     execute(instructions, profile, observer=look)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.data(), st.integers(1, 12), LIKE)
 def test_work_is_conserved(data: st.DataObject, sms: int, like: str) -> None:
     profile = small_device(sms, like)
@@ -104,7 +104,7 @@ def test_work_is_conserved(data: st.DataObject, sms: int, like: str) -> None:
     assert dram_us - 1e-5 <= integral(execution, execution.dram) <= dram_us + kept_us + 1e-5
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.data(), st.integers(1, 12))
 def test_states_of_the_device(data: st.DataObject, sms: int) -> None:
     profile = small_device(sms)

@@ -75,7 +75,7 @@ def assert_outputs(
         np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-4 * max(1.0, scale))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     SEEDS,
     SEEDS,

@@ -52,7 +52,7 @@ from iossim.backends.torch_cuda.operators import apply, covers
 from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 
 pytestmark = pytest.mark.torch
-SETTINGS = settings(max_examples=60)
+SETTINGS = settings(max_examples=30)
 
 #: Ops and shapes of their operands: what torch spells differently from ONNX among them.
 CASES: list[tuple[Op, list[tuple[int, ...]]]] = [
@@ -212,7 +212,7 @@ COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"
 ROUNDINGS = ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"]
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=3),
     st.booleans(),

@@ -30,7 +30,7 @@ from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.split import Split
 from iossim.ir.ops.transpose import Transpose
 
-SETTINGS = settings(max_examples=40, deadline=None)
+SETTINGS = settings(max_examples=20, deadline=None)
 OPSETS = st.sampled_from([9, 11, 13, 17, 21])
 SEEDS = st.integers(0, 2**16)
 
