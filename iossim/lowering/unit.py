@@ -61,6 +61,20 @@ def unit_steps(network: Network, unit: Unit) -> list[Step]:
     ]
 
 
+def unit_bytes(network: Network, unit: Unit) -> int:
+    """What a unit must move: each value from outside once, weights included, and what is needed of it outside."""
+    graph, nodes = network.graph, network.unit_nodes(unit)
+    made = {name for node in nodes for name in node.outputs}
+    read = {name for node in nodes for name in node.inputs if name and name not in made}
+    inside = {node.name for node in nodes}
+    written = {
+        name
+        for name in made
+        if name in graph.returned or any(reader.name not in inside for reader in graph.consumers[name])
+    }
+    return sum(graph.types[name].bytes for name in read | written)
+
+
 #: A kernel of element-wise ops: the op that it ends with, and, where that is another's kernel, the value it computes for it.
 _Chain = tuple[str, str]
 _Parts = tuple[Op, Sequence[Operand], Sequence[TensorType], int, Sequence[Operand]]

@@ -23,6 +23,9 @@ _UNITS = {
     "active_warps": " active warps",
     "weights_mib": " MiB of weights",
     "peak_memory_mib": " MiB",
+    "kernels": " kernels",
+    "gmacs": "e9 multiply-adds",
+    "traffic_mib": " MiB moved",
     "board_power_w": " W",
     "peak_tflops": " TFLOP/s",
 }

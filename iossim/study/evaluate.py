@@ -140,7 +140,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         streams=one.streams,
         merged_stages=sum(stage.strategy is Strategy.MERGE for stage in one.stages),
         gap=one.gap,
-        weights_mib=context.weights_mib,
+        **context.network_facts,
         peak_memory_mib=_peak_memory_mib(context, one) if "peak_memory" in measures else None,
         active_warps=_active_warps(context, one) if "active_warps" in measures else None,
         board_power_w=context.board_power_w,
@@ -165,7 +165,7 @@ def _failed(point: Point, scheduler: str, reason: str) -> Row:
 def _peak_memory_mib(context: EvaluationContext, one: Schedule) -> float:
     """Weights, and the arena of the plan with values in place, as backends run it."""
     plan = lower_schedule(one, context.network, context.point.engine, in_place=True)
-    return context.weights_mib + plan_memory(plan).arena_bytes / _MIB
+    return float(context.network_facts["weights_mib"]) + plan_memory(plan).arena_bytes / _MIB
 
 
 def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:

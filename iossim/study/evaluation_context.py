@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from iossim.analysis.rewriting import rewrite
 from iossim.cost.create import create_cost_model
@@ -10,10 +12,12 @@ from iossim.cost.model import CostModel
 from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
+from iossim.lowering.unit import unit_bytes, unit_steps
 from iossim.prediction.published import comparable_published_us, is_in_sample
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.rewriting.backtracking import RewriteBudget
 from iossim.rewriting.rule_sets import rules_named
+from iossim.rewriting.saved_rewriting import applied_rules
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.options import SearchOptions
 from iossim.study.lru_cache import LruCache
@@ -37,9 +41,17 @@ class EvaluationContext:
     prices: CostModel
     errors: ScheduleErrors | None
 
-    @property
-    def weights_mib(self) -> float:
-        return sum(constant.type.bytes for constant in self.network.graph.constants.values()) / _MIB
+    @cached_property
+    def network_facts(self) -> dict[str, Any]:
+        """What a row tells of the network as it is scheduled."""
+        network = self.network
+        return {
+            "weights_mib": sum(constant.type.bytes for constant in network.graph.constants.values()) / _MIB,
+            "kernels": sum(len(unit_steps(network, unit)) for unit in network.units),
+            "gmacs": network.statistics()["macs"] / 1e9,
+            "traffic_mib": sum(unit_bytes(network, unit) for unit in network.units) / _MIB,
+            "rules": applied_rules(network),
+        }
 
     def is_in_sample(self, scheduler: str) -> bool:
         """Whether the scheduler's published figure of the model took part in the fit of the device's parameters."""

@@ -37,7 +37,7 @@ REPORT = "report.html"
 #: All that may stand there, in the order in which people want to read it.
 FILES = (REPORT, TABLE, RESULTS, PARQUET, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, JOURNAL)
 #: Of a row, what is no single value: it stands in results.json.
-NESTED = ("blocks", "time_by_kind_us")
+NESTED = ("blocks", "time_by_kind_us", "rules")
 _REMEDY = "give a folder that 'iossim study run' wrote"
 
 

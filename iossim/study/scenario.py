@@ -22,7 +22,7 @@ Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "sea
 #: The plots that a report may be asked for; each is drawn by the module of its name in ``iossim.reporting.study.plots``.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
-    "peak_memory", "blocks", "kinds", "timeline", "roofline",
+    "peak_memory", "blocks", "kinds", "timeline", "roofline", "rules",
 )  # fmt: skip
 #: The axes of a study, in the order in which points are counted: the last varies fastest.
 AXES: tuple[Axis, ...] = ("model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite")

@@ -14,6 +14,7 @@ QUESTION_AXES = ("model", "device", "batch", "dtype", "engine", "cost_model", "s
 NUMBERS: dict[str, bool] = {
     "latency_ms": True, "low_ms": True, "high_ms": True, "published_ms": True, "stages": True, "streams": True,
     "merged_stages": True, "gap": True, "weights_mib": True, "peak_memory_mib": True, "board_power_w": True,
+    "kernels": True, "gmacs": True, "traffic_mib": True,
     "throughput_per_s": False, "speedup": False, "active_warps": False, "peak_tflops": False,
 }  # fmt: skip
 

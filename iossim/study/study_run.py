@@ -68,6 +68,10 @@ class Row(Value):
     #: How far above the proven lower bound, as a fraction.
     gap: float | None = None
     weights_mib: float | None = None
+    #: Of the network as it is scheduled, its units one by one: kernels, 10^9 multiply-adds, and what the units must read and write.
+    kernels: int | None = None
+    gmacs: float | None = None
+    traffic_mib: float | None = None
     #: Weights and the arena of the activations together, by the memory planner (measure ``peak_memory``).
     peak_memory_mib: float | None = None
     #: Average over the run and all SMs (measure ``active_warps``).
@@ -85,6 +89,8 @@ class Row(Value):
     #: Where the time goes: by block, and by kind of op (``boundaries`` for what stands between stages), in us.
     blocks: list[BlockTime] = Field(default_factory=list)
     time_by_kind_us: dict[str, float] = Field(default_factory=dict)
+    #: By name the rules that the network was rewritten by, and how often each.
+    rules: dict[str, int] = Field(default_factory=dict)
     #: The schedule's file, relative to the run directory.
     schedule: str | None = None
 

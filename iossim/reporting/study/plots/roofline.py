@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iossim.devices.profile import DeviceProfile
-from iossim.ir.network import Network, Unit
+from iossim.ir.network import Network
+from iossim.lowering.unit import unit_bytes
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.specifications import layer, log_ticks, need_altair, specification
 from iossim.reporting.kind_colours import kind_colours, op_kind
@@ -67,18 +68,6 @@ def draw(run: StudyRun) -> Figure | None:
         choices=(Column("point"),) if len(chosen) > 1 else (),
         legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
     )
-
-
-def unit_bytes(network: Network, unit: Unit) -> int:
-    """What a unit must move: each value from outside once, weights included, and what is needed of it outside."""
-    graph = network.graph
-    nodes = network.unit_nodes(unit)
-    made = {name for node in nodes for name in node.outputs}
-    read = {name for node in nodes for name in node.inputs if name and name not in made}
-    inside = set(unit.nodes)
-    numbers = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs if index not in inside}
-    written = {name for name in made if name in numbers or name in graph.outputs}
-    return sum(graph.types[name].bytes for name in read | written)
 
 
 def peak_gflops(profile: DeviceProfile, network: Network) -> float:
