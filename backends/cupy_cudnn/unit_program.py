@@ -130,7 +130,9 @@ class _Lowering:
             case Concat():
                 self._concat(node, node.op)
             case ChannelsLast():
-                self._pool(node.op.channels_first, self._in(node).permuted(TO_FIRST), self._out(node).permuted(TO_FIRST))
+                self._pool(
+                    node.op.channels_first, self._in(node).permuted(TO_FIRST), self._out(node).permuted(TO_FIRST)
+                )
             case MaxPool() | AveragePool() | GlobalAveragePool() | GlobalMaxPool():
                 self._pool(node.op, self._in(node), self._out(node))
             case LocalResponseNorm():

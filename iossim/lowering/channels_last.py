@@ -18,4 +18,3 @@ def as_channels_first(step: Step) -> Step:
         operands=(replace(x, type=permuted(x.type, TO_FIRST)), *rest),
         outputs=tuple(first_types(step.outputs)),
     )
-

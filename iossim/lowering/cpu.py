@@ -58,7 +58,9 @@ def pooling(step: Step) -> list[Candidate]:
     return [_candidate(step, "nchwc", WorkClass.CORE_BLOCKED_WINDOW, step.flops, 2 * _moved(step)), window]
 
 
-@FAMILIES.lowers("conv_nhwc", "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc")
+@FAMILIES.lowers(
+    "conv_nhwc", "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc"
+)
 def channels_last(step: Step) -> list[Candidate]:
     """As NCHW, between a copy of the input and one of the output: the library's fp32 kernels take no NHWC."""
     first = as_channels_first(step)

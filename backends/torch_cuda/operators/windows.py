@@ -103,9 +103,7 @@ def _first_refusal(op: ChannelsLast, types: Sequence[TensorType]) -> str:
     "global_max_pool_nhwc",
     refuses=_first_refusal,
 )
-def _channels_last(
-    op: ChannelsLast, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _channels_last(op: ChannelsLast, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
     """Transposed tensors of torch are views: what is permuted to NCHW still lies as NHWC, and is computed so."""
     x = torch.permute(operands[0], TO_FIRST)
     (y,) = apply(op.channels_first, (x, *operands[1:]), first_types(types))

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from iossim.lowering.channels_last import as_channels_first
 from iossim.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.lowering.gpu.families.convolution import convolution, on_lanes
+from iossim.lowering.gpu.families.convolution import on_lanes
 from iossim.lowering.gpu.families.pooling import global_pooling, pooling
 from iossim.lowering.gpu.layout import layout_kernel
 from iossim.lowering.gpu.registry import FAMILIES

@@ -62,9 +62,7 @@ def transpose(step: Step) -> list[Candidate]:
         images, channels, *positions = y.shape
     else:
         return [copy_candidate(y)]
-    kernel = layout_kernel(
-        "layout", images, channels, math.prod(positions), y.bytes, element_bytes=y.dtype.bytes
-    )
+    kernel = layout_kernel("layout", images, channels, math.prod(positions), y.bytes, element_bytes=y.dtype.bytes)
     return [Candidate("layout", (kernel,), is_library_call=False)]
 
 
