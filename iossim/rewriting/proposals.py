@@ -245,8 +245,8 @@ def _channels_last(request: Request, taste: Taste) -> list[ShapeOf]:
     x, *rest = request.known
     kind = request.kind.removesuffix("_nhwc")
     first = replace(request, kind=kind, known=[x and tuple(x[axis] for axis in TO_FIRST), *rest])
-    x, *rest = _OPERANDS[kind](first, taste)
-    return [tuple(x[axis] for axis in TO_LAST), *rest]
+    images, *others = _OPERANDS[kind](first, taste)
+    return [tuple(images[axis] for axis in TO_LAST), *others]
 
 
 _OPERANDS: dict[str, Callable[[Request, Taste], list[ShapeOf]]] = {
