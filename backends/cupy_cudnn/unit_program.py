@@ -26,6 +26,7 @@ from iossim.ir.op import Op
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.batch_norm import BatchNorm
 from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.ops.channels_last import TO_FIRST, ChannelsLast, ConvNhwc
 from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
@@ -120,7 +121,7 @@ class _Lowering:
                     f"makes {value_type.dtype}, and only fp32 is computed; load the model with `dtype` fp32"
                 )
         match node.op:
-            case Conv():
+            case Conv() | ConvNhwc():
                 self._convolution(node)
             case Gemm():
                 self._fully_connected(node, node.op)
@@ -128,14 +129,12 @@ class _Lowering:
                 self._matrix_product(node)
             case Concat():
                 self._concat(node, node.op)
-            case MaxPool() | AveragePool():
-                self.calls.append(window_kernels.pool(node.op, self._in(node), self._out(node)))
-            case GlobalAveragePool():
-                source, name = reduction_kernels.GLOBAL_AVERAGE, "global_average_pool"
-                self.calls.append(reduction_kernels.global_pool(source, name, self._in(node), self._out(node)))
-            case GlobalMaxPool():
-                source, name = reduction_kernels.GLOBAL_MAX, "global_max_pool"
-                self.calls.append(reduction_kernels.global_pool(source, name, self._in(node), self._out(node)))
+            case ChannelsLast():
+                self._pool(
+                    node.op.channels_first, self._in(node).permuted(TO_FIRST), self._out(node).permuted(TO_FIRST)
+                )
+            case MaxPool() | AveragePool() | GlobalAveragePool() | GlobalMaxPool():
+                self._pool(node.op, self._in(node), self._out(node))
             case LocalResponseNorm():
                 self.calls.append(window_kernels.local_response_norm(node.op, self._in(node), self._out(node)))
             case Softmax():
@@ -255,11 +254,15 @@ class _Lowering:
         return reader.op, reader.outputs[0]
 
     def _convolution(self, node: Node) -> None:
-        assert isinstance(node.op, Conv)
+        """Of NHWC as NCHW, dense: other strides are copied."""
         x, w = self._in(node, 0), self._in(node, 1)
         bias = self._in(node, 2) if len(node.inputs) > 2 else None
         activation, value = self._epilogue(node)
-        self.convolve(node.op, x, w, self._target(value), bias=bias, activation=activation)
+        op, y = node.op, self._target(value)
+        if isinstance(op, ConvNhwc):
+            op, x, y = op.channels_first, x.permuted(TO_FIRST), y.permuted(TO_FIRST)
+        assert isinstance(op, Conv)
+        self.convolve(op, x, w, y, bias=bias, activation=activation)
 
     def _fully_connected(self, node: Node, op: Gemm) -> None:
         """As a pointwise convolution of images of one pixel, of which the rows of ``a`` are the channels."""
@@ -360,6 +363,17 @@ class _Lowering:
         )
 
     # The rest
+
+    def _pool(self, op: Op, x: View, y: View) -> None:
+        match op:
+            case MaxPool() | AveragePool():
+                self.calls.append(window_kernels.pool(op, x, y))
+            case GlobalAveragePool():
+                source, name = reduction_kernels.GLOBAL_AVERAGE, "global_average_pool"
+                self.calls.append(reduction_kernels.global_pool(source, name, x, y))
+            case _:
+                source, name = reduction_kernels.GLOBAL_MAX, "global_max_pool"
+                self.calls.append(reduction_kernels.global_pool(source, name, x, y))
 
     def _softmax(self, node: Node, op: Softmax) -> None:
         x, y = self._in(node), self._out(node)

@@ -20,6 +20,7 @@ from iossim.devices.compute_capability import WARP_THREADS
 from iossim.ir.ops.identity import Identity
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision, TensorType
+from iossim.lowering.channels_last import as_channels_first
 from iossim.lowering.convolution_shape import ConvolutionShape
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.lowering.step import Operand, Step
@@ -55,6 +56,16 @@ def pooling(step: Step) -> list[Candidate]:
     if step.operands[0].type.shape[1] % BLOCK:
         return [window]
     return [_candidate(step, "nchwc", WorkClass.CORE_BLOCKED_WINDOW, step.flops, 2 * _moved(step)), window]
+
+
+@FAMILIES.lowers(
+    "conv_nhwc", "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc"
+)
+def channels_last(step: Step) -> list[Candidate]:
+    """As NCHW, between a copy of the input and one of the output: the library's fp32 kernels take no NHWC."""
+    first = as_channels_first(step)
+    (before,), (after,) = (_copy(moved).kernels for moved in (first.operands[0].type, first.outputs[0]))
+    return [replace(one, kernels=(before, *one.kernels, after)) for one in FAMILIES[first.op.kind](first)]
 
 
 @FAMILIES.lowers(

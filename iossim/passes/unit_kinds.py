@@ -10,6 +10,7 @@ import numpy as np
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op, Role
 from iossim.ir.ops.add import Add
+from iossim.ir.ops.channels_last import ChannelsLast
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.nary import Nary
@@ -29,6 +30,8 @@ _POINTS = np.linspace(-6.0, 6.0, 97, dtype=np.float32)
 
 def op_kind(op: Op) -> str:
     """The kind of a unit of one op."""
+    if isinstance(op, ChannelsLast):
+        return f"{op_kind(op.channels_first)}Nhwc"
     if isinstance(op, MaxPool | AveragePool | GlobalAveragePool):
         return "Pool"
     if isinstance(op, Foreign):

@@ -11,6 +11,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Unit, make_unit
 from iossim.ir.op import Role
 from iossim.ir.ops.add import Add
+from iossim.ir.ops.channels_last import ConvNhwc
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
@@ -86,7 +87,7 @@ def separable_convolution(graph: Graph, node: Node) -> Match:
 def _conv_activation(graph: Graph, node: Node) -> Match:
     is_activation = node.op.role is Role.ACTIVATION
     producer = private_producer(graph, node.inputs[0]) if is_activation else None
-    if producer is None or not isinstance(producer.op, Conv | ConvTranspose):
+    if producer is None or not isinstance(producer.op, Conv | ConvTranspose | ConvNhwc):
         return None
     return f"{op_kind(producer.op)}-{op_kind(node.op)}", [producer]
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from iossim.devices.provenance import Band
 from iossim.ir.op import Op
+from iossim.ir.ops.channels_last import ChannelsLast
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.unary import Unary
@@ -41,8 +42,9 @@ def key_of(kind: str, precision: Precision) -> str:
 
 
 def kind_of(op: Op, kind: str = "") -> str:
-    """The kind that an op counts as: ``kind`` where a table names it, the name of an element-wise function, and depthwise
-    convolutions for themselves."""
+    """The kind that an op counts as: ``kind`` where a table names it, the name of an element-wise function, depthwise
+    convolutions for themselves, and NHWC as NCHW."""
+    op = op.channels_first if isinstance(op, ChannelsLast) else op
     if isinstance(op, Conv) and op.groups > 1:
         return DEPTHWISE
     return kind or (op.function if isinstance(op, Unary | Nary) else op.kind)

@@ -29,7 +29,7 @@ class _Family:
 
 
 _FAMILIES = (
-    _Family(("#0072b2", "#4b93c9", "#004a77"), "rail_response", ("conv", "quantized_conv", "conv_transpose")),
+    _Family(("#0072b2", "#4b93c9", "#004a77"), "rail_response", ("conv", "quantized_conv", "conv_transpose", "conv_nhwc")),
     _Family(
         ("#d55e00", "#ec9a5c", "#943f00"),
         "rail_animation",
@@ -38,7 +38,10 @@ _FAMILIES = (
     _Family(
         ("#e69f00", "#b57b00", "#f2c866", "#8f6a1f"),
         "rail_idle",
-        ("max_pool", "average_pool", "global_average_pool", "global_max_pool"),
+        (
+            "max_pool", "average_pool", "global_average_pool", "global_max_pool",
+            "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc",
+        ),
     ),
     _Family(
         ("#009e73", "#63c7a9", "#00684b", "#9adbc6"),

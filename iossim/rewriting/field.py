@@ -44,6 +44,7 @@ _PLAIN = frozenset(
         "mul",
         "matmul",
         "conv",
+        "conv_nhwc",
         "conv_transpose",
         "cumsum",
         "concat",

@@ -13,7 +13,7 @@ from iossim.rewriting.expression import Binding, Expression, ExpressionError, ev
 from iossim.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 
 #: Ops whose last operand may be left out, and then stands for zeros.
-_LAST_MAY_LACK = frozenset({"conv", "conv_transpose", "gemm", "layer_norm"})
+_LAST_MAY_LACK = frozenset({"conv", "conv_nhwc", "conv_transpose", "gemm", "layer_norm"})
 
 
 class NotMadeError(GraphError):
@@ -69,7 +69,8 @@ def left_out_shape(rule: Rule, tensor: str, shapes: Mapping[str, tuple[int, ...]
     reader = next(op for op in rule.source if tensor in map(tensor_of, op.inputs))
     if reader.kind == "layer_norm":
         return shapes[tensor_of(reader.inputs[1])]
-    return shapes[reader.outputs[0]][1:2]
+    channels = 3 if reader.kind == "conv_nhwc" else 1
+    return shapes[reader.outputs[0]][channels : channels + 1]
 
 
 def filled_constant(filled: Filled, binding: Binding, dtype: DType) -> Constant:

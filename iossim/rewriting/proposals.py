@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any
 
 from iossim.ir.op import op_class
 from iossim.ir.ops import reduce, unary
+from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
 
 ShapeOf = tuple[int, ...]
 #: Shapes of an op's operands, None where still free.
@@ -239,6 +240,15 @@ def _last_axes(request: Request, taste: Taste) -> list[ShapeOf]:
     return [first, *(first[axis:] if shape is None else shape for shape in request.known[1:])]
 
 
+def _channels_last(request: Request, taste: Taste) -> list[ShapeOf]:
+    """As for the op on NCHW."""
+    x, *rest = request.known
+    kind = request.kind.removesuffix("_nhwc")
+    first = replace(request, kind=kind, known=[x and tuple(x[axis] for axis in TO_FIRST), *rest])
+    images, *others = _OPERANDS[kind](first, taste)
+    return [tuple(images[axis] for axis in TO_LAST), *others]
+
+
 _OPERANDS: dict[str, Callable[[Request, Taste], list[ShapeOf]]] = {
     **dict.fromkeys(("add", "mul", "nary", "where"), _broadcast),
     "prelu": _one_base,
@@ -257,6 +267,10 @@ _OPERANDS: dict[str, Callable[[Request, Taste], list[ShapeOf]]] = {
             "local_response_norm",
         ),
         _images,
+    ),
+    **dict.fromkeys(
+        ("conv_nhwc", "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc"),
+        _channels_last,
     ),
     **dict.fromkeys(("batch_norm", "instance_norm", "group_norm"), _per_channel),
     **dict.fromkeys(("layer_norm", "rms_norm"), _last_axes),
@@ -296,7 +310,7 @@ def _pads(request: Request, taste: Taste, first: ShapeOf) -> ShapeOf:
     rank = max(0, len(first) - 2)
     kernel = request.given.get("kernel") or (request.known[1] or first)[2:] if len(request.known) > 1 else None
     kernel = request.given.get("kernel", kernel) or (1,) * rank
-    most = [1 if request.kind.endswith("pool") and size < 3 else 2 for size in kernel]
+    most = [1 if "pool" in request.kind and size < 3 else 2 for size in kernel]
     if not taste.wild or taste.chance(0.4):
         return tuple(size // 2 for size in kernel) * 2 if taste.chance(0.7) else (0,) * (2 * rank)
     if taste.chance(0.5):

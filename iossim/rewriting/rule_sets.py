@@ -67,9 +67,9 @@ def rule_set(name_or_path: str) -> tuple[Rule, ...]:
 
 
 def rules_named(names: str) -> tuple[Rule, ...]:
-    """The rules of several sets or files, separated by commas, or of those that are ``default``; raises RuleError."""
-    sets = (DEFAULT_RULES if names == "default" else names).split(",")
-    return tuple(rule for name in sets for rule in rule_set(name))
+    """The rules of several sets or files, separated by commas, ``default`` among them; raises RuleError."""
+    sets = (DEFAULT_RULES if name == "default" else name for name in names.split(","))
+    return tuple(rule for several in sets for name in several.split(",") for rule in rule_set(name))
 
 
 def origin(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import z3
 
+from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
 from iossim.rewriting.symbolic import (
     Arithmetic,
     Claim,
@@ -302,6 +303,24 @@ def _global_pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithme
         return z3.If(integer(place) < 2, integer(x.at(place)), 1)
 
     return Typed((Claim(integer(x.length) > 2),), (Tuple.made(x.length, at),))
+
+
+def _channels_last(kind: str) -> None:
+    """As the op on NCHW, its input and output transposed."""
+
+    @_of(f"{kind}_nhwc")
+    def typing(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
+        x, *rest = inputs
+        first = Tuple.of([x.at(axis) for axis in TO_FIRST])
+        found = _TYPINGS[kind](attributes, [first, *rest], arithmetic)
+        if found is None:
+            return None
+        (y,) = found.outputs
+        return Typed((Claim(integer(x.length) == 4), *found.needs), (Tuple.of([y.at(axis) for axis in TO_LAST]),))
+
+
+for _kind in ("conv", "max_pool", "average_pool", "global_average_pool", "global_max_pool"):
+    _channels_last(_kind)
 
 
 @_of("batch_norm")

@@ -333,7 +333,8 @@ class Sides:
         reader = next((op for op in self._rule.source if tensor in map(tensor_of, op.inputs)), None)
         if reader is None or reader.kind == "layer_norm" or reader.outputs[0] not in self._shapes:
             raise NotSymbolicError(f"{tensor} is left out, and nothing says the shape of the zeros it stands for")
-        shape = Tuple.of([integer(self._shapes[reader.outputs[0]].at(1))])
+        channels = 3 if reader.kind == "conv_nhwc" else 1
+        shape = Tuple.of([integer(self._shapes[reader.outputs[0]].at(channels))])
         return self.terms.constant(Filled(Variable("zeros")), shape)
 
 

@@ -39,7 +39,7 @@ def test_a_rule_is_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.count("\n  from MetaFlow, ") == 22
 
 
-@pytest.mark.parametrize("name", ["metaflow", "simplify"])
+@pytest.mark.parametrize("name", ["layouts", "metaflow", "simplify"])
 def test_json_is_what_the_schema_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     documents = printed_json(capsys, f"rules show {name} --json")
     assert [document["rule"] for document in documents] == [rule.name for rule in rule_set(name)]

@@ -13,7 +13,7 @@ from iossim.rewriting.rule_sets import RULE_SETS, origin, rule_set
 
 
 def test_those_that_ship() -> None:
-    assert RULE_SETS.names() == ["metaflow", "simplify"]
+    assert RULE_SETS.names() == ["layouts", "metaflow", "simplify"]
     assert {rule.name for rule in rule_set("metaflow")} >= {"enlarge-1x1-to-3x3", "merge-convolutions"}
     assert origin("metaflow") == "shipped"
     assert all(rule.origin for name in RULE_SETS.names() for rule in rule_set(name))
@@ -35,7 +35,7 @@ def test_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("metaflo", "unknown rules 'metaflo'; did you mean 'metaflow'? known: metaflow, simplify; or give a .yaml or .pb file"),
+        ("metaflo", "unknown rules 'metaflo'; did you mean 'metaflow'? known: layouts, metaflow, simplify; or give a .yaml or .pb file"),
         ("none.yaml", "cannot read rules none.yaml: No such file or directory; give a .yaml file of rules, a .pb file"),
         ("none.pb", "cannot read rules none.pb: No such file or directory; give"),
         ("folder/none", "cannot read rules folder/none: No such file or directory; give"),

@@ -176,7 +176,50 @@ def _simplify() -> dict[str, list[Case]]:
     return cases
 
 
-CASES = {"metaflow": METAFLOW, "simplify": _simplify()}
+def _layouts() -> dict[str, list[Case]]:
+    nhwc, window = (2, 9, 8, 4), {"k": (3, 2), "s": (2, 1), "p": (1, 1, 2, 0), "d": (1, 1), "c": True}
+    turned, back = (0, 2, 3, 1), (0, 3, 1, 2)
+    cases: dict[str, list[Case]] = {
+        "conv-to-nhwc": biases(STRIDED, {"x": X, "w": (6, 4, 3, 2)}, b=6),
+        "conv-to-nchw": biases(STRIDED, {"x": nhwc, "w": (6, 4, 3, 2)}, b=6),
+        "relu-of-transposed": [({"p": back}, {"x": nhwc})],
+        "clip-of-transposed": [({"p": back, "low": -0.5, "high": 2.0}, {"x": nhwc})],
+        "sigmoid-of-transposed": [({"p": turned}, {"x": X})],
+        "unary-of-transposed": [({"p": turned, "f": "tanh", "q": ()}, {"x": X})],
+        "sum-of-transposed": [({"p": back}, {"x": nhwc, "y": (2, 1, 8, 1)})],
+        "product-of-transposed": [({"p": back}, {"x": nhwc, "y": (2, 1, 8, 1)})],
+        "sum-with-nchw": [({}, {"x": nhwc, "y": X})],
+        "from-nhwc-and-back": [({}, {"x": nhwc})],
+        "from-nchw-and-back": [({}, {"x": X})],
+        "one-transpose-for-two": [({"p": back}, {"x": nhwc})],
+        "images-of-one-pixel": [({}, {"x": (3, 1, 1, 5)})],
+        "matmul-by-columns-on-the-right": [({}, {"x": (2, 3), "y": (4, 3)})],
+        "matmul-by-columns-on-the-left": [({}, {"x": (3, 2), "y": (3, 4)})],
+        "weights-of-product-by-columns": [({}, {"x": (2, 3), "w": (3, 4)})],
+    }
+    for way, x in (("of-nhwc", nhwc), ("of-nchw", X)):
+        cases[f"conv-{way}"] = biases(STRIDED, {"x": x, "w": (6, 4, 3, 2)}, b=6)
+        cases[f"max-pool-{way}"] = [(window, {"x": x})]
+        cases[f"average-pool-{way}"] = [({**window, "i": include}, {"x": x}) for include in (True, False)]
+        cases[f"global-average-pool-{way}"] = cases[f"global-max-pool-{way}"] = [({}, {"x": x})]
+    for n in (2, 3, 4, 6):
+        cases[f"concat-of-{n}-transposed"] = [
+            ({"p": back, "a": 1}, {f"x{place + 1}": (2, 9, 8, 1 + place) for place in range(n)})
+        ]
+    for way in ("columns", "rows"):
+        cases[f"gemm-by-{way}-on-the-right"] = biases(
+            {"a": 2.0}, {"x": (2, 3), "y": (4, 3) if way == "columns" else (3, 4)}, c=4
+        )
+        cases[f"weights-by-{way}"] = biases(
+            {"a": 2.0}, {"x": (2, 3), "w": (3, 4) if way == "columns" else (4, 3)}, c=4
+        )
+        for of, y in (("", (3, 4)), ("-of-columns", (4, 3))):
+            x = (3, 2) if way == "columns" else (2, 3)
+            cases[f"gemm-by-{way}-on-the-left{of}"] = biases({"a": 2.0}, {"x": x, "y": y}, c=4)
+    return cases
+
+
+CASES = {"metaflow": METAFLOW, "simplify": _simplify(), "layouts": _layouts()}
 RULES = [(name, rule) for name in CASES for rule in rule_set(name)]
 
 

@@ -9,6 +9,13 @@ from iossim.ir.network import Network
 from iossim.ir.op import Op
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.channels_last import (
+    AveragePoolNhwc,
+    ConvNhwc,
+    GlobalAveragePoolNhwc,
+    GlobalMaxPoolNhwc,
+    MaxPoolNhwc,
+)
 from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
@@ -168,6 +175,11 @@ OPS: dict[str, Callable[[], Network]] = {
     "conv of rows": lambda: of_op(Conv((2,), (1, 0), (1,)), (2, 6, 11), weights=((4, 6, 3), (4,))),
     "conv of volumes": lambda: of_op(Conv((1,) * 3, (1,) * 6, (1,) * 3), (1, 2, 4, 5, 6), weights=((3, 2, 3, 3, 3),)),
     "conv with weights from outside": lambda: of_op(Conv(), IMAGE, (4, 6, 1, 1), (4,)),
+    "conv of nhwc": lambda: of_op(ConvNhwc((1, 2), (1, 0, 2, 1)), (2, 9, 7, 6), weights=((5, 6, 3, 3), (5,))),
+    "max pool of nhwc": lambda: of_op(MaxPoolNhwc((3, 2), (2, 1), (1, 0, 1, 1)), (2, 9, 7, 6)),
+    "average pool of nhwc": lambda: of_op(AveragePoolNhwc((3, 3), (1, 1), (1, 1, 1, 1)), (2, 9, 7, 6)),
+    "global average pool of nhwc": lambda: of_op(GlobalAveragePoolNhwc(), (2, 9, 7, 6)),
+    "global max pool of nhwc": lambda: of_op(GlobalMaxPoolNhwc(), (2, 9, 7, 6)),
     "gemm": lambda: of_op(Gemm(trans_b=True), (3, 10), weights=((8, 10), (8,))),
     "gemm, all options": lambda: of_op(Gemm(0.5, 2.0, True, False), (10, 3), weights=((10, 8), (1, 8))),
     "gemm with a matrix to add": lambda: of_op(Gemm(1.0, 0.5), (3, 10), (10, 8), (3, 8)),

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
 from iossim.backends.torch_cuda.operators.movement import padded
-from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import Operand, apply, computes, covers, floating_only
 from iossim.ir.op import Op
+from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, first_types
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.pool import AveragePool, MaxPool
@@ -88,6 +89,25 @@ def _average_pool(op: AveragePool, operands: Sequence[Operand], types: Sequence[
         for part in (padded(x, before, behind, 0.0), counted)
     )
     return (torch.div(total, torch.clamp(count, min=1.0)),)
+
+
+def _first_refusal(op: ChannelsLast, types: Sequence[TensorType]) -> str:
+    return covers(op.channels_first, first_types(types))
+
+
+@computes(
+    "conv_nhwc",
+    "max_pool_nhwc",
+    "average_pool_nhwc",
+    "global_average_pool_nhwc",
+    "global_max_pool_nhwc",
+    refuses=_first_refusal,
+)
+def _channels_last(op: ChannelsLast, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    """Transposed tensors of torch are views: what is permuted to NCHW still lies as NHWC, and is computed so."""
+    x = torch.permute(operands[0], TO_FIRST)
+    (y,) = apply(op.channels_first, (x, *operands[1:]), first_types(types))
+    return (torch.permute(y, TO_LAST),)
 
 
 def _has_torch_padding(op: MaxPool | AveragePool) -> bool:

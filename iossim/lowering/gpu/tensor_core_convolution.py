@@ -4,7 +4,8 @@ An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 
 the input and the filters are transformed to NHWC before, the output back after, and bias and activation are a kernel of
 their own (a 1x1 filter is the same in both layouts). The engine's operators on an A100 and an RTX 3070 show it: a
 convolution that the product takes 5 us for takes 30 us where the filter is 1x1, and 55 where it is larger; five kernels and
-seven of 5 to 7 us each. It is not faster with NHWC tensors, as its library transforms those of fp32 too.
+seven of 5 to 7 us each. It is not faster with NHWC tensors, as its library transforms those of fp32 too; those of today have
+kernels that read and write NHWC as it lies (``families/channels_last.py``).
 
 Half-precision tensors are taken to lie as NHWC already: on a V100 and a T4, fp16 convolutions called directly take no
 longer than their products do.
@@ -20,8 +21,8 @@ import math
 from collections.abc import Iterator
 
 from iossim.devices.compute_capability import TENSOR_CORES
-from iossim.ir.types import Precision
 from iossim.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.lowering.gpu.layout import layout_kernel
 from iossim.lowering.gpu.matrix_product import Product, stream_kernel
 from iossim.lowering.gpu.tensor_core_product import (
     GENERATIONS,
@@ -34,17 +35,15 @@ from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 
 #: Bytes of channels that are loaded at once.
 _LOAD_BYTES = 16
-#: Transformed is by tiles of this many positions by as many channels, a block each; one that hangs over costs as much as a
-#: full one. Filters are transformed one by one, of whose tiles a 3x3 window fills nine positions of 32: on an RTX A5000
-#: the 8,192 tiles of 512 by 512 filters take 30 us and the 3,136 full ones of an image 38, which are held up by DRAM. So
-#: many bytes an element of a tile count to L2.
-_TRANSPOSED, _TILE_BYTES = 32, 12
 
 
-def tensor_core_convolution(shape: ConvolutionShape, *, is_called_by_engine: bool = True) -> Iterator[Candidate]:
+def tensor_core_convolution(
+    shape: ConvolutionShape, *, is_called_by_engine: bool = True, lies_as_wanted: bool = False
+) -> Iterator[Candidate]:
     """Every tile of every generation that multiplies the precision; of one group only.
 
-    The published engine calls bias and activation with every convolution; others where there are any.
+    The published engine calls bias and activation with every convolution; others where there are any. Tensors that lie as
+    wanted, filters too, are not transformed.
     """
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:
@@ -53,9 +52,10 @@ def tensor_core_convolution(shape: ConvolutionShape, *, is_called_by_engine: boo
         architectures = generation.architectures & having
         if not architectures:
             continue
-        before, after = _around(shape) if shape.precision in FP32_STORED else ((), ())
+        before, after = _around(shape, lies_as_wanted) if shape.precision in FP32_STORED else ((), ())
         if not (is_called_by_engine or shape.epilogue_flops):
-            after = after[:1]
+            after = after[:-1]
+        transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]
         # cuDNN 7 splits no inner dimension of a convolution; the kernels of version 8 do.
         splits = UNSPLIT if generation is GENERATIONS[0] else SPLITS
         extra_flops = 0 if after else shape.epilogue_flops
@@ -66,7 +66,7 @@ def tensor_core_convolution(shape: ConvolutionShape, *, is_called_by_engine: boo
             extra_flops=extra_flops,
             splits=splits,
         ):
-            workspace = sum(kernel.bytes_written for kernel in (*before, *kernels[:-1], *after[:1]))
+            workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
             yield Candidate(
                 f"implicit_gemm_{kernels[0].name}",
                 (*before, *kernels, *after),
@@ -95,17 +95,22 @@ def _product(shape: ConvolutionShape, generation: Generation) -> Product:
     )
 
 
-def _around(shape: ConvolutionShape) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
-    """What runs before and after the product where tensors are NCHW."""
+def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
+    """What runs before and after the product of fp32 tensors. Of NHWC only channels that fill no load are padded."""
     padded = _channels(shape, None)
     window = math.prod(shape.kernel)
     positions = math.prod(shape.input_size)
-    whole = shape.batch * shape.channels * positions * shape.element_bytes
-    before = [_layout("nchw_to_nhwc", shape.batch, padded, positions, whole)]
+    before, after = [], []
+    if not lies_as_wanted or padded > shape.channels:
+        whole = shape.batch * shape.channels * positions * shape.element_bytes
+        before.append(layout_kernel("nchw_to_nhwc", shape.batch, padded, positions, whole))
     if window > 1:
-        filters = _layout("filters_to_nhwc", shape.filters, padded, window, 0, shape.weight_bytes)
-        before += [_layout("compute_offsets", 1, 1, 1), filters]
-    after = [_layout("nhwc_to_nchw", shape.batch, shape.filters, math.prod(shape.output_size), shape.output_bytes)]
+        before.append(layout_kernel("compute_offsets", 1, 1, 1))
+        if not lies_as_wanted:
+            before.append(layout_kernel("filters_to_nhwc", shape.filters, padded, window, 0, shape.weight_bytes))
+    if not lies_as_wanted:
+        made = math.prod(shape.output_size)
+        after.append(layout_kernel("nhwc_to_nchw", shape.batch, shape.filters, made, shape.output_bytes))
     outputs = shape.pixels * shape.filters
     epilogue = stream_kernel(
         "bias_activation",
@@ -115,24 +120,3 @@ def _around(shape: ConvolutionShape) -> tuple[tuple[Kernel, ...], tuple[Kernel, 
         bytes_written=shape.output_bytes,
     )
     return tuple(before), (*after, epilogue)
-
-
-def _layout(
-    name: str, images: int, channels: int, positions: int, activation_bytes: int = 0, weight_bytes: int = 0
-) -> Kernel:
-    """A transposition of ``positions`` by ``channels`` in each image, or filter, whatever of it is read."""
-    tiles = images * ceil_div(channels, _TRANSPOSED) * ceil_div(positions, _TRANSPOSED)
-    written = (activation_bytes + weight_bytes) and images * channels * positions * Precision.FP32.storage.bytes
-    return Kernel(
-        name,
-        WorkClass.LAYOUT,
-        tiles,
-        256,
-        32,
-        2 * _TRANSPOSED * _TRANSPOSED * Precision.FP32.storage.bytes,
-        0,
-        activation_bytes,
-        weight_bytes,
-        written,
-        tiles * _TRANSPOSED * _TRANSPOSED * _TILE_BYTES,
-    )

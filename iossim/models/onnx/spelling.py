@@ -20,6 +20,7 @@ from iossim.ir.onnx_node import captured_values, graphs_in, since_versions
 from iossim.ir.onnx_types import onnx_code
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, permuted
 from iossim.ir.ops.flatten import Flatten
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.prelu import PRelu
@@ -60,6 +61,8 @@ def spell(
     """
     if isinstance(op, Foreign):
         return [_foreign(op, name, inputs, outputs, opset, names)], []
+    if isinstance(op, ChannelsLast):
+        return _between_transposes(op, name, inputs, outputs, x, opset, names)
     if isinstance(op, SoftmaxLike) and op.flatten and opset >= 13:
         return _flattened_softmax(op, name, inputs[0], outputs[0], x, opset, names)
     if isinstance(op, SoftmaxLike) and not op.flatten and opset < 13:
@@ -97,6 +100,25 @@ def spell(
                 f"op {name!r}: {op_type} of operator set {opset} has no {parameter!r}; write a later operator set"
             )
     return [helper.make_node(op_type, operands, outputs, name, **attributes)], tensors
+
+
+def _between_transposes(
+    op: ChannelsLast,
+    name: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    x: TensorType,
+    opset: int,
+    names: Names,
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """The op on NCHW with its input transposed before and its output after."""
+    read, made = names.fresh(f"{name}.nchw"), names.fresh(f"{name}.nchw_output")
+    spelled, tensors = spell(
+        op.channels_first, name, [read, *inputs[1:]], [made], permuted(x, TO_FIRST), opset, names
+    )
+    before = helper.make_node("Transpose", [inputs[0]], [read], f"{name}.to_nchw", perm=TO_FIRST)
+    after = helper.make_node("Transpose", [made], outputs, f"{name}.to_nhwc", perm=TO_LAST)
+    return [before, *spelled, after], tensors
 
 
 def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:

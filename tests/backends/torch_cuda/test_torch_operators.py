@@ -20,6 +20,13 @@ from iossim.ir.op import Array, Op, op_class
 from iossim.ir.ops import nary, reduce, unary
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.channels_last import (
+    AveragePoolNhwc,
+    ConvNhwc,
+    GlobalAveragePoolNhwc,
+    GlobalMaxPoolNhwc,
+    MaxPoolNhwc,
+)
 from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
@@ -99,6 +106,11 @@ CASES: list[tuple[Op, list[tuple[int, ...]]]] = [
     (Conv((2,), (1, 0), (1,)), [(2, 4, 9), (3, 4, 3)]),
     (Conv((1, 2), (0, 1, 2, 1), (2, 1), 2), [(2, 4, 9, 8), (6, 2, 3, 2), (6,)]),
     (Conv((1, 1, 1), (1,) * 6, (1, 1, 1)), [(1, 2, 4, 4, 4), (3, 2, 3, 3, 3), (3,)]),
+    (ConvNhwc((1, 2), (0, 1, 2, 1), (2, 1), 2), [(2, 9, 8, 4), (6, 2, 3, 2), (6,)]),
+    (MaxPoolNhwc((3, 3), (2, 2), (0, 1, 2, 0), (1, 1), True), [(1, 6, 7, 2)]),
+    (AveragePoolNhwc((3, 3), (2, 2), (1, 1, 1, 1), True, True), [(1, 6, 6, 2)]),
+    (GlobalAveragePoolNhwc(), [(2, 4, 5, 3)]),
+    (GlobalMaxPoolNhwc(), [(2, 4, 5, 3)]),
 ]
 
 

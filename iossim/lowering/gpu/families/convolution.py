@@ -23,20 +23,28 @@ from iossim.lowering.step import Step
 @FAMILIES.lowers("conv")
 def convolution(step: Step) -> list[Candidate]:
     """Grouped kernels by the age of the library, Winograd, FFT and implicit GEMM; the fastest is chosen later."""
-    shape = ConvolutionShape.of(step)
+    elsewhere, beside = _without_tensor_cores(ConvolutionShape.of(step))
+    return [*elsewhere, *tensor_core_convolution(ConvolutionShape.of(step)), *beside]
+
+
+def on_lanes(step: Step) -> list[Candidate]:
+    """Those of them that multiply without tensor cores, and so read and write NCHW."""
+    return [one for part in _without_tensor_cores(ConvolutionShape.of(step)) for one in part]
+
+
+def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], list[Candidate]]:
+    """What runs where there are none for the precision, and what runs beside them."""
     if shape.groups > 1:
         # What is not depthwise has no kernel of its own in today's libraries: a product a group.
         current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
-        return [*current, *grouped(shape)]
-    on_tensor_cores = list(tensor_core_convolution(shape))
-    on_lanes = replace(shape, precision=Precision.FP32) if shape.precision in FP32_STORED else shape
-    found = [*winograd(on_lanes), *fft(on_lanes), *implicit_gemm(on_lanes)]
-    if not on_tensor_cores:
-        return found
+        return [*current, *grouped(shape)], []
+    lanes = replace(shape, precision=Precision.FP32) if shape.precision in FP32_STORED else shape
+    found = [*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)]
+    if shape.precision not in TENSOR_CORES:
+        return found, []
     # Where there are tensor cores, the library's choice is among their kernels.
     others = (replace(one, architectures=without_tensor_cores(shape.precision, one.architectures)) for one in found)
-    elsewhere = [one for one in others if one.architectures]
-    return [*elsewhere, *on_tensor_cores, *(_beside_tensor_cores(found, shape.precision))]
+    return [one for one in others if one.architectures], list(_beside_tensor_cores(found, shape.precision))
 
 
 def _beside_tensor_cores(on_lanes: list[Candidate], precision: Precision) -> Iterator[Candidate]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
 from iossim.ir.ops.softmax import SoftmaxLike
+from iossim.ir.ops.transpose import Transpose
 from iossim.ir.types import TensorType
+from iossim.lowering.gpu.layout import layout_kernel
 from iossim.lowering.gpu.matrix_product import row_kernel, stream_kernel
 from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.kernel import Candidate
@@ -42,10 +45,25 @@ def concat_term(step: Step) -> list[Candidate]:
     return _stream(step, "copy" if len(step.operands) == 1 and not step.flops else "elementwise")
 
 
-@FAMILIES.lowers("slice", "split", "transpose")
+@FAMILIES.lowers("slice", "split")
 def copy(step: Step) -> list[Candidate]:
     """A copy; one launch for each output."""
     return [copy_candidate(*step.outputs)]
+
+
+@FAMILIES.lowers("transpose")
+def transpose(step: Step) -> list[Candidate]:
+    """From NCHW to NHWC, or back, the kernel that libraries have for it; any other as a copy."""
+    assert isinstance(step.op, Transpose)
+    (y,) = step.outputs
+    if step.op.permutation == TO_LAST:
+        images, *positions, channels = y.shape
+    elif step.op.permutation == TO_FIRST:
+        images, channels, *positions = y.shape
+    else:
+        return [copy_candidate(y)]
+    kernel = layout_kernel("layout", images, channels, math.prod(positions), y.bytes, element_bytes=y.dtype.bytes)
+    return [Candidate("layout", (kernel,), is_library_call=False)]
 
 
 def copy_candidate(*moved: TensorType) -> Candidate:

@@ -1,0 +1,135 @@
+"""Ops on images that lie as NHWC, channels last: what the op of the same name makes of NCHW, in the other layout.
+
+The layout of a value is the order of its axes, so that its shape tells it; :class:`~iossim.ir.ops.transpose.Transpose` leads from one to
+the other. Weights are the same tensors for both: known before the network runs, they are stored as a kernel wants them. ONNX has no
+such ops: they are written as those of NCHW between transposes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, ClassVar
+
+from iossim.ir.op import Array, Op, require
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.types import TensorType
+
+#: Permutations of the axes of images: from NCHW to NHWC, and back.
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Op):
+    """Base of the ops on ``x [N, H, W, C]``, with the attributes of the op on ``[N, C, H, W]`` that they stand for."""
+
+    @property
+    @abstractmethod
+    def channels_first(self) -> Op:
+        """The op that computes the same of NCHW."""
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) > 0, "needs an input")
+        require(len(inputs[0].shape) == 4, f"its input {inputs[0]} is no images of two dimensions")
+        (y,) = self.channels_first.infer(first_types(inputs))
+        return (permuted(y, TO_LAST),)
+
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return self.channels_first.multiply_adds(first_types(inputs), first_types(outputs))
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return self.channels_first.flops(first_types(inputs), first_types(outputs))
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        (y,) = self.channels_first.evaluate([inputs[0].transpose(TO_FIRST), *inputs[1:]])
+        return (y.transpose(TO_LAST),)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        """The operator between two transposes."""
+        return self.channels_first.to_onnx()
+
+
+@dataclass(frozen=True)
+class ConvNhwc(ChannelsLast):
+    """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as :class:`Conv` has them."""
+
+    kind: ClassVar[str] = "conv_nhwc"
+    has_epilogue: ClassVar[bool] = True
+
+    strides: tuple[int, ...] = (1, 1)
+    pads: tuple[int, ...] = (0, 0, 0, 0)
+    dilations: tuple[int, ...] = (1, 1)
+    groups: int = 1
+
+    @property
+    def channels_first(self) -> Conv:
+        return Conv(*astuple(self))
+
+
+@dataclass(frozen=True)
+class MaxPoolNhwc(ChannelsLast):
+    """:class:`MaxPool` of ``x [N, H, W, C]``."""
+
+    kind: ClassVar[str] = "max_pool_nhwc"
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...] = (1, 1)
+    ceil_mode: bool = False
+
+    @property
+    def channels_first(self) -> MaxPool:
+        return MaxPool(*astuple(self))
+
+
+@dataclass(frozen=True)
+class AveragePoolNhwc(ChannelsLast):
+    """:class:`AveragePool` of ``x [N, H, W, C]``."""
+
+    kind: ClassVar[str] = "average_pool_nhwc"
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    ceil_mode: bool = False
+    count_include_pad: bool = False
+    dilations: tuple[int, ...] = (1, 1)
+
+    @property
+    def channels_first(self) -> AveragePool:
+        return AveragePool(*astuple(self))
+
+
+@dataclass(frozen=True)
+class GlobalAveragePoolNhwc(ChannelsLast):
+    """Mean of each image, ``[N, 1, 1, C]``."""
+
+    kind: ClassVar[str] = "global_average_pool_nhwc"
+
+    @property
+    def channels_first(self) -> GlobalAveragePool:
+        return GlobalAveragePool()
+
+
+@dataclass(frozen=True)
+class GlobalMaxPoolNhwc(ChannelsLast):
+    """Largest element of each image, ``[N, 1, 1, C]``."""
+
+    kind: ClassVar[str] = "global_max_pool_nhwc"
+
+    @property
+    def channels_first(self) -> GlobalMaxPool:
+        return GlobalMaxPool()
+
+
+def permuted(value: TensorType, permutation: Sequence[int]) -> TensorType:
+    """The type of a tensor whose axes are put in another order."""
+    return TensorType(tuple(value.shape[axis] for axis in permutation), value.dtype)
+
+
+def first_types(types: Sequence[TensorType]) -> list[TensorType]:
+    """Types of which the first are images as NHWC, with these as NCHW."""
+    return [permuted(types[0], TO_FIRST), *types[1:]]
