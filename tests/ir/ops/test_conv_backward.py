@@ -82,7 +82,7 @@ def test_onnx_runtime_computes_what_is_written(given_op: tuple[Conv, Array, Arra
 @SETTINGS
 @given(convolutions())
 def test_they_are_the_gradients_of_torch(given_op: tuple[Conv, Array, Array, Array]) -> None:
-    import torch
+    torch = pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
     op, x, weight, grad_output = given_op
     data, filters = gradients(op, x, weight)
