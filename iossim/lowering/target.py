@@ -91,7 +91,7 @@ def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candi
     sort = target_of(profile).algorithms.get(step.op.kind)
     if sort is None:
         return {one.algorithm: (one,) for one in step_candidates(step, profile)}
-    found = {name: _of_device(candidates, step, profile) for name, candidates in sort(step).items()}
+    found = {str(name): _of_device(candidates, step, profile) for name, candidates in sort(step).items()}
     return {name: candidates for name, candidates in found.items() if candidates}
 
 
