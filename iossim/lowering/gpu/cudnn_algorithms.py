@@ -52,7 +52,7 @@ class Algorithm(StrEnum):
     ALGO_3 = "algo_3"
 
 
-Algorithms = Mapping[Algorithm, list[Candidate]]
+Algorithms = Mapping[str, list[Candidate]]
 
 #: More groups than these are not called one by one.
 _MOST_CALLS = 32
@@ -92,7 +92,7 @@ def of_filter(step: Step) -> Algorithms:
     """The six algorithms of backward filter."""
     shape = ConvolutionShape.of(step)
     one = _on_lanes(_one(shape))
-    transforms = {
+    transforms: dict[str, list[Candidate]] = {
         Algorithm.FFT: [*whole_fft_of_filter(one)],
         Algorithm.WINOGRAD_NONFUSED: [*non_fused_of_filter(one)],
         Algorithm.FFT_TILING: [*fft_of_filter(one)],
@@ -105,7 +105,7 @@ def of_filter(step: Step) -> Algorithms:
     }
 
 
-def _forward(shape: ConvolutionShape) -> dict[Algorithm, list[Candidate]]:
+def _forward(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     """Of a convolution of one group."""
     lanes = _on_lanes(shape)
     return {
@@ -117,7 +117,7 @@ def _forward(shape: ConvolutionShape) -> dict[Algorithm, list[Candidate]]:
     }
 
 
-def _transforms(shape: ConvolutionShape) -> dict[Algorithm, list[Candidate]]:
+def _transforms(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     """The algorithms in another domain, of a convolution of one group."""
     lanes = _on_lanes(shape)
     return {
@@ -129,8 +129,8 @@ def _transforms(shape: ConvolutionShape) -> dict[Algorithm, list[Candidate]]:
 
 
 def _by_group(
-    shape: ConvolutionShape, of_one: Mapping[Algorithm, list[Candidate]]
-) -> dict[Algorithm, list[Candidate]]:
+    shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]
+) -> dict[str, list[Candidate]]:
     """What groups that are called one by one run as, from what one of them does; nothing where they are too many."""
     if shape.groups == 1:
         return dict(of_one)
