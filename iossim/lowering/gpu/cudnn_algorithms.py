@@ -128,9 +128,7 @@ def _transforms(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     }
 
 
-def _by_group(
-    shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]
-) -> dict[str, list[Candidate]]:
+def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) -> dict[str, list[Candidate]]:
     """What groups that are called one by one run as, from what one of them does; nothing where they are too many."""
     if shape.groups == 1:
         return dict(of_one)

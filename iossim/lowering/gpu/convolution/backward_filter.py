@@ -24,8 +24,6 @@ from iossim.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.lowering.gpu.convolution.workspace import offset_table_bytes
 from iossim.lowering.gpu.matrix_product import (
     LEAST_INNER,
-    SPLITS,
-    TILE_32X128,
     TILE_64X64,
     TILE_128X32,
     TILE_128X64,
@@ -40,9 +38,9 @@ from iossim.lowering.gpu.matrix_product import (
 from iossim.lowering.gpu.tensor_core_product import GENERATIONS, tensor_products
 from iossim.lowering.kernel import Candidate, WorkClass
 
-_TILES = (TILE_128X128, TILE_128X64, TILE_64X64, TILE_128X32, TILE_32X128)
+_TILES = (TILE_128X128, TILE_128X64, TILE_64X64, TILE_128X32)
 #: Blocks add up atomically however many there are; beyond this they have little of the inner dimension each.
-_ATOMIC_SPLITS = (*SPLITS, 24, 32, 64)
+_ATOMIC_SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
 
 def product_of(shape: ConvolutionShape) -> Product:
@@ -68,6 +66,7 @@ def atomic(shape: ConvolutionShape, *, by_table: bool) -> Iterator[Candidate]:
     values = product.bytes_written // shape.element_bytes
     clear = stream_kernel("clear", values, 0, activation_bytes=0, bytes_written=product.bytes_written)
     before = (clear, index_kernel("compute_offsets")) if by_table else (clear,)
+    table_bytes = offset_table_bytes(shape) if by_table else 0
     for tile in _TILES:
         for split in _ATOMIC_SPLITS:
             if split > 1 and product.inner < split * LEAST_INNER:
@@ -75,11 +74,12 @@ def atomic(shape: ConvolutionShape, *, by_table: bool) -> Iterator[Candidate]:
             kernel = product_kernel(product, tile, work_class, split, shape.epilogue_flops, name)
             # The parts meet in L2: only their sum goes to DRAM.
             added = replace(kernel, bytes_written=product.bytes_written)
-            yield Candidate(kernel.name, (*before, added), offset_table_bytes(shape) if by_table else 0)
+            yield Candidate(kernel.name, (*before, added), table_bytes)
 
 
 def summed(shape: ConvolutionShape) -> Iterator[Candidate]:
     """ALGO_1: the parts written, then summed in order."""
+    offsets, table_bytes = index_kernel("compute_offsets"), offset_table_bytes(shape)
     for tile in _TILES:
         for kernels in split_products(
             product_of(shape),
@@ -88,8 +88,7 @@ def summed(shape: ConvolutionShape) -> Iterator[Candidate]:
             shape.epilogue_flops,
             "filter_gradient_in_order",
         ):
-            workspace = offset_table_bytes(shape) + parts_bytes(kernels)
-            yield Candidate(kernels[0].name, (index_kernel("compute_offsets"), *kernels), workspace)
+            yield Candidate(kernels[0].name, (offsets, *kernels), table_bytes + parts_bytes(kernels))
 
 
 def on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
