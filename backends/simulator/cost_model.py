@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.parallel_pricing import price_concurrent
 from iossim.backends.simulator.partition import PreparedPartition, divided_spans
-from iossim.backends.simulator.preparation import PreparedProblem, StageRun, UnitPrice, price_unit
+from iossim.backends.simulator.preparation import PreparedProblem, StageRun, UnitPrice, host_issue_us, price_unit
 from iossim.backends.simulator.price_memo import PriceMemo
 from iossim.backends.simulator.stage_bounds import stage_bounds, stage_bounds_of_any
 from iossim.backends.simulator.stage_facts import stage_facts
@@ -41,6 +42,7 @@ from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.execution.timeline import Span
 from iossim.ir.network import Block, Network
 from iossim.ir.types import Precision
+from iossim.lowering.kernel import Candidate
 from iossim.lowering.target import copy_candidates, target_of
 from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.batch import FASTEST, StageBatch
@@ -348,6 +350,22 @@ class SimulatorCostModel:
         if unit in moves:
             return tuple(copy_candidates(network.graph.types[term], self.profile) for term, _ in moves[unit])
         return lower_unit(network, network.units[unit], self.profile)
+
+    def price_candidates(self, candidates: Sequence[Candidate]) -> Prices:
+        """Microseconds of each as a stage of its own: the longer of host and device time; inf of what cannot run."""
+        if not candidates:
+            return np.zeros(0)
+        alone_us = self.kernel_model.alone_us([kernel for one in candidates for kernel in one.kernels])
+        begin = np.cumsum([0, *(len(one.kernels) for one in candidates[:-1])])
+        prices: Prices = np.add.reduceat(alone_us, begin)
+        if self._issue_costs is not None:
+            costs = self._issue_costs
+            host_us = [
+                fsum(host_issue_us(one, place, costs) for place in range(len(one.kernels))) for one in candidates
+            ]
+            prices = np.maximum(prices, host_us)
+        known = [one.is_in(self.kernel_model.libraries) for one in candidates]
+        return np.where(known, prices, np.inf)
 
     def _merged_unit(self, problem: ScheduleProblem, mask: int) -> UnitPrice | None:
         """The stacked convolution of the units in ``mask``, None where they do not merge."""

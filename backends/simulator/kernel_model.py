@@ -90,6 +90,11 @@ class KernelModel:
         rows = columns.tolist()
         return [KernelPrice._make((*row, self._slots(kernel))) for kernel, row in zip(kernels, rows, strict=True)]
 
+    def alone_us(self, kernels: Sequence[Kernel]) -> Floats:
+        """Duration of each kernel alone, ``[len(kernels)]``: :meth:`prices` without the demands."""
+        times: Floats = time_kernels(kernel_table(self.profile.limits, kernels), self.rates)[:, ALONE]
+        return times
+
     def _slots(self, kernel: Kernel) -> tuple[float, float, float, float]:
         needs = kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
         return block_slots(self.profile.limits, *needs)

@@ -15,7 +15,7 @@ for by ``isinstance``. Whole plans are priced by what runs them (:class:`iossim.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from iossim.execution.engine import Engine
     from iossim.execution.timeline import Span
     from iossim.ir.network import Network
+    from iossim.lowering.kernel import Candidate
     from iossim.schedule.planned_stage import PlannedStage
     from iossim.schedule.schedule import Schedule, Stage
 
@@ -224,6 +225,15 @@ class ChangesConcurrency(ChangesSetting, Protocol):
 
     def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
         """Prices in us, ``[len(batch)]``, if kernels interfere so much and each launch takes ``launches`` times as long."""
+        ...
+
+
+@runtime_checkable
+class PricesCandidates(PredictsDevice, Protocol):
+    """Knows what each kernel candidate takes alone, not of the fastest only."""
+
+    def price_candidates(self, candidates: Sequence[Candidate]) -> Prices:
+        """Microseconds of each as a stage of its own, ``[len(candidates)]``; inf of one that the device or its libraries have not."""
         ...
 
 

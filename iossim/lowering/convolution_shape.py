@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision
 from iossim.lowering.step import Step
 
@@ -33,9 +34,16 @@ class ConvolutionShape:
 
     @staticmethod
     def of(step: Step) -> ConvolutionShape:
-        """The numbers of a step that is a convolution."""
-        op, (x, weight), y = step.op, (operand.type for operand in step.operands[:2]), step.outputs[0]
-        assert isinstance(op, Conv)
+        """The numbers of a step that is a convolution; of a gradient those of the convolution that it is of."""
+        op, made = step.op, step.outputs[0]
+        first, second = (operand.type for operand in step.operands[:2])
+        assert isinstance(op, Conv | ConvBackwardData | ConvBackwardFilter)
+        if isinstance(op, Conv):
+            x, weight, y = first, second, made
+        elif isinstance(op, ConvBackwardData):
+            x, weight, y = made, second, first
+        else:
+            x, weight, y = first, made, second
         own = 2 * y.elements * math.prod(weight.shape[1:])
         return ConvolutionShape(
             x.shape[0],
@@ -74,6 +82,28 @@ class ConvolutionShape:
     @property
     def output_bytes(self) -> int:
         return self.filters * self.pixels * self.element_bytes
+
+    @property
+    def turned(self) -> ConvolutionShape:
+        """The convolution of the output's gradient with the filter turned round, which makes that of the input; at stride 1."""
+        return replace(
+            self,
+            channels=self.filters,
+            filters=self.channels,
+            input_size=self.output_size,
+            output_size=self.input_size,
+        )
+
+    @property
+    def of_a_group(self) -> ConvolutionShape:
+        """The convolution that one of its groups is."""
+        return replace(
+            self,
+            channels=self.channels // self.groups,
+            filters=self.filters // self.groups,
+            groups=1,
+            epilogue_flops=self.epilogue_flops // self.groups,
+        )
 
     @property
     def is_dense_unit_stride(self) -> bool:

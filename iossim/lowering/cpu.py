@@ -69,8 +69,9 @@ def channels_last(step: Step) -> list[Candidate]:
 
 
 @FAMILIES.lowers(
-    "gemm", "matmul", "conv_transpose", "quantized_conv", "quantized_matmul", "integer_matmul", "lstm", "gru", "rnn"
-)
+    "gemm", "matmul", "conv_transpose", "conv_backward_data", "conv_backward_filter", "quantized_conv",
+    "quantized_matmul", "integer_matmul", "lstm", "gru", "rnn",
+)  # fmt: skip
 def product(step: Step) -> list[Candidate]:
     """A matrix product, whatever is multiplied."""
     return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]

@@ -6,8 +6,8 @@ step is common to all (:mod:`iossim.lowering.unit`), since networks are cut into
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -39,13 +39,15 @@ class Target:
     """What lowering asks of a kind of device.
 
     ``families`` says for each op kind what its steps may run as, on whatever architecture of the kind, and ``copy`` what
-    copies a tensor. ``runs_one_kernel_per_sm``: further kernels queue while each SM (or core) has one; otherwise registers,
+    copies a tensor. ``algorithms`` sorts what a library could be told to run by the library's names, of op kinds that it has such
+    names for; some of it no library would choose by itself, and no family has it. ``runs_one_kernel_per_sm``: further kernels queue while each SM (or core) has one; otherwise registers,
     shared memory, warps and slots alone limit them. ``records_graphs``: measured stages were replayed as CUDA graphs, not
     issued call by call. ``has_warps``: an account of resident warps means something.
     """
 
     families: Mapping[str, Lower]
     copy: Callable[[TensorType], Candidate]
+    algorithms: Mapping[str, Callable[[Step], Mapping[str, Sequence[Candidate]]]] = field(default_factory=dict)
     runs_one_kernel_per_sm: bool = False
     records_graphs: bool = True
     has_warps: bool = True
@@ -78,7 +80,24 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
             f"op kind {step.op.kind!r} has no lowering for devices of kind {profile.kind!r}; list it in a family of "
             f"iossim.lowering.{profile.kind}"
         )
-    found = [one for one in lower(step) if one.runs_on(profile.architecture)]
+    return _of_device(lower(step), step, profile)
+
+
+def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candidate, ...]]:
+    """What a step runs as by each algorithm that a library can be told to use, those alone that there are on the device.
+
+    Where the library has no names of its own, each candidate is an algorithm. Raises as :func:`step_candidates`.
+    """
+    sort = target_of(profile).algorithms.get(step.op.kind)
+    if sort is None:
+        return {one.algorithm: (one,) for one in step_candidates(step, profile)}
+    found = {str(name): _of_device(candidates, step, profile) for name, candidates in sort(step).items()}
+    return {name: candidates for name, candidates in found.items() if candidates}
+
+
+def _of_device(candidates: Sequence[Candidate], step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
+    """Those that the device's architecture has, with what fused ops read besides."""
+    found = [one for one in candidates if one.runs_on(profile.architecture)]
     if not step.fused_reads:
         return tuple(found)
     activation_bytes = sum(operand.type.bytes for operand in step.fused_reads if not operand.is_weight)

@@ -10,6 +10,7 @@ import numpy as np
 from iossim.ir.op import Array, Op
 from iossim.ir.ops import nary, reduce, unary
 from iossim.ir.ops.cast import Cast
+from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.cumsum import CumSum
 from iossim.ir.ops.depth_space import DepthToSpace, SpaceToDepth
@@ -157,6 +158,10 @@ MORE_CASES: list[Case] = [
     (ConvTranspose((2, 2), (1, 1, 1, 1), (1, 1), 1, (1, 1)), [(2, 3, 4, 5), (3, 2, 3, 3), (2,)]),
     (ConvTranspose((2,), (1, 0), (2,), 2, (0,)), [(1, 4, 5), (4, 3, 3), (6,)]),
     (ConvTranspose((1, 1), (0, 2, 1, 0), (1, 1), 1, (0, 3)), [(1, 2, 4, 4), (2, 2, 3, 3)]),
+    (ConvBackwardData((2, 2), (1, 1, 1, 1), (1, 1), 1, (8, 9)), [(2, 3, 4, 5), (3, 2, 3, 3)]),
+    (ConvBackwardData((1, 3), (0, 2, 1, 1), (2, 1), 2, (8, 9)), [(2, 4, 5, 4), (4, 1, 3, 2)]),
+    (ConvBackwardFilter((2, 2), (1, 1, 1, 1), (1, 1), 1, (3, 3)), [(2, 2, 8, 9), (2, 3, 4, 5)]),
+    (ConvBackwardFilter((1, 3), (0, 2, 1, 1), (2, 1), 2, (3, 2)), [(2, 2, 8, 9), (2, 4, 5, 4), (4, 1, 3, 2)]),
     (ConvTranspose((2, 1, 1), (0,) * 6, (1, 1, 1), 1, (0, 0, 0)), [(1, 2, 2, 2, 2), (2, 1, 2, 2, 2)]),
     (Resize((1, 1, 2, 3), mode="nearest", coordinates="asymmetric", rounding="floor"), [(1, 2, 3, 4)]),
     (Resize((1, 1, 2.0, 2.0)), [(1, 2, 3, 4)]),

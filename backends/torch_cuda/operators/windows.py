@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
+from torch.nn import grad
 
 from iossim.backends.torch_cuda.operators.movement import padded
 from iossim.backends.torch_cuda.operators.registry import Operand, apply, computes, covers, floating_only
 from iossim.ir.op import Op
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, first_types
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.ops.resize import Resize
@@ -54,6 +56,28 @@ def _conv_transpose(
     added = [extra - cut for extra, cut in zip(op.output_padding, behind, strict=True)]
     y = padded(y, [-cut for cut in before], added, 0.0)
     return (torch.add(y, torch.reshape(bias[0], (-1, *[1] * rank))) if bias else y,)
+
+
+@computes("conv_backward_data", refuses=_refusal)
+def _conv_backward_data(
+    op: ConvBackwardData, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    grad_output, weight = types
+    return _conv_transpose(op.transposed(grad_output.shape[2:], weight.shape[2:]), operands, types)
+
+
+@computes("conv_backward_filter", refuses=_refusal)
+def _conv_backward_filter(
+    op: ConvBackwardFilter, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    x, grad_output, *accumulated = operands
+    (weight,), rank = op.infer(types), len(op.strides)
+    differentiate = (grad.conv1d_weight, grad.conv2d_weight, grad.conv3d_weight)[rank - 1]
+    padding = op.pads[:rank]
+    if op.pads[rank:] != padding:
+        x, padding = padded(x, op.pads[:rank], op.pads[rank:], 0.0), (0,) * rank
+    made = differentiate(x, weight.shape, grad_output, op.strides, padding, op.dilations, op.groups)
+    return (torch.add(accumulated[0], made) if accumulated else made,)
 
 
 @computes("max_pool", refuses=_refusal)

@@ -11,7 +11,7 @@ The libraries' kernels for Kepler, Maxwell and Pascal have fewer tiles for dense
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iossim.devices.compute_capability import Architecture
@@ -141,6 +141,11 @@ def split_products(
             yield (product_kernel(product, tile, work_class, 1, extra_flops, name),)
         elif count <= MOST_TILES_TO_SPLIT and product.inner >= split * LEAST_INNER:
             yield product_kernel(product, tile, work_class, split, name=name), reduction(product, split, extra_flops)
+
+
+def parts_bytes(kernels: Sequence[Kernel]) -> int:
+    """The workspace of a product of :func:`split_products`: what the parts of the inner dimension write to be summed."""
+    return kernels[0].bytes_written if len(kernels) > 1 else 0
 
 
 def reduction(product: Product, split: int, extra_flops: int) -> Kernel:

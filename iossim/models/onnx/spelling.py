@@ -21,12 +21,15 @@ from iossim.ir.onnx_types import onnx_code
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, permuted
+from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.flatten import Flatten
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.prelu import PRelu
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import SoftmaxLike
+from iossim.ir.ops.transpose import Transpose
 from iossim.ir.types import DType, TensorType
 
 #: Written where nothing else is asked for: the newest that every supported ONNX Runtime reads.
@@ -73,6 +76,10 @@ def spell(
             )
     if isinstance(op, PRelu) and op.per_channel:
         return _prelu_per_channel(name, inputs, outputs, x, opset, names)
+    if isinstance(op, ConvBackwardData):
+        return _backward_data(op, name, inputs, outputs[0], x, opset, names)
+    if isinstance(op, ConvBackwardFilter):
+        return _backward_filter(op, name, inputs, outputs[0], x, opset, names)
     op_type, given = op.to_onnx()
     if op_type == "Sum" and len(inputs) == 2:
         op_type = "Add"  # which takes whole numbers too
@@ -259,6 +266,62 @@ def _prelu_per_channel(
     shape = Reshape((*slope.shape, *[1] * (len(x.shape) - 2)))
     nodes, tensors = spell(shape, f"{name}.reshape", [inputs[1]], [aligned], slope, opset, names)
     return [*nodes, helper.make_node("PRelu", [inputs[0], aligned], outputs, name)], tensors
+
+
+def _backward_data(
+    op: ConvBackwardData,
+    name: str,
+    inputs: Sequence[str],
+    target: str,
+    grad_output: TensorType,
+    opset: int,
+    names: Names,
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """All that the windows cover, and what of it is the input: the operator's own padding does not tell that for every stride."""
+    whole = names.fresh(f"{name}.whole")
+    op_type, attributes = op.to_onnx()
+    transposed = helper.make_node(op_type, inputs, [whole], name, **attributes)
+    before, axes = op.pads[: len(op.input_size)], tuple(range(2, 2 + len(op.input_size)))
+    ends = tuple(first + length for first, length in zip(before, op.input_size, strict=True))
+    cut = Slice(before, ends, axes, (1,) * len(axes))
+    nodes, tensors = spell(cut, f"{name}.cut", [whole], [target], grad_output, opset, names)
+    return [transposed, *nodes], tensors
+
+
+def _backward_filter(
+    op: ConvBackwardFilter, name: str, inputs: Sequence[str], target: str, x: TensorType, opset: int, names: Names
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """A convolution of the input with the gradients: channels stand for images, steps of the window for dilations."""
+    rank, batch = len(op.kernel_size), x.shape[0]
+    swapped, axes = (1, 0, *range(2, 2 + rank)), tuple(range(2, 2 + rank))
+    nodes: list[NodeProto] = []
+    tensors: list[TensorProto] = []
+
+    def add(step: Op, read: str, made: str = "") -> str:
+        made = made or names.fresh(f"{name}.{step.kind}")
+        spelled = spell(step, names.fresh(f"{name}.step"), [read], [made], x, opset, names)
+        nodes.extend(spelled[0])
+        tensors.extend(spelled[1])
+        return made
+
+    if op.groups == 1:
+        images = add(Transpose(swapped), inputs[0])
+    else:
+        per_group = x.shape[1] // op.groups
+        images = add(Reshape((batch, op.groups, per_group, *x.shape[2:])), inputs[0])
+        images = add(Transpose((2, 1, 0, *range(3, 3 + rank))), images)
+        images = add(Reshape((per_group, op.groups * batch, *x.shape[2:])), images)
+    gradients = add(Transpose(swapped), inputs[1])
+    whole = names.fresh(f"{name}.whole")
+    op_type, attributes = op.to_onnx()
+    nodes.append(helper.make_node(op_type, [images, gradients], [whole], name, **attributes))
+    # A stride leaves pixels behind the last window, which are no part of the kernel.
+    kept = add(Slice((0,) * rank, op.kernel_size, axes, (1,) * rank), whole)
+    if len(inputs) == 2:
+        add(Transpose(swapped), kept, target)
+    else:
+        nodes.append(helper.make_node("Add", [add(Transpose(swapped), kept), inputs[2]], [target]))
+    return nodes, tensors
 
 
 def _flattened_softmax(

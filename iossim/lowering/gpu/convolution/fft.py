@@ -1,78 +1,92 @@
-"""Convolution in the frequency domain, over tiles of 32x32 pixels (Mathieu et al., 2014).
+"""Convolution in the frequency domain (Mathieu et al., 2014): of whole images, or over tiles of 32x32 pixels.
 
-A tile of 32x32 reals transforms to 32x17 complex numbers; each frequency is one complex matrix product. The output of
-a tile is 32 less the kernel's overhang. Pays for kernels of 5 and more with many channels.
+A square of T by T reals transforms to T (T/2 + 1) complex numbers; each frequency is one complex matrix product. The output
+of a tile is 32 less the kernel's overhang. Pays for kernels of 5 and more with many channels.
+
+Whole images are transformed in a square that is a power of two, up to 256. Its workspace has everything twice, so that here
+frequencies are also transposed, before and after the product; what that costs is no measurement, as no data set has it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from iossim.ir.types import Precision
 from iossim.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.lowering.gpu.matrix_product import TILE_64X64, Product, product_kernel, stream_kernel
-from iossim.lowering.kernel import Candidate, WorkClass, ceil_div
+from iossim.lowering.gpu.convolution import workspace
+from iossim.lowering.gpu.convolution.transformed import Domain, convolved, filter_gradient
+from iossim.lowering.gpu.matrix_product import TILE_64X64, Tile, stream_kernel
+from iossim.lowering.kernel import Candidate, Kernel, WorkClass
 
-_EDGE = 32
-_FREQUENCIES = _EDGE * (_EDGE // 2 + 1)
-_COMPLEX_BYTES = 8
-#: Real operations of a 32x32 transform, for each complex number: 2.5 log2(1024) (Cooley and Tukey's count for reals).
-_TRANSFORM_FLOPS = 25
 _LARGEST_KERNEL = 16
+_LARGEST_IMAGE = 256
+
+_Direction = Callable[[ConvolutionShape, Domain, Tile], tuple[Kernel, ...]]
 
 
 def fft(shape: ConvolutionShape) -> Iterator[Candidate]:
     """The tiled transform, none where it does not apply."""
-    if shape.precision not in FP32_STORED or not shape.is_dense_unit_stride or len(shape.kernel) != 2:
+    yield from _tiled(shape, convolved)
+
+
+def fft_of_filter(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """The tiled transform for the gradient of the filter."""
+    yield from _tiled(shape, filter_gradient)
+
+
+def whole_fft(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """The transform of whole images, none where it does not apply."""
+    yield from _whole(shape, convolved)
+
+
+def whole_fft_of_filter(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """The transform of whole images for the gradient of the filter."""
+    yield from _whole(shape, filter_gradient)
+
+
+def _applies(shape: ConvolutionShape) -> bool:
+    is_plane = shape.precision in FP32_STORED and shape.is_dense_unit_stride and len(shape.kernel) == 2
+    return is_plane and max(shape.kernel) > 1
+
+
+def _tiled(shape: ConvolutionShape, direction: _Direction) -> Iterator[Candidate]:
+    if _applies(shape) and max(shape.kernel) <= _LARGEST_KERNEL:
+        domain = _domain("fft", workspace.TILE_EDGE, workspace.fft_tiles(shape))
+        before, of_filter, gemm, after = direction(shape, domain, TILE_64X64)
+        yield Candidate("fft_tiled", (before, of_filter, gemm, after), workspace.fft_tiling_bytes(shape))
+
+
+def _whole(shape: ConvolutionShape, direction: _Direction) -> Iterator[Candidate]:
+    if not _applies(shape) or workspace.fft_edge(shape) > _LARGEST_IMAGE:
         return
-    if not 1 < max(shape.kernel) <= _LARGEST_KERNEL:
-        return
-    count = shape.batch * math.prod(
-        ceil_div(size, _EDGE - kernel + 1) for size, kernel in zip(shape.output_size, shape.kernel, strict=True)
+    first, second, gemm, last = direction(
+        shape, _domain("fft_whole", workspace.fft_edge(shape), shape.batch), TILE_64X64
     )
-    data, filters, output = (
-        _FREQUENCIES * elements
-        for elements in (count * shape.channels, shape.filters * shape.channels, count * shape.filters)
+    kernels = (
+        first,
+        second,
+        _transposed("fft_transpose_operands", first.bytes_written + second.bytes_written),
+        gemm,
+        _transposed("fft_transpose_result", gemm.bytes_written),
+        last,
     )
-    product = Product(
-        count,
-        shape.filters,
-        shape.channels,
-        (data + filters) * _COMPLEX_BYTES,
+    of_filter = direction is filter_gradient
+    yield Candidate("fft_whole", kernels, workspace.fft_bytes(shape, of_filter=of_filter))
+
+
+def _domain(name: str, edge: int, tiles: int) -> Domain:
+    # Real operations for each complex number: 2.5 log2(edge squared) (Cooley and Tukey's count for reals).
+    flops = 5 * (edge.bit_length() - 1)
+    return Domain(
+        name, workspace.frequencies(edge), tiles, workspace.COMPLEX_BYTES, flops, 8, filters_are_weights=False
+    )
+
+
+def _transposed(name: str, moved_bytes: int) -> Kernel:
+    return stream_kernel(
+        name,
+        moved_bytes // workspace.COMPLEX_BYTES,
         0,
-        output * _COMPLEX_BYTES,
-        shape.element_bytes,
-        Precision.FP32,
-        _FREQUENCIES,
-        flops_per_step=8,
-    )
-    before = (
-        stream_kernel(
-            "fft_data",
-            data,
-            _TRANSFORM_FLOPS * data,
-            activation_bytes=shape.input_bytes,
-            bytes_written=data * _COMPLEX_BYTES,
-            work_class=WorkClass.TRANSFORM,
-        ),
-        stream_kernel(
-            "fft_filter",
-            filters,
-            _TRANSFORM_FLOPS * filters,
-            activation_bytes=0,
-            weight_bytes=shape.weight_bytes,
-            bytes_written=filters * _COMPLEX_BYTES,
-            work_class=WorkClass.FILTER_TRANSFORM,
-        ),
-    )
-    after = stream_kernel(
-        "fft_output",
-        output,
-        _TRANSFORM_FLOPS * output + shape.epilogue_flops,
-        activation_bytes=output * _COMPLEX_BYTES,
-        bytes_written=shape.output_bytes,
+        activation_bytes=moved_bytes,
+        bytes_written=moved_bytes,
         work_class=WorkClass.TRANSFORM,
     )
-    gemm = product_kernel(product, TILE_64X64, WorkClass.WINOGRAD_GEMM)
-    yield Candidate("fft_tiled", (*before, gemm, after), (data + filters + output) * _COMPLEX_BYTES)

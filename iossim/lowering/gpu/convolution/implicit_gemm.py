@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from iossim.lowering.convolution_shape import ConvolutionShape
+from iossim.lowering.gpu.convolution.workspace import offset_table_bytes
 from iossim.lowering.gpu.matrix_product import (
     TILE_128X32,
     TILE_128X64,
@@ -32,7 +33,39 @@ _IMPLICIT_TILES = (Tile(32, 32, 64, 64, 4_352), Tile(64, 256, 256, 122, 20_608))
 
 def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Every tile; grouped convolutions are one product a group, in one launch."""
-    product = Product(
+    yield from by_table(shape)
+    yield from without_table(shape)
+
+
+def by_table(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """IMPLICIT_PRECOMP_GEMM."""
+    offsets = index_kernel("compute_offsets")
+    for tile in _TILES:
+        kernel = product_kernel(
+            _product(shape),
+            tile,
+            WorkClass.IMPLICIT_PRECOMP_GEMM,
+            extra_flops=shape.epilogue_flops,
+            name="implicit_gemm",
+        )
+        yield Candidate(kernel.name, (offsets, kernel), offset_table_bytes(shape))
+
+
+def without_table(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """IMPLICIT_GEMM."""
+    for tile in _IMPLICIT_TILES:
+        kernel = product_kernel(
+            _product(shape),
+            tile,
+            WorkClass.IMPLICIT_GEMM,
+            extra_flops=shape.epilogue_flops,
+            name="implicit_convolve",
+        )
+        yield Candidate(kernel.name, (replace(kernel, tile=""),))
+
+
+def _product(shape: ConvolutionShape) -> Product:
+    return Product(
         shape.pixels,
         shape.filters // shape.groups,
         shape.channels // shape.groups * math.prod(shape.kernel),
@@ -43,14 +76,3 @@ def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
         shape.precision,
         shape.groups,
     )
-    offsets = index_kernel("compute_offsets")
-    for tile in _TILES:
-        kernel = product_kernel(
-            product, tile, WorkClass.IMPLICIT_PRECOMP_GEMM, extra_flops=shape.epilogue_flops, name="implicit_gemm"
-        )
-        yield Candidate(kernel.name, (offsets, kernel))
-    for tile in _IMPLICIT_TILES:
-        kernel = product_kernel(
-            product, tile, WorkClass.IMPLICIT_GEMM, extra_flops=shape.epilogue_flops, name="implicit_convolve"
-        )
-        yield Candidate(kernel.name, (replace(kernel, tile=""),))

@@ -14,12 +14,12 @@ Both compute in fp32, also where tf32 is allowed.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from iossim.devices.compute_capability import Architecture
-from iossim.ir.types import Precision
 from iossim.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.lowering.gpu.convolution import workspace
+from iossim.lowering.gpu.convolution.transformed import Domain, convolved, filter_gradient
 from iossim.lowering.gpu.matrix_product import (
     BEFORE_VOLTA,
     SINCE_AMPERE,
@@ -29,8 +29,7 @@ from iossim.lowering.gpu.matrix_product import (
     TILE_128X32,
     TILE_128X64,
     TILE_128X128,
-    Product,
-    product_kernel,
+    Tile,
     stream_kernel,
 )
 from iossim.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
@@ -48,8 +47,6 @@ _FUSED_FILTERS = 32
 _FUSED_TAPS = 16
 #: Output edge of a non-fused tile, by kernel edge.
 _OUTPUT_EDGE = {3: 4, 5: 9}
-#: Images are padded to a multiple of this before the non-fused transform.
-_IMAGES = 16
 #: Tiles of the batched product between the transforms, and where kernels for them are: recordings on an A100 show one.
 _GEMM_TILES = {
     TILE_128X128: SINCE_AMPERE,
@@ -62,16 +59,29 @@ _GEMM_TILES = {
 
 def winograd(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Fused and non-fused candidates, none where the algorithm does not apply."""
-    if shape.precision not in FP32_STORED or not shape.is_dense_unit_stride or len(shape.kernel) != 2:
+    yield from fused(shape)
+    yield from non_fused(shape)
+
+
+def fused(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """A candidate for each box of tiles; of 3x3 windows."""
+    if not _is_square_plane(shape) or shape.kernel != (3, 3):
         return
-    if shape.kernel == (3, 3):
-        generate = _generate_tiles(shape)
-        for box, architectures in _FUSED_BOXES.items():
-            name = "winograd_fused_" + "x".join(map(str, box))
-            workspace = generate.bytes_written
-            yield Candidate(name, (generate, _fused(shape, box, name)), workspace, architectures=architectures)
-    if shape.kernel[0] == shape.kernel[1] and shape.kernel[0] in _OUTPUT_EDGE:
-        yield from _non_fused(shape, _OUTPUT_EDGE[shape.kernel[0]])
+    generate = _generate_tiles(shape)
+    for box, architectures in _FUSED_BOXES.items():
+        name = "winograd_fused_" + "x".join(map(str, box))
+        kernels = generate, _fused(shape, box, name)
+        yield Candidate(name, kernels, generate.bytes_written, architectures=architectures)
+
+
+def non_fused(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """A candidate for each tile of the product; of 3x3 and 5x5 windows."""
+    yield from _non_fused(shape, convolved)
+
+
+def non_fused_of_filter(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """The same for the gradient of the filter."""
+    yield from _non_fused(shape, filter_gradient)
 
 
 def _generate_tiles(shape: ConvolutionShape) -> Kernel:
@@ -110,48 +120,24 @@ def _fused(shape: ConvolutionShape, box: tuple[int, int, int], name: str) -> Ker
     )
 
 
-def _non_fused(shape: ConvolutionShape, edge: int) -> Iterator[Candidate]:
+def _is_square_plane(shape: ConvolutionShape) -> bool:
+    is_plane = shape.precision in FP32_STORED and shape.is_dense_unit_stride and len(shape.kernel) == 2
+    return is_plane and shape.kernel[0] == shape.kernel[1]
+
+
+def _non_fused(
+    shape: ConvolutionShape, direction: Callable[[ConvolutionShape, Domain, Tile], tuple[Kernel, ...]]
+) -> Iterator[Candidate]:
+    if not _is_square_plane(shape) or shape.kernel[0] not in _OUTPUT_EDGE:
+        return
+    edge = _OUTPUT_EDGE[shape.kernel[0]]
     taps = (edge + shape.kernel[0] - 1) ** 2
-    images = ceil_div(shape.batch, _IMAGES) * _IMAGES
-    count = images * math.prod(ceil_div(size, edge) for size in shape.output_size)
-    size = shape.element_bytes
-    data, filters, output = (
-        taps * elements * size
-        for elements in (count * shape.channels, shape.filters * shape.channels, count * shape.filters)
-    )
-    transform_data = stream_kernel(
-        "winograd_transform_data",
-        data // size,
-        2 * data // size,
-        activation_bytes=shape.input_bytes,
-        bytes_written=data,
-        work_class=WorkClass.TRANSFORM,
-    )
-    transform_filter = stream_kernel(
-        "winograd_transform_filter",
-        filters // size,
-        2 * filters // size,
-        activation_bytes=0,
-        weight_bytes=shape.weight_bytes,
-        bytes_written=filters,
-        work_class=WorkClass.FILTER_TRANSFORM,
-    )
-    transform_output = stream_kernel(
-        "winograd_transform_output",
-        output // size,
-        2 * output // size + shape.epilogue_flops,
-        activation_bytes=output,
-        bytes_written=shape.output_bytes,
-        work_class=WorkClass.TRANSFORM,
-    )
-    product = Product(
-        count, shape.filters, shape.channels, data, filters, output, size, Precision.FP32, taps
-    )  # fmt: skip
+    tiles = workspace.winograd_tiles(shape, edge)
+    domain = Domain("winograd_transform", taps, tiles, shape.element_bytes, 2, 2, filters_are_weights=True)
     for tile, architectures in _GEMM_TILES.items():
-        gemm = product_kernel(product, tile, WorkClass.WINOGRAD_GEMM)
         yield Candidate(
             f"winograd_nonfused_{tile}",
-            (transform_data, transform_filter, gemm, transform_output),
-            data + filters + output,
+            direction(shape, domain, tile),
+            workspace.winograd_nonfused_bytes(shape, edge),
             architectures=architectures,
         )

@@ -13,10 +13,11 @@ from iossim.lowering.gpu.convolution.fft import fft
 from iossim.lowering.gpu.convolution.grouped import grouped
 from iossim.lowering.gpu.convolution.implicit_gemm import implicit_gemm
 from iossim.lowering.gpu.convolution.winograd import winograd
+from iossim.lowering.gpu.cudnn_algorithms import Algorithms, of_data, of_filter
 from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.lowering.gpu.tensor_core_product import without_tensor_cores
-from iossim.lowering.kernel import OF_TODAY, Candidate, Libraries
+from iossim.lowering.kernel import OF_TODAY, Candidate, Libraries, WorkClass
 from iossim.lowering.step import Step
 
 
@@ -39,12 +40,36 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
         current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
         return [*current, *grouped(shape)], []
     lanes = replace(shape, precision=Precision.FP32) if shape.precision in FP32_STORED else shape
-    found = [*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)]
-    if shape.precision not in TENSOR_CORES:
+    return _on_lanes([*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
+
+
+def _on_lanes(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
+    """Kernels on FP32 lanes where there are no tensor cores for the precision, and those that run beside them."""
+    if precision not in TENSOR_CORES:
         return found, []
     # Where there are tensor cores, the library's choice is among their kernels.
-    others = (replace(one, architectures=without_tensor_cores(shape.precision, one.architectures)) for one in found)
-    return [one for one in others if one.architectures], list(_beside_tensor_cores(found, shape.precision))
+    others = (replace(one, architectures=without_tensor_cores(precision, one.architectures)) for one in found)
+    return [one for one in others if one.architectures], list(_beside_tensor_cores(found, precision))
+
+
+@FAMILIES.lowers("conv_backward_data")
+def gradient_of_data(step: Step) -> list[Candidate]:
+    """Whatever algorithm is fastest."""
+    return _of_any(of_data(step), step.precision)
+
+
+@FAMILIES.lowers("conv_backward_filter")
+def gradient_of_filter(step: Step) -> list[Candidate]:
+    """Whatever algorithm is fastest."""
+    return _of_any(of_filter(step), step.precision)
+
+
+def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
+    by_unit: dict[bool, list[Candidate]] = {False: [], True: []}
+    for one in (one for candidates in algorithms.values() for one in candidates):
+        by_unit[any(kernel.work_class is WorkClass.TENSOR_CONVOLUTION for kernel in one.kernels)].append(one)
+    elsewhere, beside = _on_lanes(by_unit[False], precision)
+    return [*elsewhere, *by_unit[True], *beside]
 
 
 def _beside_tensor_cores(on_lanes: list[Candidate], precision: Precision) -> Iterator[Candidate]:

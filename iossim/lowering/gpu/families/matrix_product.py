@@ -21,6 +21,7 @@ from iossim.lowering.gpu.matrix_product import (
     TILE_128X64,
     TILE_128X128,
     Product,
+    parts_bytes,
     product_kernel,
     split_products,
 )
@@ -99,5 +100,4 @@ def matrix_product(step: Step) -> list[Candidate]:
 
 
 def _candidate(kernels: tuple[Kernel, ...], architectures: frozenset[Architecture] | None) -> Candidate:
-    parts_bytes = kernels[1].activation_bytes if len(kernels) > 1 else 0
-    return Candidate(kernels[0].name, kernels, parts_bytes, architectures=architectures)
+    return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=architectures)

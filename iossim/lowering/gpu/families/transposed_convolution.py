@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from iossim.ir.ops.conv_backward import ConvBackwardData
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.types import Precision
 from iossim.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.lowering.gpu.matrix_product import TILES, Product, split_products
+from iossim.lowering.gpu.matrix_product import TILES, Product, parts_bytes, split_products
 from iossim.lowering.gpu.registry import FAMILIES
 from iossim.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.lowering.gpu.tensor_core_product import without_tensor_cores
@@ -27,7 +28,7 @@ from iossim.lowering.step import Step
 @FAMILIES.lowers("conv_transpose")
 def transposed_convolution(step: Step) -> list[Candidate]:
     """Products on FP32 lanes, by tile and split, and where there are tensor cores for the precision those on them."""
-    assert isinstance(step.op, ConvTranspose)
+    assert isinstance(step.op, ConvTranspose | ConvBackwardData)
     shape = _as_convolution(step)
     product = Product(
         shape.filters // shape.groups,
@@ -44,7 +45,7 @@ def transposed_convolution(step: Step) -> list[Candidate]:
     architectures = None if is_grouped else without_tensor_cores(step.precision, None)
     work_class = WorkClass.IMPLICIT_PRECOMP_GEMM if is_grouped else WorkClass.IMPLICIT_GEMM
     found = [
-        Candidate("transposed_" + kernels[0].name, kernels, architectures=architectures)
+        Candidate("transposed_" + kernels[0].name, kernels, parts_bytes(kernels), architectures=architectures)
         for tile in TILES
         for kernels in split_products(product, tile, work_class, shape.epilogue_flops, "implicit_gemm")
     ]
@@ -54,7 +55,7 @@ def transposed_convolution(step: Step) -> list[Candidate]:
 
 def _as_convolution(step: Step) -> ConvolutionShape:
     """The convolution without a stride that has as many products, for each output pixel those with one window of taps."""
-    assert isinstance(step.op, ConvTranspose)
+    assert isinstance(step.op, ConvTranspose | ConvBackwardData)
     x, weight, y = step.operands[0].type, step.operands[1].type, step.outputs[0]
     skipped = math.prod(step.op.strides) if step.op.groups == 1 else 1
     taps = ceil_div(math.prod(weight.shape[2:]), skipped)
