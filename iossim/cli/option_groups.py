@@ -96,6 +96,7 @@ class PricingOptions(OptionGroup):
     engine: options.Engine = "paper"
     max_group_size: options.MaxGroupSize = None
     max_groups: options.MaxGroups = None
+    workspace_limit: options.WorkspaceLimit = None
     stages: options.Stages = "general"
     cost_model: options.CostModelName = "simulator"
     store: options.Store = None
@@ -105,7 +106,7 @@ class PricingOptions(OptionGroup):
         """The options of the search; raises OptionError."""
         from iossim.api import search_options
 
-        return search_options(self.stages, self.max_group_size, self.max_groups)
+        return search_options(self.stages, self.max_group_size, self.max_groups, self.workspace_limit)
 
     def prices(self, network: Network, device: str | None) -> CostModel:
         """The cost model; raises OptionError."""

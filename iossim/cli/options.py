@@ -162,6 +162,12 @@ MaxGroups = Annotated[
         "--max-groups", "-s", metavar="N", parser=whole_number, help="Prune: groups in a stage (s of the paper)."
     ),
 ]
+WorkspaceLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--workspace-limit", metavar="SIZE", help="Workspace of all kernels that run at the same time: 64MiB."
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write files into this folder.")]
 Trace = Annotated[
     bool | None, typer.Option("--trace/--no-trace", help="Write a trace for Perfetto (default with --out).")

@@ -1,0 +1,26 @@
+"""``--workspace-limit``: how much memory kernels may need besides their tensors, all that run at the same time."""
+
+from __future__ import annotations
+
+import pytest
+from command_line import printed_json, refused
+
+COMMAND = "optimize squeezenet -d v100-sxm2 --scheduler greedy"
+
+
+def test_a_schedule_within_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    free = printed_json(capsys, f"{COMMAND} --json")
+    tight = printed_json(capsys, f"{COMMAND} --workspace-limit 0B --json")
+    assert tight["latency_us"] > free["latency_us"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--workspace-limit 64", "--workspace-limit '64' is not a size; say 64MiB"),
+        ("--workspace-limit 1MiB --rewrite default", "--workspace-limit and --rewrite do not go together yet"),
+        ("--workspace-limit 1MiB --cost-model random:1", "does not know the workspaces of kernels"),
+    ],
+)
+def test_what_cannot_be(capsys: pytest.CaptureFixture[str], options: str, reason: str) -> None:
+    assert reason in refused(capsys, f"{COMMAND} {options}")
