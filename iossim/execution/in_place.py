@@ -1,7 +1,7 @@
 """Where values lie, so that moving data is no work: terms of a concat inside its result, parts of a split inside its input.
 
-A unit that is nothing but a concatenation of channels launches nothing where each term is written into its slice of the
-result by whatever makes it; one that only splits channels, or takes a slice of them, launches nothing at all. This is
+A unit that is nothing but a concatenation of channels, or of images, launches nothing where each term is written into its slice of the
+result by whatever makes it; one that only splits them, or takes a slice of them, launches nothing at all. This is
 read off the graph alone, not off a schedule, so that a unit costs the same in every stage it may be in.
 
 A term cannot be written in place, and is copied, if it is an input of the network, lies elsewhere already (in another
@@ -56,7 +56,7 @@ class InPlaceBuffers:
         """What of the placement changes how long a unit takes, as text: equal units of equal text do equal work.
 
         Which terms it copies; and, for more than one image, which of its operands are strided because they lie inside
-        others.
+        others: a range of the images is not.
         """
         network = self.network
         found = network.units[unit]
@@ -67,7 +67,7 @@ class InPlaceBuffers:
         strided = [
             str(index)
             for index, name in enumerate((*found.inputs, *found.outputs))
-            if name in self.slots and types[name].shape[0] > 1
+            if types[name].shape[0] > 1 and types[self.slot(name).value].shape[1:] != types[name].shape[1:]
         ]
         if strided:
             parts.append("strided:" + ",".join(strided))
@@ -98,7 +98,7 @@ def in_place_buffers(network: Network) -> InPlaceBuffers:
 
 
 def _mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
-    """The one op of a unit, if it only moves whole channels."""
+    """The one op of a unit, if it only moves whole images, or whole channels of all."""
     if len(nodes) != 1:
         return None
     graph = network.graph
@@ -108,9 +108,9 @@ def _mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
         return None
     match node.op:
         case Concat() | Split():
-            moves = node.op.axis % rank == 1
+            moves = node.op.axis % rank in (0, 1)
         case Slice():
-            moves = [axis % rank for axis in node.op.axes] == [1] and node.op.steps == (1,)
+            moves = [axis % rank for axis in node.op.axes] in ([0], [1]) and node.op.steps == (1,)
         case _:
             moves = False
     return node if moves else None
@@ -120,9 +120,12 @@ def _starts(graph: Graph, node: Node) -> Iterator[tuple[int, ...]]:
     """Where each term of a concat begins in its result, or each output of a split or slice in its input."""
     whole = graph.types[node.inputs[0]].shape
     if isinstance(node.op, Slice):
-        yield starting(len(whole), 1, range(whole[1])[slice(node.op.starts[0], node.op.ends[0])].start)
+        axis = node.op.axes[0] % len(whole)
+        yield starting(len(whole), axis, range(whole[axis])[slice(node.op.starts[0], node.op.ends[0])].start)
         return
+    assert isinstance(node.op, Concat | Split), "what _mover finds"
+    axis = node.op.axis % len(whole)
     begin = 0
     for value in node.inputs if isinstance(node.op, Concat) else node.outputs:
-        yield starting(len(whole), 1, begin)
-        begin += graph.types[value].shape[1]
+        yield starting(len(whole), axis, begin)
+        begin += graph.types[value].shape[axis]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -215,3 +216,36 @@ def test_the_concats_of_the_zoo_move_nothing(model: str, concats: int) -> None:
     placement = in_place_buffers(network)
     assert len(placement.moves) == concats
     assert all(moves == () for moves in placement.moves.values())
+
+
+def halves(b: GraphBuilder) -> list[str]:
+    """Four images in two micro-batches, and their join."""
+    parts = b.add_all(Split(0, (1, 3)), "x", name="split")
+    made = [b.conv(part, 2, name=f"half{index}") for index, part in enumerate(parts)]
+    return [b.add(Concat(0), *made, name="join")]
+
+
+def side_by_side(network: Network) -> Plan:
+    return plan_memory(lower_stage(network, [[0], [1], [2], [3]][1:3], Strategy.CONCURRENT, in_place=True))
+
+
+def test_micro_batches_are_ranges_of_the_batch() -> None:
+    network = network_of(halves, batch=4)
+    placed = in_place_buffers(network)
+    assert placed.moves == {0: (), 3: ()}
+    regions = [side_by_side(network).region(name) for name in network.graph.nodes[3].inputs]
+    assert regions == [
+        Region("join", Box((0, 0, 0, 0), (1, 2, 3, 3))),
+        Region("join", Box((1, 0, 0, 0), (3, 2, 3, 3))),
+    ]
+    assert not any("strided" in placed.signature(unit) for unit in (1, 2)), "images lie one behind the other"
+
+
+def test_a_range_of_the_batch_shifted_by_one_is_a_race() -> None:
+    network = network_of(halves, batch=4)
+    plan = side_by_side(network)
+    check_happens_before(plan)
+    second = network.graph.nodes[3].inputs[1]
+    shifted = replace(plan.buffers[second], starts=(0, 0, 0, 0))
+    with pytest.raises(ScheduleError, match="nothing orders the two"):
+        check_happens_before(replace(plan, buffers={**plan.buffers, second: shifted}))
