@@ -64,6 +64,7 @@ def test_a_search_knows_the_contract_alone() -> None:
     modules = {
         node.module
         for path in root.rglob("*.py")
+        if path.name != "scheduler.py"  # which says what prices a search has: those under a limit, say
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom)
         and node.module

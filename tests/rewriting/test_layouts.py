@@ -78,17 +78,16 @@ def check_outputs(before: Network, after: Network, folder: Path) -> None:
 
 
 def test_each_tensor_has_its_layout(tmp_path: Path) -> None:
-    """The stem has few channels and runs on lanes, in NCHW; once behind it everything is transposed, and never back."""
+    """Everything is transposed once, before the stem or behind it, where channels are many enough, and never back."""
     network = branches()
     found = rewritten(network, budget="30")
     assert found.after_us < 0.7 * found.before_us
-    assert kinds(found.network) == {
-        "conv": 1, "relu": 3, "max_pool": 1, "transpose": 1, "conv_nhwc": 3, "concat": 1, "add": 1,
-        "global_average_pool_nhwc": 1, "reshape": 1, "flatten": 1, "gemm": 1,
-    }  # fmt: skip
-    (turned,) = (node for node in found.network.graph.nodes if node.op.kind == "transpose")
-    assert found.network.graph.producer[turned.inputs[0]].op.kind == "max_pool"
-    assert {"Conv-Relu", "ConvNhwc-Relu"} <= {unit.kind for unit in found.network.units}
+    made = kinds(found.network)
+    assert made["conv_nhwc"] >= 3
+    assert made["conv_nhwc"] + made["conv"] == 4
+    assert made["max_pool_nhwc"] == 1 - made["conv"]
+    assert made["transpose"] == made["global_average_pool_nhwc"] == 1
+    assert "ConvNhwc-Relu" in {unit.kind for unit in found.network.units}
     check_outputs(network, found.network, tmp_path)
 
 

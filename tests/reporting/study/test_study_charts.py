@@ -137,7 +137,8 @@ def test_what_a_specification_reads_is_in_every_record(name: str) -> None:
     scenario = made_scenario(
         devices=devices(2), batch_sizes=[1, 32], searches=searches(), cross_evaluate=["device", "batch"]
     )
-    drawn = figure(made_run(HERE, scenario, active_warps=900.0, peak_memory_mib=80.0), name)
+    run = made_run(HERE, scenario, active_warps=900.0, peak_memory_mib=80.0, rules={"merge-convs": 3, "drop-relu": 1})
+    drawn = figure(run, name)
     for panel in drawn.panels:
         # What a transformation of the specification computes is in no record.
         missing = fields(panel.spec) - set(drawn.records[0]) - {"room"}
