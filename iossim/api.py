@@ -14,6 +14,7 @@ import numpy as np
 
 from iossim.analysis.comparison import Comparison, RewrittenSchedule, Way
 from iossim.analysis.measured_search import measured_schedule
+from iossim.analysis.micro_batches import of_network, of_table
 from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
 from iossim.analysis.rewriting import rewrite as rewrite_network
 from iossim.analysis.saved_schedule import network_of
@@ -21,12 +22,13 @@ from iossim.cost.create import create_cost_model
 from iossim.cost.model import ChangesSetting, CostModel, PredictsDevice
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError
+from iossim.errors import OptionError, did_you_mean
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.memory_size import size_bytes
+from iossim.microbatching.micro_batching import MicroBatching
 from iossim.models.load import load
 from iossim.prediction.left_out import without_network
 from iossim.prediction.schedule_interval import schedule_errors
@@ -75,7 +77,7 @@ def search_options(
 
     ``workspace_limit``: what kernels that run at the same time may need together besides their tensors, in bytes or as ``64MiB``.
     """
-    limit = size_bytes(workspace_limit, "workspace_limit") if isinstance(workspace_limit, str) else workspace_limit
+    limit = _limit(workspace_limit, "workspace_limit")
     space = StageSpace(stages, max_group_size, max_groups)  # type: ignore[arg-type]
     return SearchOptions(space, workspace_limit_bytes=limit)
 
@@ -254,6 +256,48 @@ def optimize(
     if scheduler == "sequential" or not found.complete:
         return _with_intervals(network, [found], prices)[0]
     return _with_intervals(network, [found], prices, "sequential")[0]
+
+
+def microbatch(
+    model: Network | str,
+    device: DeviceProfile | str | None,
+    *,
+    engine: str = Engine.PAPER,
+    cost_model: str | CostModel = "simulator",
+    policy: str = "all",
+    workspace: int | str | None = None,
+    total_workspace: int | str | None = None,
+    direction: str = "forward",
+    progress: Progress = ignore,
+) -> MicroBatching:
+    """Divide the batch of a network's convolutions: each under a limit on its workspace, or all under one (``64MiB``, or bytes).
+
+    ``policy``: ``all`` sizes of micro-batches, ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` for the
+    gradients as well.
+    """
+    if direction not in ("forward", "training"):
+        raise OptionError(f"`pass` {direction!r} is not known; {did_you_mean(direction, ('forward', 'training'))}")
+    network = load(model) if isinstance(model, str) else model
+    limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
+    prices = _cost_model(cost_model, device, network, engine)
+    return of_network(network, prices, policy, *limits, direction == "training", progress)
+
+
+def microbatch_table(
+    path: Path | str,
+    *,
+    batch: int | None = None,
+    policy: str = "all",
+    workspace: int | str | None = None,
+    total_workspace: int | str | None = None,
+) -> MicroBatching:
+    """The same of the kernels of a table of benchmarks (JSON); of as many images as the largest row of each, if not of ``batch``."""
+    limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
+    return of_table(Path(path), batch, policy, *limits)
+
+
+def _limit(given: int | str | None, name: str) -> int | None:
+    return size_bytes(given, name) if isinstance(given, str) else given
 
 
 def rewrite_model(

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from iossim.integer_program import solve_integer_program
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.identity import Identity
@@ -211,7 +212,7 @@ class _Program:
         rows, columns, values = (np.array(each) for each in zip(*entries, strict=True))
         matrix = csr_array((values, (rows, columns)), shape=(len(self._rows), count))
         upper = np.array([1.0] * (binary + pairs) + numbers)
-        found = milp(
+        found = solve_integer_program(
             costs,
             integrality=np.array([1] * binary + [0] * (count - binary)),
             bounds=Bounds(np.zeros(count), upper),

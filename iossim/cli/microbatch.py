@@ -1,0 +1,128 @@
+"""``iossim microbatch``: convolutions in parts of their batch, so that faster algorithms fit a limit on the workspace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.option_groups import takes_options
+from iossim.cli.outputs import (
+    Writer,
+    pictures,
+    plain_console,
+    print_json,
+    text_file,
+    wants_plot,
+    write_files,
+)
+from iossim.cli.progress import progress_bars
+from iossim.errors import OptionError
+
+if TYPE_CHECKING:
+    from iossim.microbatching.micro_batching import MicroBatching
+
+Model = Annotated[
+    str | None, typer.Argument(metavar="[MODEL]", help="A model, as for 'iossim optimize'; or none, and --table.")
+]
+Table = Annotated[
+    Path | None,
+    typer.Option(
+        "--table",
+        metavar="BENCH.json",
+        help='Instead of a model: {"kernel": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, "workspace_bytes": 4096}, ...]}.',
+    ),
+]
+Workspace = Annotated[
+    str | None, typer.Option("--workspace", metavar="SIZE", help="Of each kernel by itself (WR): 64MiB.")
+]
+Total = Annotated[
+    str | None, typer.Option("--total-workspace", metavar="SIZE", help="Of all kernels together (WD): 120MiB.")
+]
+Policy = Annotated[
+    str, typer.Option("--policy", metavar="NAME", help="Sizes of micro-batches: all, power-of-two, undivided.")
+]
+Pass = Annotated[str, typer.Option("--pass", metavar="NAME", help="forward, or training: gradients as well.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("microbatch", help="Divide the batch of convolutions so that faster algorithms fit the workspace.")(
+        microbatch
+    )
+
+
+@takes_options
+def microbatch(
+    model: Model = None,
+    device: options.Device = None,
+    *,
+    batch: options.Batch = None,
+    dtype: options.ModelDataType = None,
+    engine: options.Engine = "paper",
+    table: Table = None,
+    workspace: Workspace = None,
+    total_workspace: Total = None,
+    policy: Policy = "all",
+    direction: Pass = "forward",
+    as_json: options.Json = False,
+    out: options.Out = None,
+    plot: options.Plot = None,
+) -> None:
+    """Divide the batch of each convolution so that a faster algorithm fits the workspace, as u-cuDNN does.
+
+    The micro-batches of a kernel run one after another in one workspace. With --workspace each kernel has its own limit; with
+    --total-workspace all share one, divided by an integer program.
+    """
+    from iossim import api
+    from iossim.memory_size import size_bytes
+    from iossim.reporting.micro_batch_words import micro_batch_table, total_words
+    from iossim.user_files import check_writable
+
+    if (model is None) == (table is None):
+        raise OptionError(
+            "microbatch takes a model or a table, not both; give MODEL --device NAME, or --table BENCH.json"
+        )
+    if out is not None:
+        check_writable(out)
+    limit = None if workspace is None else size_bytes(workspace, "workspace")
+    total = None if total_workspace is None else size_bytes(total_workspace, "total_workspace")
+    if table is not None:
+        found = api.microbatch_table(table, batch=batch, policy=policy, workspace=limit, total_workspace=total)
+        title = f"{table.name}, policy {policy}"
+    else:
+        if device is None:
+            raise OptionError("microbatch needs a device; give --device NAME ('iossim devices list' tells them)")
+        network = api.load(model, batch=batch, dtype=dtype)
+        with progress_bars(quiet=as_json, unit="kernels") as bars:
+            found = api.microbatch(
+                network,
+                device,
+                engine=engine,
+                policy=policy,
+                workspace=limit,
+                total_workspace=total,
+                direction=direction,
+                progress=bars("benchmarks"),
+            )
+        title = f"{network.name} on {device}, batch {network.source.batch}, {direction}, policy {policy}"
+    if as_json:
+        print_json(found.to_json())
+    else:
+        console = plain_console()
+        console.print(title, style="bold")
+        console.print(micro_batch_table(found))
+        console.print(total_words(found), soft_wrap=True)
+    if out is not None:
+        write_files(out, _files(found, title, wants_plot(plot)))
+
+
+def _files(found: MicroBatching, title: str, draws: bool) -> dict[str, Writer]:
+    files = {"microbatch.json": text_file(json.dumps(found.to_json(), indent=1) + "\n")}
+    if draws:
+        from iossim.reporting.figures.micro_batches import front_figure, workspace_figure
+
+        files |= pictures(front_figure(found, title), workspace_figure(found, title))
+    return files

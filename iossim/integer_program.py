@@ -1,0 +1,40 @@
+"""Mixed-integer linear programs by SciPy's HiGHS, which says nothing of its own on standard output."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def solve_integer_program(*args: Any, **kwargs: Any) -> Any:
+    """:func:`scipy.optimize.milp` with its arguments and result."""
+    from scipy.optimize import milp
+
+    with _silent():
+        return milp(*args, **kwargs)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing reaches file descriptor 1: HiGHS in SciPy 1.17 prints a line for its developers there, whatever it is told."""
+    sys.stdout.flush()
+    _flush_c()
+    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        _flush_c()
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(nowhere)
+
+
+def _flush_c() -> None:
+    """C keeps what it prints to a pipe until its buffer is full."""
+    if os.name == "posix":
+        ctypes.CDLL(None).fflush(None)
