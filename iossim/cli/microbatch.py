@@ -78,6 +78,7 @@ def microbatch(
     """
     from iossim import api
     from iossim.memory_size import size_bytes
+    from iossim.models.load import load
     from iossim.reporting.micro_batch_words import micro_batch_table, total_words
     from iossim.user_files import check_writable
 
@@ -95,7 +96,7 @@ def microbatch(
     else:
         if device is None:
             raise OptionError("microbatch needs a device; give --device NAME ('iossim devices list' tells them)")
-        network = api.load(model, batch=batch, dtype=dtype)
+        network = load(model, batch=batch, dtype=dtype)
         with progress_bars(quiet=as_json, unit="kernels") as bars:
             found = api.microbatch(
                 network,
