@@ -90,9 +90,13 @@ def test_as_many_cases_pass_and_go_round_as_did() -> None:
         assert passed >= COUNTS[kind][2], kind
 
 
+#: Its made-up weights give a thousand logits of 9.5e9 that should be equal: how their sums are rounded decides the softmax.
+DECIDED_BY_ROUNDING = {"test_squeezenet"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("run", [run_case, round_trip])
 def test_whole_networks(run: Callable[[Case, Path], Outcome]) -> None:
     found = run_kind("real", run)
-    assert [outcome for outcome in found if outcome.reason] == []
+    assert [outcome for outcome in found if outcome.reason and outcome.case not in DECIDED_BY_ROUNDING] == []
     assert len(found) == 9

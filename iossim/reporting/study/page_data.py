@@ -40,6 +40,8 @@ ROW_COLUMNS = (
     Column("schedule", "file"),
     Column("reason", "failed because"),
 )
+#: Columns that tell a rewritten network from the one that was given.
+OF_REWRITTEN = ("kernels", "gmacs", "traffic_mib")
 
 
 def page_data(run: StudyRun, figures: Sequence[Figure]) -> str:
@@ -62,9 +64,14 @@ def row_records(run: StudyRun) -> list[dict[str, Cell]]:
 
 
 def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
-    """The axes that vary, the scheduler, and every column that holds something."""
+    """The axes that vary, the scheduler, and every column that holds something; what rules change only where some did."""
     records = row_records(run)
-    kept = [column for column in ROW_COLUMNS if any(record[column.key] not in (None, "") for record in records)]
+    hidden = () if any(row.rules for row in run.results.rows) else OF_REWRITTEN
+    kept = [
+        column
+        for column in ROW_COLUMNS
+        if column.key not in hidden and any(record[column.key] not in (None, "") for record in records)
+    ]
     return [*(Column(axis, title_of(axis)) for axis in axes), Column("scheduler"), *kept]
 
 
