@@ -21,9 +21,15 @@ def solve_integer_program(*args: Any, **kwargs: Any) -> Any:
 @contextmanager
 def _silent() -> Iterator[None]:
     """Nothing reaches file descriptor 1: HiGHS in SciPy 1.17 prints a line for its developers there, whatever it is told."""
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     _flush_c()
-    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        saved = os.dup(1)
+    except OSError:  # it is closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)
         yield

@@ -41,14 +41,6 @@ def front(rows: Iterable[BenchmarkRow], batch: int, policy: str = "all") -> tupl
     return tuple(best)
 
 
-def fastest(
-    rows: Iterable[BenchmarkRow], batch: int, limit_bytes: int, policy: str = "all", kernel: str = "kernel"
-) -> Configuration:
-    """The fastest configuration under a limit; OptionError, naming the kernel and what would do, where there is none."""
-    rows = tuple(rows)
-    return within(front(rows, batch, policy), limit_bytes, batch, kernel)
-
-
 def within(configurations: Sequence[Configuration], limit_bytes: int, batch: int, kernel: str) -> Configuration:
     """The fastest of a front that fits a limit; OptionError, naming the kernel and what would do, where none does."""
     if not configurations:

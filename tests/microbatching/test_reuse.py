@@ -10,7 +10,7 @@ import pytest
 
 from iossim.errors import OptionError
 from iossim.microbatching.configuration import BenchmarkRow, Configuration, micro_batch_sizes
-from iossim.microbatching.reuse import fastest, front
+from iossim.microbatching.reuse import front, within
 
 MIB = 1 << 20
 #: The front that `facts/micro_batching.md` gives: time, bytes, micro-batches.
@@ -31,6 +31,12 @@ PUBLISHED = [
     (2572.80, 2, 128),
     (2585.60, 1, 256),
 ]
+
+
+def fastest(
+    rows: Sequence[BenchmarkRow], batch: int, limit_bytes: int, policy: str = "all", kernel: str = "kernel"
+) -> Configuration:
+    return within(front(rows, batch, policy), limit_bytes, batch, kernel)
 
 
 def two_algorithms(batches: Sequence[int]) -> list[BenchmarkRow]:
