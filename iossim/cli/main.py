@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -57,6 +58,7 @@ def build_app() -> typer.Typer:
     return app
 
 
+@cache
 def build_command() -> Any:
     """What runs arguments: the application, strict about what typer lets pass."""
     command = typer.main.get_command(build_app())

@@ -108,8 +108,11 @@ def _own(name: str) -> DeviceProfile | None:
     """A device that ships, or this machine's CPU."""
     if name == HOST_CPU:
         return load_host_cpu()
-    if name not in shipped_names():
-        return None
+    return _shipped(name) if name in shipped_names() else None
+
+
+@cache
+def _shipped(name: str) -> DeviceProfile:
     entry = resources.files(_FOLDER) / f"{name}.yaml"
     return _parse(entry.read_text(encoding="utf-8"), entry.name, read_shipped)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from iossim.located_yaml import LocatedYamlError, read_located
 from iossim.values import first_problem
 
 
+@lru_cache(maxsize=64)  # a study asks for the same few at each point, and profiles are immutable
 def parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
     """A profile from YAML text, which ``read`` reads where it is a file that ships; ``where`` names it in errors.
 
