@@ -97,7 +97,9 @@ def _read(text: str, compose: Callable[[_Loader], list[yaml.Node | None]]) -> li
         raise LocatedYamlError(line, (), f"is not YAML: {reason}; correct the line") from None
 
 
-def _read_by(kind: type[_Loader], text: str, compose: Callable[[_Loader], list[yaml.Node | None]]) -> list[LocatedYaml]:
+def _read_by(
+    kind: type[_Loader], text: str, compose: Callable[[_Loader], list[yaml.Node | None]]
+) -> list[LocatedYaml]:
     _refuse_depth_and_aliases(kind, text)
     loader = kind(text)
     try:

@@ -47,7 +47,8 @@ class OtherEngine:
 def under_other_engine(
     network: Network, found: Schedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
-    """What the other engine gives; None where the prices can be had under one engine only, or after a KeyboardInterrupt.
+    """What the other engine gives; None where the prices can be had under one engine only, where nothing takes time, or after a
+    KeyboardInterrupt.
 
     Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s = 8 at
     most, so that it takes a second or two of any network; a block that is too wide is split.
@@ -69,7 +70,7 @@ def under_other_engine(
         sequential_us = schedule(network, there, "sequential").latency_us
     except KeyboardInterrupt:
         return None
-    if not best.complete:
+    if not best.complete or not sequential_us:
         return None
     return OtherEngine(
         engine,

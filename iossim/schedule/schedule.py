@@ -107,6 +107,10 @@ class SavedSchedule(Value):
             return None
         return self.latency_us / self.lower_bound_us - 1
 
+    def speedup(self, baseline_us: float) -> float:
+        """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time, as in a network of views."""
+        return baseline_us / self.latency_us if self.latency_us else 1.0
+
     def save(self, path: Path) -> None:
         """Write as JSON: to a temporary file beside ``path``, then renamed."""
         write_atomically(path, self.model_dump_json(indent=1) + "\n")

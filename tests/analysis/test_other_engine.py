@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import onnx
 import pytest
 from command_line import printed, printed_json
+from onnx import TensorProto
+from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 
 import iossim
 from iossim import api
@@ -34,6 +38,20 @@ def test_other_prices_have_no_engine() -> None:
     network = iossim.load("ios_sample")
     prices = RandomCostModel()
     assert under_other_engine(network, iossim.optimize(network, None, cost_model=prices), prices) is None
+
+
+def test_a_network_of_views_takes_no_time_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Found by a fuzz: every ratio of latencies was a division by zero."""
+    x, y = (
+        make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [2, 3, 4]), ("y", [2, 12]))
+    )
+    onnx.save(
+        make_model(make_graph([make_node("Flatten", ["x"], ["y"])], "views", [x], [y])), tmp_path / "views.onnx"
+    )
+    told = printed_json(capsys, f"compare {tmp_path / 'views.onnx'} -d v100-sxm2 --json")
+    assert told["other_engine"] is None
+    assert {(each["latency_us"], each["speedup"]) for each in told["schedules"]} == {(0.0, 1.0)}
+    assert printed_json(capsys, f"optimize {tmp_path / 'views.onnx'} -d v100-sxm2 --json")["latency_us"] == 0.0
 
 
 def test_a_network_that_gains_nothing_by_default_is_told_what_a_graph_gains(

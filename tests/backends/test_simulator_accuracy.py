@@ -46,14 +46,15 @@ def test_tensor_cores(shared: Path, table: str, name: str, kind: str, error: flo
     assert found.gpu_time().mean_error < error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "error", "small_error", "tau"),
     [
         ("v100-pcie-32gb", 0.08, 0.135, 0.93),
         ("t4", 0.085, 0.20, 0.94),
         # Beside a host's overhead nothing tells what a call costs: small convolutions are the worse for not fitting it.
-        pytest.param("p100-pcie-16gb", 0.085, 0.22, 0.935, marks=pytest.mark.slow),
-        pytest.param("p4", 0.12, 0.21, 0.91, marks=pytest.mark.slow),
+        ("p100-pcie-16gb", 0.085, 0.22, 0.935),
+        ("p4", 0.12, 0.21, 0.91),
     ],
 )
 def test_convolutions_of_a_framework(shared: Path, name: str, error: float, small_error: float, tau: float) -> None:
@@ -98,6 +99,7 @@ def networks() -> NetworkEvaluation:
     return evaluate_networks(device(DEVICE))
 
 
+@pytest.mark.slow
 def test_published_networks_in_sample(networks: NetworkEvaluation) -> None:
     """Kernels and launches were fitted to these very figures, which are of sequential schedules."""
     fitted = {(model, "sequential") for model in ("inception_v3", "squeezenet", "ios_sample")}

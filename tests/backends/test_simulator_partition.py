@@ -121,6 +121,7 @@ def test_stages_of_one_group_and_merged_ones_have_the_whole_device() -> None:
     assert sequential[2] == sequential[1]
 
 
+@pytest.mark.slow
 def test_a_search_finds_no_worse_than_any_schedule_priced_on_parts() -> None:
     network = load("squeezenet")
     prices = SimulatorCostModel(V100, Precision.FP32, Engine.PARTITION)

@@ -141,17 +141,17 @@ def dealt(running: list[Kernel], interference: float) -> list[float]:
             warps[extra] += one.warps
             members[sorted(chosen | set(extra.tolist())), index] = True
     assert load.sum() == pytest.approx(sum(one.demand for one in running) * SMS)
-    demand_factor = 1 + interference * (len(running) > 1)
-    shared = max(1.0, demand_factor * sum(one.device for one in running), demand_factor * load.max() * any(even))
-    lowest = max(1.0, demand_factor * sum(one.device for one in running))
-    if any(even):
-        lowest = max(
-            lowest, demand_factor * sum(one.demand for one, is_even in zip(running, even, strict=True) if is_even)
+    factor = 1 + interference * (len(running) > 1)
+    issue = factor * load.max() if any(even) else 1.0
+    evenly = factor * sum(one.demand for one, is_even in zip(running, even, strict=True) if is_even)
+    found = []
+    for index, (one, is_even) in enumerate(zip(running, even, strict=True)):
+        # What asks nothing of the device as a whole waits for nobody there.
+        device = factor * sum(each.device for each in running) if one.device > 0 else 0.0
+        found.append(
+            max([1.0, device, issue] if is_even else [1.0, device, evenly, *(factor * load[members[:, index]])])
         )
-    return [
-        shared if is_even else max([lowest, *(demand_factor * load[members[:, index]])])
-        for index, is_even in enumerate(even)
-    ]
+    return found
 
 
 @settings(deadline=None, max_examples=30)
@@ -165,6 +165,7 @@ def dealt(running: list[Kernel], interference: float) -> list[float]:
 )
 @example([Kernel(0.5, 1.0), Kernel(0.5, 1.0), Kernel(1.0, 1.0)], 0.1)
 @example([Kernel(0.5, 1.0), Kernel(1.25, 1.0), Kernel(0.5, 1.0), Kernel(5.0, 0.3)], 0.1)
+@example([Kernel(0.0125, 1.0), *[Kernel(0.0125, 1.0, device=0.3)] * 4], 0.0)
 def test_as_if_blocks_were_dealt_to_one_sm_after_the_other(running: list[Kernel], interference: float) -> None:
     # Powers of two tell SMs of unlike contents apart by their warps: no order of equals decides.
     running = [replace(one, warps=2.0**index) for index, one in enumerate(running)]

@@ -154,6 +154,7 @@ def test_networks_are_fitted_beside() -> None:
     assert beside.profile.provenance.data_sets[-1].name == "networks"
 
 
+@pytest.mark.slow
 def test_a_fit_near_another_ends_where_one_from_the_start_does() -> None:
     """Folds and fits that leave something out begin at the fit of all."""
     recording = Recording.of(SET, device("v100-sxm2"), 0.3, 2)
@@ -167,6 +168,7 @@ def test_a_fit_near_another_ends_where_one_from_the_start_does() -> None:
         assert near.values[name] == pytest.approx(from_start.values[name], rel=0.03), name
 
 
+@pytest.mark.slow
 def test_all_folds_and_nothing_held_out() -> None:
     found = run(DeviceData(device("v100-sxm2"), (SET,)), folds=3, held_out=0.0)
     assert found.held_out == ()

@@ -154,6 +154,7 @@ def test_a_device_left_out_is_predicted_without_its_measurements() -> None:
     assert table.refined_bands["conv"]
 
 
+@pytest.mark.slow
 def test_samples_are_of_the_kind_that_they_refine() -> None:
     """A device whose element-wise kernels are half as fast as thought: samples of them say so, those of products nothing."""
     names = ("v100-pcie-32gb", "t4")

@@ -10,6 +10,7 @@ from command_line import printed, printed_json, refused
 REWRITE = "optimize squeezenet -d v100-sxm2 --scheduler sequential --rewrite default --unproved --rewrite-budget 25"
 
 
+@pytest.mark.slow
 def test_a_rewritten_network_goes_the_way_of_any_other(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     said = " ".join(printed(capsys, f"{REWRITE} --out {tmp_path} --no-plot").split())
     assert "note: Rewritten by" in said

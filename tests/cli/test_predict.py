@@ -224,6 +224,7 @@ def test_other_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not text" in refused(capsys, "predict ops.csv --op add -d t4")
 
 
+@pytest.mark.slow
 def test_reference_tables(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = shared / "data/kernels/conv.v100-pcie-32gb.csv"
     rows = printed(capsys, f"predict {path} --op conv -d v100-pcie-32gb").splitlines()

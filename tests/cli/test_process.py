@@ -87,6 +87,7 @@ def test_reader_that_goes_away(tmp_path: Path) -> None:
     assert process.returncode == 141
 
 
+@pytest.mark.slow
 def test_same_files_in_every_process(tmp_path: Path) -> None:
     """Sets and dictionaries of strings are ordered by the hash seed; nothing that is written may depend on it."""
     contents = []

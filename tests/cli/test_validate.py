@@ -93,6 +93,7 @@ def test_largest_operators_and_families(capsys: pytest.CaptureFixture[str], monk
     assert largest["interval_width"] >= 1.0
 
 
+@pytest.mark.slow
 def test_files(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("vl_convert")
     document = printed_json(

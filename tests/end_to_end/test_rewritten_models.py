@@ -20,9 +20,10 @@ from iossim.models.load import load
 from iossim.models.onnx.write import check_exportable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["light_inception_v1", pytest.param("light_inception_v2", marks=pytest.mark.slow)],
+    ["light_inception_v1", "light_inception_v2"],
 )
 def test_the_rewritten_model_computes_what_the_original_does(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -163,6 +163,7 @@ def test_what_all_depends_on_is_no_preparation() -> None:
     assert [block.units for block in cut_blocks(nothing_multiplies).blocks] == [(0,), (1, 2, 3), (4,), (5,)]
 
 
+@pytest.mark.slow
 def test_a_long_network_is_cut_in_linear_time() -> None:
     """20,000 units in diamonds, every one bypassed by a value from its beginning: a quadratic search would take minutes."""
     count = 20_000

@@ -275,6 +275,7 @@ def measured_squeezenet(error: str) -> str:
     return f"{found.curve} {found.plans} {found.deviation}"
 
 
+@pytest.mark.slow
 def test_the_same_in_every_process() -> None:
     code = "import test_measured_search as t; print(*map(t.measured_squeezenet, ['0.2', 'structured']), sep='|')"
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])

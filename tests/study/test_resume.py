@@ -102,6 +102,7 @@ def test_a_search_that_is_interrupted_is_no_result(tmp_path: Path, monkeypatch: 
     assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_journal_may_be_torn_anywhere(undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]) -> None:
     """Cut at any byte; what is lost is done again, and no more."""
     whole = (undisturbed.folder / "journal.jsonl").read_bytes()

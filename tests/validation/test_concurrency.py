@@ -33,6 +33,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     assert note.startswith(f"no measurements at {tmp_path / 'v100_microbenchmarks.csv'}")
 
 
+@pytest.mark.slow
 def test_pairs_of_operators_in_graphs(found: ConcurrencyEvaluation) -> None:
     (graphs,) = (one for one in found.pairs if one.device == "rtx-a5000")
     assert list(graphs.slowdowns) == list(MODELS)

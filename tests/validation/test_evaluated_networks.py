@@ -99,6 +99,7 @@ def test_figures_of_other_devices_are_none_of_its(predicted_ms: dict[str, float]
     assert found.to_json()["left_out"]["interval_coverage"] is None
 
 
+@pytest.mark.slow
 def test_all_that_is_published() -> None:
     told: list[tuple[int, int]] = []
     found = evaluate_networks(device(DEVICE), progress=lambda done, total: told.append((done, total)))
