@@ -30,7 +30,7 @@ from iossim.rewriting.terms import Sides, Terms, VoidError
 #: How often all axioms are applied to all terms, and how many terms there may be.
 ROUNDS, MOST_TERMS = 8, 700
 #: Of z3 for the confirmation of a derivation, in its own unit of work: a hundred times what any rule that ships takes.
-_STEPS = 400_000_000
+_STEPS = 20_000_000
 #: How the reason begins where a proof was given up for its seconds alone.
 OUT_OF_TIME = "out of time"
 
