@@ -13,7 +13,9 @@ from iossim.cli.progress import progress_bars
 from iossim.cli.rules import SetName
 
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; without, one a core.")]
-Seconds = Annotated[float, typer.Option("--seconds", metavar="S", min=0, help="What the proof of a rule may take.")]
+Seconds = Annotated[
+    float, typer.Option("--seconds", metavar="S", min=0, help="CPU seconds that the proof of a rule may take.")
+]
 Anew = Annotated[bool, typer.Option("--anew", help="Verify what has a verdict already, too.")]
 Write = Annotated[
     Path | None, typer.Option("--write", metavar="FILE", help="Write the verdicts as a file as well (JSON).")

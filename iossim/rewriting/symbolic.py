@@ -1,7 +1,4 @@
-"""Attributes and shapes as z3 sees them: integers, tuples of any length, and the facts that are known of them.
-
-Everything stays within linear arithmetic and uninterpreted functions, which z3 decides: a product or quotient of two unknowns is
-an uninterpreted function of them, and what is true of it (it cancels, one is neutral) is added as facts about those that occur.
+"""Attributes and shapes as z3 sees them: integers, tuples of any length, other values, and what is claimed of them.
 
 What holds for all places of a tuple of unknown length is assumed at the first few and at :data:`ANYWHERE`, a place counted from the
 end of which nothing else is assumed; so what follows there holds at every place.
@@ -9,26 +6,21 @@ end of which nothing else is assumed; so what follows there holds at every place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import z3
 
 from iossim.errors import IossimError
-from iossim.rewriting import expression as ex
 
 #: A place of a tuple that may be any. It counts from the end, as broadcasting does.
 ANYWHERE = z3.Int("anywhere")
 #: From the front: where statements about all places of a tuple of unknown length are assumed, besides.
 _FIRST = range(4)
-#: Of z3 for one question; counts its steps, so the answer is the same on every machine.
-_STEPS = 400_000
 
+#: Of attributes that are neither integers nor tuples of them.
 _Value = z3.DeclareSort("Value")
-_times = z3.Function("times", z3.IntSort(), z3.IntSort(), z3.IntSort())
-_quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
 
 
 class NotSymbolicError(IossimError):
@@ -179,355 +171,18 @@ def same(a: Tuple, b: Tuple) -> Claim:
     return Claim.all_of([Claim(a.length == b.length), everywhere(known, lambda place: a.at(place) == b.at(place))])
 
 
-class Arithmetic:
-    """What is known of attributes and shapes, and what follows.
-
-    Assumptions come first; then questions are asked. Answers are kept.
-    """
-
-    def __init__(self) -> None:
-        self._solver = z3.SolverFor("QF_UFLIA")
-        self._solver.set("rlimit", _STEPS)
-        self._answers: dict[int, tuple[Any, bool]] = {}
-        self._models: list[Any] = []
-        self._products: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
-        self._quotients: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
-        self._literals: dict[Any, Any] = {}
-        self._statements: dict[tuple[str, int], tuple[Tuple, Any]] = {}
-        self.assumed: list[Any] = []
-
-    def assume(self, *claims: Claim) -> None:
-        for claim in claims:
-            fact = z3.simplify(claim.given)
-            if not z3.is_true(fact):
-                self._add(fact)
-
-    def _add(self, fact: Any) -> None:
-        self.assumed.append(fact)
-        self._solver.add(fact)
-        self._models.clear()
-        self._answers = {key: answer for key, answer in self._answers.items() if answer[1]}
-
-    def is_contradictory(self) -> bool:
-        return bool(self._solver.check() == z3.unsat)
-
-    def knows(self, claim: Claim | Any) -> bool:
-        """Whether a statement follows."""
-        formula = z3.simplify(claim.shown if isinstance(claim, Claim) else claim)
-        if z3.is_true(formula):
-            return True
-        if z3.is_false(formula):
-            return False
-        key = formula.get_id()
-        if key not in self._answers:
-            self._answers[key] = formula, self._decide(formula)
-        return self._answers[key][1]
-
-    def _decide(self, formula: Any) -> bool:
-        for model in self._models:
-            if z3.is_false(model.eval(formula, model_completion=True)):
-                return False
-        self._solver.push()
-        self._solver.add(z3.Not(formula))
-        answer = self._solver.check()
-        if answer == z3.sat:
-            self._models.append(self._solver.model())
-        self._solver.pop()
-        return bool(answer == z3.unsat)
-
-    def value_of(self, term: Any) -> int | None:
-        """The only value that an integer can have, None where there are several."""
-        if isinstance(term, int):
-            return term
-        term = z3.simplify(term)
-        if z3.is_int_value(term):
-            return int(term.as_long())
-        if self._solver.check() != z3.sat:
-            return None
-        value = self._solver.model().eval(term, model_completion=True)
-        return int(value.as_long()) if z3.is_int_value(value) and self.knows(term == value) else None
-
-    def literal(self, value: Any) -> Any:
-        """A value that is neither an integer nor a tuple of them. Those that Python takes for equal are."""
-        if value not in self._literals:
-            made = z3.Const(f"literal {value!r}", _Value)
-            for other in self._literals.values():
-                self._add(made != other)
-            self._literals[value] = made
-        return self._literals[value]
-
-    def statement(self, what: str, of: Tuple) -> Claim:
-        """A statement about this very tuple that is known only where it has been assumed of it."""
-        found = self._statements.setdefault((what, id(of)), (of, z3.Bool(f"{what} {len(self._statements)}")))
-        return Claim(found[1])
-
-    def times(self, a: Any, b: Any, cancels: bool = True) -> Any:
-        """The product: multiplied out, and of two unknowns an uninterpreted function.
-
-        Facts about each pair of products are many; where it ``cancels`` from no equation they are spared.
-        """
-        return self._linear(z3.simplify(integer(a) * integer(b), som=True), cancels)
-
-    def _linear(self, term: Any, cancels: bool) -> Any:
-        if z3.is_add(term):
-            return z3.Sum([self._linear(each, cancels) for each in term.children()])
-        if not z3.is_mul(term):
-            return term
-        factors = term.children()
-        number = [each for each in factors if z3.is_int_value(each)]
-        unknown = sorted((each for each in factors if not z3.is_int_value(each)), key=str)
-        found = unknown[0]
-        for factor in unknown[1:]:
-            found = self._product(found, factor) if cancels else _times(found, factor)
-        return number[0] * found if number else found
-
-    def _product(self, a: Any, b: Any) -> Any:
-        key = a.get_id(), b.get_id()
-        if key in self._products:
-            return self._products[key][2]
-        made = _times(a, b)
-        facts = [
-            z3.Implies(a == 1, made == b),
-            z3.Implies(b == 1, made == a),
-            z3.Implies(z3.And(a >= 1, b >= 1), z3.And(made >= a, made >= b)),
-            z3.Implies(z3.And(made == a, a >= 1), b == 1),
-            z3.Implies(z3.And(made == b, b >= 1), a == 1),
-        ]
-        for c, d, other in self._products.values():
-            for x, y, z, w in ((a, b, c, d), (a, b, d, c)):
-                facts.append(z3.Implies(z3.And(x == z, y == w), made == other))
-                facts.append(z3.Implies(z3.And(made == other, x == z, x >= 1), y == w))
-                facts.append(z3.Implies(z3.And(made == other, y == w, y >= 1), x == z))
-        self._products[key] = a, b, made
-        for whole, by, quotient in self._quotients.values():
-            facts += self._divides(whole, by, quotient, a, b, made)
-        for fact in facts:
-            self._add(fact)
-        return made
-
-    def quotient(self, a: Any, b: Any, cancels: bool = True) -> Any:
-        """``a // b`` for a positive ``b``; of any other it is a number of which nothing is known. ``cancels`` as of products."""
-        a, b = z3.simplify(integer(a)), z3.simplify(integer(b))
-        if z3.is_int_value(b):
-            if b.as_long() <= 0:
-                raise NotSymbolicError(f"divides by {b}")
-            return z3.simplify(a / b)
-        if not cancels:
-            return _quotient(a, b)
-        key = a.get_id(), b.get_id()
-        if key not in self._quotients:
-            made = _quotient(a, b)
-            self._quotients[key] = a, b, made
-            self._add(z3.Implies(z3.And(b >= 1, a == b), made == 1))
-            self._add(z3.Implies(b == 1, made == a))
-            self._add(z3.Implies(z3.And(b >= 1, a >= 0), z3.And(made >= 0, made <= a)))
-            for c, d, product in self._products.values():
-                for fact in self._divides(a, b, made, c, d, product):
-                    self._add(fact)
-        return self._quotients[key][2]
-
-    @staticmethod
-    def _divides(whole: Any, by: Any, quotient: Any, a: Any, b: Any, product: Any) -> list[Any]:
-        """A product divided by one of its factors is the other."""
-        exact = z3.And(whole == product, by >= 1)
-        return [
-            z3.Implies(z3.And(exact, by == a), quotient == b),
-            z3.Implies(z3.And(exact, by == b), quotient == a),
-        ]
-
-    def is_divisible(self, a: Any, b: Any) -> Claim:
-        """That ``b`` divides ``a``."""
-        return Claim(self.times(self.quotient(a, b), b) == a)
-
-
 def distinct(items: Sequence[Any]) -> Any:
     return z3.Distinct(*items) if len(items) > 1 else z3.BoolVal(True)
-
-
-def equal(a: Any, b: Any, arithmetic: Arithmetic) -> Claim:
-    """That two values of attributes are equal: integers, tuples, or Python values and those of z3 that stand for such."""
-    if isinstance(a, Tuple) and isinstance(b, Tuple):
-        return same(a, b)
-    if isinstance(a, Tuple) or isinstance(b, Tuple):
-        return Claim(False)
-    if is_integer(a) and is_integer(b):
-        return Claim(integer(a) == integer(b))
-    if is_opaque(a) or is_opaque(b):
-        if _is_unknown_integer(a) or _is_unknown_integer(b):
-            raise NotSymbolicError("compares a whole number with what may be none")
-        return Claim(opaque(a, arithmetic) == opaque(b, arithmetic))
-    if _is_unknown_integer(a) or _is_unknown_integer(b):
-        raise NotSymbolicError("compares a whole number with what may be none")
-    return Claim(bool(a == b))
 
 
 def is_opaque(value: Any) -> bool:
     return isinstance(value, z3.ExprRef) and value.sort() == _Value
 
 
-def opaque(value: Any, arithmetic: Arithmetic) -> Any:
-    """A Python value as one that z3 can compare."""
-    return value if is_opaque(value) else arithmetic.literal(value)
-
-
-def unknown_value(name: str) -> Any:
-    """An attribute that is neither an integer nor a tuple of them."""
+def named_value(name: str) -> Any:
+    """A value that is neither an integer nor a tuple of them: of an unknown attribute, or a literal."""
     return z3.Const(name, _Value)
 
 
 def is_integer(value: Any) -> bool:
     return type(value) is int or z3.is_int(value)
-
-
-def _is_unknown_integer(value: Any) -> bool:
-    return isinstance(value, z3.ExprRef) and z3.is_int(value)
-
-
-class Evaluator:
-    """Values of expressions. ``needed`` gathers what makes them have one: places that tuples have, divisors that are not zero.
-
-    ``assumes`` says that the expressions are known to be true, not to be shown.
-    """
-
-    def __init__(
-        self,
-        attributes: Mapping[str, Any],
-        shapes: Callable[[str], Tuple],
-        arithmetic: Arithmetic,
-        assumes: bool = False,
-    ) -> None:
-        self._attributes, self._shapes, self._arithmetic, self._assumes = attributes, shapes, arithmetic, assumes
-        self.needed: list[Claim] = []
-
-    def value(self, expression: ex.Expression) -> Any:
-        """An integer, a :class:`Tuple`, a Python value, or an opaque one."""
-        arithmetic = self._arithmetic
-        match expression:
-            case ex.Literal(value):
-                return value
-            case ex.Variable(name):
-                return self._attributes[name]
-            case ex.Shape(tensor):
-                return self._shapes(tensor)
-            case ex.Length(of):
-                return self._tuple(of).length
-            case ex.Item(of, index):
-                found, place = self._tuple(of), self._integer(index)
-                if isinstance(place, int) and place < 0:
-                    place = found.length + place
-                elif not isinstance(place, int):
-                    place = z3.If(place < 0, place + found.length, place)
-                self.needed.append(Claim(is_inside(place, found.length)))
-                return found.at(place)
-            case ex.Part(of, start, stop):
-                return self._part(self._tuple(of), start, stop)
-            case ex.Sequence(items):
-                return self._sequence(items)
-            case ex.Arithmetic(sign, left, right):
-                if any(self._is_tuple(side) for side in (left, right)):
-                    raise NotSymbolicError(f"{expression} is of tuples")
-                return self._calculated(sign, self._integer(left), self._integer(right))
-            case ex.Comparison() | ex.AnyOf() | ex.IsConstant():
-                claim = self.claim(expression)
-                raise NotSymbolicError(f"{expression} is a truth, {claim}, where a number is asked for")
-        raise NotSymbolicError(f"{expression} is not for symbolic arithmetic, {arithmetic}")
-
-    def claim(self, expression: ex.Expression) -> Claim:
-        """The truth that an expression states."""
-        match expression:
-            case ex.IsConstant():  # says nothing of values
-                return Claim(lambda: z3.BoolVal(True), lambda: z3.BoolVal(False))
-            case ex.AnyOf(conditions):
-                claims = [self.claim(conditions[0])]
-                certain = len(self.needed)
-                claims += [self.claim(each) for each in conditions[1:]]
-                if self._assumes:  # Python reads the others only where the first does not hold
-                    del self.needed[certain:]
-                return any_of(claims)
-            case ex.Comparison(sign, left, right):
-                a, b = self.value(left), self.value(right)
-                if sign in ("==", "!="):
-                    found = equal(a, b, self._arithmetic)
-                    return found if sign == "==" else found.negated()
-                if not (is_integer(a) and is_integer(b)):
-                    raise NotSymbolicError(f"{expression} orders what is no whole number")
-                a, b = integer(a), integer(b)
-                return Claim({"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[sign])
-            case ex.Literal(bool() as value):
-                return Claim(value)
-        raise NotSymbolicError(f"{expression} is no condition that symbolic arithmetic has")
-
-    def _is_tuple(self, expression: ex.Expression) -> bool:
-        return isinstance(expression, ex.Shape | ex.Part | ex.Sequence)
-
-    def _tuple(self, expression: ex.Expression) -> Tuple:
-        found = self.value(expression)
-        if not isinstance(found, Tuple):
-            raise NotSymbolicError(f"{expression} is no tuple of whole numbers")
-        return found
-
-    def _integer(self, expression: ex.Expression) -> Any:
-        found = self.value(expression)
-        if not is_integer(found):
-            raise NotSymbolicError(f"{expression} is no whole number")
-        return found
-
-    def _calculated(self, sign: str, a: Any, b: Any) -> Any:
-        match sign:
-            case "+":
-                return a + b
-            case "-":
-                return a - b
-            case "*":
-                return self._arithmetic.times(a, b)
-        self.needed.append(Claim(integer(b) != 0))
-        quotient = self._arithmetic.quotient(a, b)
-        return quotient if sign == "//" else integer(a) - self._arithmetic.times(quotient, b)
-
-    @staticmethod
-    def _part(whole: Tuple, start: int | None, stop: int | None) -> Tuple:
-        if isinstance(whole.length, int):
-            return Tuple.of((whole.items or [])[start:stop])
-        length = z3.IntVal(0) + whole.length
-
-        def bound(given: int | None, usual: Any) -> Any:
-            if given is None:
-                return usual
-            inside = z3.If(length < given, length, given) if given >= 0 else length + given
-            return z3.If(inside < 0, 0, inside)
-
-        first, last = bound(start, z3.IntVal(0)), bound(stop, length)
-        # Where the tuple is long enough, places are shifted by a number, so that what is assumed at places fits.
-        shift = start if start is not None and start >= 0 else first
-        return Tuple(z3.simplify(z3.If(last > first, last - first, 0)), lambda place: whole.at(_sum(place, shift)))
-
-    def _sequence(self, items: Sequence[ex.Expression]) -> Tuple:
-        parts: list[Any] = []
-        for item in items:
-            if isinstance(item, ex.Spread):
-                spread = self._tuple(item.of)
-                if spread.items is None:
-                    parts.append(spread)
-                else:
-                    parts.extend(spread.items)
-            else:
-                parts.append(self._integer(item))
-        if not any(isinstance(part, Tuple) for part in parts):
-            return Tuple.of([integer(part) for part in parts])
-        pieces = [part if isinstance(part, Tuple) else Tuple.of([integer(part)]) for part in parts]
-        starts: list[Any] = [0]
-        for piece in pieces:
-            starts.append(_sum(starts[-1], piece.length))
-
-        def at(place: Any) -> Any:
-            found = z3.IntVal(0)
-            for (start, stop), piece in reversed(list(zip(pairwise(starts), pieces, strict=True))):
-                offset = place - start if not isinstance(start, int) or start else place
-                found = z3.If(z3.And(integer(place) >= start, integer(place) < stop), piece.at(offset), found)
-            return found
-
-        return Tuple(starts[-1], at)
-
-
-def _sum(a: Any, b: Any) -> Any:
-    return a + b if isinstance(a, int) and isinstance(b, int) else z3.simplify(integer(a) + integer(b))

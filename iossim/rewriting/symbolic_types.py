@@ -14,17 +14,8 @@ from typing import Any
 import z3
 
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
-from iossim.rewriting.symbolic import (
-    Arithmetic,
-    Claim,
-    Tuple,
-    distinct,
-    everywhere,
-    integer,
-    is_inside,
-    is_opaque,
-    same,
-)
+from iossim.rewriting.symbolic import Claim, Tuple, distinct, everywhere, integer, is_inside, is_opaque, same
+from iossim.rewriting.symbolic_arithmetic import Arithmetic
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,17 @@ from iossim.rewriting.expression import Comparison, Expression, Shape, Variable
 from iossim.rewriting.make import Zeros, operands
 from iossim.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 from iossim.rewriting.symbolic import (
-    Arithmetic,
     Claim,
-    Evaluator,
     NotSymbolicError,
     Tuple,
-    equal,
     everywhere,
     integer,
     is_integer,
+    named_value,
     same,
-    unknown_value,
 )
+from iossim.rewriting.symbolic_arithmetic import Arithmetic, equal
+from iossim.rewriting.symbolic_expressions import Evaluator
 from iossim.rewriting.symbolic_types import Typed, always, typed
 
 #: Ops of any number of inputs that are what they make of the first ones, and then of that and the rest.
@@ -253,7 +252,7 @@ class Sides:
                 elif hints[name] == tuple[int, ...]:
                     self._attributes[value.name] = self._unknown(spelled)
                 else:
-                    self._attributes[value.name] = unknown_value(spelled)
+                    self._attributes[value.name] = named_value(spelled)
 
     def _evaluator(self) -> Evaluator:
         def shape(name: str) -> Tuple:

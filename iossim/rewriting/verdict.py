@@ -1,14 +1,15 @@
 """Verdicts on rules, and where they are kept: beside the rules that ship, and in the user's cache.
 
 A verdict rests on the rule, and on what found it: axioms, prover, tries at refuting it. It is kept by the hash of the rule, with one of
-all the rest, and trusted only while both are the same.
+all the rest, and trusted only while both are the same. Comments and docstrings of the rest do not count.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -39,6 +40,8 @@ CHECKER = (
     "rule.py",
     "sampling.py",
     "symbolic.py",
+    "symbolic_arithmetic.py",
+    "symbolic_expressions.py",
     "symbolic_types.py",
     "terms.py",
     "verify.py",
@@ -103,11 +106,46 @@ class Verification:
 
 @cache
 def checker_hash() -> str:
-    """Of the axioms, the prover and what else a verdict rests on, as they are installed."""
-    whole = hashlib.sha256()
-    for name in CHECKER:
-        whole.update((resources.files("iossim.rewriting") / name).read_text(encoding="utf-8").encode())
-    return whole.hexdigest()[:24]
+    """Of what the axioms, the prover and what else a verdict rests on say, as they are installed."""
+    return _hash(checker_meaning(name, text) for name, text in _checker())
+
+
+@cache
+def checker_text_hash() -> str:
+    """Of the same files as they are written: quicker, and where it is the same, so is the other."""
+    return _hash(text for _, text in _checker())
+
+
+def _checker() -> Iterator[tuple[str, str]]:
+    folder = resources.files("iossim.rewriting")
+    return ((name, (folder / name).read_text(encoding="utf-8")) for name in CHECKER)
+
+
+def _hash(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:24]
+
+
+def checker_meaning(name: str, text: str) -> str:
+    """What a file says without its comments, docstrings and layout; the same in every version of Python."""
+    if not name.endswith(".py"):
+        return "\n".join(line for line in text.splitlines() if line and not line.startswith("#"))
+    return repr(_meaning(ast.parse(text)))
+
+
+def _meaning(node: Any) -> Any:
+    """A part of a syntax tree: its fields but for empty ones, which come and go with versions."""
+    match node:
+        case list():
+            return [_meaning(each) for each in node if not _is_remark(each)]
+        case ast.AST():
+            fields = ((name, getattr(node, name, None)) for name in node._fields)
+            given = [(name, _meaning(value)) for name, value in fields if value is not None and value != []]
+            return type(node).__name__, *given
+    return node
+
+
+def _is_remark(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def recall(rule: Rule) -> Verification | None:
@@ -130,7 +168,7 @@ def remember(rule: Rule, verification: Verification) -> None:
 def written(verdicts: Iterable[tuple[Rule, Verification]]) -> str:
     """Verdicts on rules as the text of a file."""
     by_hash = {rule.hash: {"rule": rule.name, **verification.to_json()} for rule, verification in verdicts}
-    return json.dumps({"checker": checker_hash(), "verdicts": by_hash}, indent=1) + "\n"
+    return json.dumps({"checker": checker_hash(), "text": checker_text_hash(), "verdicts": by_hash}, indent=1) + "\n"
 
 
 def _place(rule: Rule) -> Path:
@@ -150,7 +188,7 @@ def _trusted(text: str) -> dict[str, Verification]:
     """The verdicts of a file by the hash of their rule; none where it is of another checker, or damaged."""
     try:
         data = json.loads(text)
-        if data["checker"] != checker_hash():
+        if data["text"] != checker_text_hash() and data["checker"] != checker_hash():
             return {}
         return {key: Verification.from_json(value) for key, value in data["verdicts"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, ExpressionError):

@@ -11,21 +11,21 @@ from multiprocessing import get_context
 
 from iossim.rewriting.expression import Expression
 from iossim.rewriting.missing_conditions import Memory, missing_conditions, without_broadcasting
-from iossim.rewriting.prover import prove
+from iossim.rewriting.prover import OUT_OF_TIME, prove
 from iossim.rewriting.refute import Counterexample, Trial, trials
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.verdict import Verdict, Verification, recall, remember
 
 #: Places where a rule is tried, and again under the conditions that were found.
 CASES = 60
-#: What z3 may take for the proof of one rule.
+#: Of CPU that the proof of one rule may take.
 PROOF_SECONDS = 20.0
 #: Times that conditions are sought, each time with the failures of those before, and tried; and how often they must be right.
 _ROUNDS, _CONFIRMED = 8, 2
 
 
 def verify(rule: Rule, seconds: float = PROOF_SECONDS, cases: int = CASES) -> Verification:
-    """The verdict on a rule, found anew; z3 takes at most ``seconds`` for a proof.
+    """The verdict on a rule, found anew; a proof takes at most ``seconds`` of CPU.
 
     *Proved*: its sides compute the same wherever both take their inputs and the conditions hold: its own and those that were
     found. *Refuted*: there is a counterexample, and no proof under the conditions that exclude it, if there are any.
@@ -52,7 +52,9 @@ def verify_all(
     for done, (rule, trusted) in enumerate(zip(rules, kept, strict=True)):
         progress(done, len(rules))
         verification = trusted or next(found)
-        if trusted is None and (verification.verdict is not Verdict.UNKNOWN or seconds >= PROOF_SECONDS):
+        if (
+            trusted is None and OUT_OF_TIME not in verification.reason
+        ):  # that says more of the machine than of the rule
             remember(rule, verification)
         yield verification
     progress(len(rules), len(rules))
@@ -94,7 +96,9 @@ def _verified(rule: Rule, seconds: float, cases: int) -> Verification:
     found = _proof(rule, conditions, tried, first, seconds)
     if found.verdict is Verdict.PROVED or first.element is None:
         return found
-    return replace(found, verdict=Verdict.REFUTED, reason=f"{first.reason}; {found.reason}", conditions=())
+    return replace(
+        found, verdict=Verdict.REFUTED, reason=f"as it stands, {first.reason}; {found.reason}", conditions=()
+    )
 
 
 def _proof(

@@ -28,6 +28,20 @@ def test_counts_are_of_each_stage(capsys: pytest.CaptureFixture[str]) -> None:
     assert next(iter(found["counts"])) == "graphs"
 
 
+def test_rules_of_another_set_are_looked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = tmp_path / "found.yaml"
+    printed(capsys, f"{COMMAND} --size 2 --out {found}")
+    again = printed_json(capsys, f"{COMMAND} --size 2 --against {found} --json")
+    assert {rule.name for rule in rule_set(str(found))} == again["against"].keys()
+    assert set(again["against"].values()) == {"found"}
+    assert again["memory_gb"] is None or 0 < again["memory_gb"] < 10
+    smaller = printed(
+        capsys, f"rules generate --ops add --inputs 2x2*3 --size 1 --out {tmp_path / 'a.yaml'} --against {found}"
+    )
+    missing = next(line for line in smaller.splitlines() if line.startswith("missing: "))
+    assert "gen-" in missing
+
+
 def test_nothing_is_written_where_nothing_was_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "none.yaml"
     assert "no rules" in printed(capsys, f"rules generate --ops add --inputs 2x2 --size 1 --out {out}")

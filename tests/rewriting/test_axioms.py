@@ -24,7 +24,8 @@ from iossim.rewriting.make import NotMadeError
 from iossim.rewriting.refute import compare
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.sampling import samples
-from iossim.rewriting.symbolic import Arithmetic, Tuple, integer
+from iossim.rewriting.symbolic import Tuple, integer
+from iossim.rewriting.symbolic_arithmetic import Arithmetic
 from iossim.rewriting.symbolic_types import typed
 
 #: Ops that ONNX has for floating-point numbers only, or that scale by one.

@@ -9,7 +9,8 @@ from iossim.rewriting.prover import Proof, prove
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.rule_file import read_rules
 from iossim.rewriting.rule_sets import rule_set
-from iossim.rewriting.symbolic import Arithmetic, Claim, Tuple, integer, same
+from iossim.rewriting.symbolic import Claim, Tuple, integer, same
+from iossim.rewriting.symbolic_arithmetic import Arithmetic
 
 CONV = "strides=s, pads=p, dilations=d, groups=g"
 

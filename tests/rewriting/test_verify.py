@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+from collections import Counter
 from dataclasses import replace
 from importlib import resources
 from math import ceil
@@ -17,6 +18,7 @@ from some_rules import ASSOCIATIVE, MERGED, rule
 
 from iossim.rewriting import verdict as verdicts
 from iossim.rewriting import verify as verifying
+from iossim.rewriting.prover import OUT_OF_TIME
 from iossim.rewriting.refute import trials
 from iossim.rewriting.rule import Rule
 from iossim.rewriting.rule_sets import rule_set
@@ -100,8 +102,23 @@ def test_verdicts_are_kept_and_trusted_while_the_checker_is_the_same(monkeypatch
     monkeypatch.setattr(verifying, "verify", None)  # it is not verified again
     assert proved([MERGED]) == (found.restricted(MERGED),)
     assert recall(ASSOCIATIVE) is None
+    monkeypatch.setattr(verdicts, "checker_text_hash", lambda: "with another comment")
+    assert recall(MERGED) is not None
     monkeypatch.setattr(verdicts, "checker_hash", lambda: "another")
     assert recall(MERGED) is None
+
+
+def test_comments_are_no_part_of_what_verdicts_rest_on() -> None:
+    said = verdicts.checker_meaning("a.py", 'def f(x):\n    """It doubles."""\n    return 2 * x  # twice\n')
+    assert said == verdicts.checker_meaning("a.py", '"""One."""\n\ndef f(x):\n    return (2 * x)\n')
+    assert said != verdicts.checker_meaning("a.py", "def f(x):\n    return 3 * x\n")
+    assert verdicts.checker_meaning("a.yaml", "# one\na: 1\n\n") == "a: 1"
+
+
+def test_a_proof_that_ends_for_its_seconds_says_so_and_is_not_kept() -> None:
+    (found,) = verify_all([ASSOCIATIVE], seconds=0.0)
+    assert (found.verdict, found.reason.endswith(OUT_OF_TIME)) == (Verdict.UNKNOWN, True)
+    assert recall(ASSOCIATIVE) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"checker": 1}', "{", "null"])
@@ -167,6 +184,9 @@ def test_all_published_rules(shared: Path) -> None:
     found = list(verify_all(rules, workers=2, anew=True))
     refuted = {index for index, each in enumerate(found) if each.verdict is Verdict.REFUTED}
     assert refuted == WRONG
+    for index in WRONG:  # as they stand; the reason names what would have to hold
+        assert found[index].reason.startswith("as it stands, s2[")
+        assert "never seen to fail where g0 == g1 and w10.shape == w11.shape" in found[index].reason
     assert sum(each.verdict is Verdict.PROVED for each in found) >= 117
     for index in UNGROUPED:
         assert {"g0 == 1", "g1 == 1"} <= set(found[index].conditions)
@@ -183,34 +203,43 @@ def sound_rules(shared: Path) -> list[Rule]:
     return [*taken, *rule_set("simplify"), *rule_set("metaflow")]
 
 
-def check_mutations(rules: list[Rule], seeds: range) -> int:
-    """Verify mutations: none that is proved may differ at places which its verification did not see. Returns how many."""
-    count = 0
-    for seed in seeds:
-        random = Random(seed)
+def check_mutations(rules: list[Rule], count: int, seed: int) -> Counter[str]:
+    """Verify so many mutations. None that is proved may differ at places which its verification did not see, and what refutes
+    does so again. Returns how often each verdict was given.
+    """
+    random = Random(seed)
+    verdicts: Counter[str] = Counter()
+    while verdicts.total() < count:
         changed = mutated(random.choice(rules), random)
         if changed is None:
             continue
-        count += 1
-        found = verify(changed, seconds=5)
+        found = verify(changed, seconds=20)
+        verdicts[found.verdict] += 1
+        if found.counterexample is not None:
+            assert found.counterexample.replay(changed) == found.counterexample, changed
         if found.verdict is Verdict.PROVED:
-            elsewhere = [
-                each.counterexample for each in trials(found.restricted(changed), 200, seed=seed + 1_000_000)
+            elsewhere = trials(found.restricted(changed), 200, seed=seed + 1_000_000)
+            wrong = [
+                each for trial in elsewhere if (each := trial.counterexample) is not None and each.element is not None
             ]
-            wrong = [each for each in elsewhere if each is not None and each.element is not None]
             assert not wrong, f"{changed} is proved where {found.conditions}, but {wrong[0].reason}"
-    return count
+    return verdicts
 
 
 def test_wrong_mutations_are_not_proved(shared: Path) -> None:
-    assert check_mutations(sound_rules(shared), range(8)) > 3
+    check_mutations(sound_rules(shared), 4, seed=3)
 
 
-#: How many mutations are tried in the slow tier, at least; the issue's thousand take a quarter of an hour of a core.
-MUTATIONS = int(os.environ.get("IOSSIM_MUTATIONS", "60"))
+#: How many mutations are tried in the slow tier, in parts; and which part is the first, so that a thousand can be tried in slices.
+MUTATIONS = int(os.environ.get("IOSSIM_MUTATIONS", "25"))
+FIRST_PART = int(os.environ.get("IOSSIM_FIRST_MUTATIONS", "0"))
+PART = 25
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(ceil(MUTATIONS / 60)))
+@pytest.mark.parametrize("part", range(FIRST_PART, FIRST_PART + ceil(MUTATIONS / PART)))
 def test_random_mutations(shared: Path, part: int) -> None:
-    assert check_mutations(sound_rules(shared), range(1000 + part * 120, 1120 + part * 120)) >= 60
+    found = check_mutations(sound_rules(shared), PART, seed=1000 + part)
+    print(
+        f"part {part}: {', '.join(f'{count} {verdict}' for verdict, count in sorted(found.items()))}"
+    )  # shown by -rP

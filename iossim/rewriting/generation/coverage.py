@@ -26,6 +26,10 @@ class Coverage(StrEnum):
     OUT_OF_REACH = "out of reach"  #: an op of it has no template
 
 
+#: What those are that were found again, or follow from what was.
+AMONG_FOUND = frozenset({Coverage.FOUND, Coverage.IDENTITY, Coverage.DERIVED})
+
+
 def coverage(rules: Iterable[Rule], equations: Iterable[Equation], shapes: Iterable[Shape]) -> dict[str, Coverage]:
     """Of each rule by name. ``shapes`` are those that its inputs may have, tried in order."""
     known = Derivations()
