@@ -75,6 +75,7 @@ def test_macs_of_convolutions(shared: Path, name: str, reference: str, published
         ("resnet18", 11_689_512, 1.814, 2 + 8 * 3 + 3 + 3),
         ("resnet34", 21_797_672, 3.664, 2 + 16 * 3 + 3 + 3),
         ("resnet50", 25_557_032, 4.089, 2 + 16 * 4 + 4 + 3),
+        ("resnet152", 60_192_808, 11.514, 2 + 50 * 4 + 4 + 3),
         ("resnext50", 25_028_904, 4.230, 2 + 16 * 4 + 4 + 3),
         ("mobilenet_v1", 4_231_976, 0.569, 1 + 13 * 2 + 3),
     ],
@@ -89,7 +90,7 @@ def test_networks_whose_batch_norm_is_folded_have_their_published_size(
     assert network.statistics()["parameters"] == published_parameters - channels
     assert (macs(network, Conv) + macs(network, Gemm)) / 1e9 == pytest.approx(published_giga_macs, abs=5e-4)
     assert len(network.units) == units
-    assert len(network.blocks) == {"resnet18": 10, "mobilenet_v1": 15}.get(name, 18)
+    assert len(network.blocks) == {"resnet18": 10, "resnet152": 52, "mobilenet_v1": 15}.get(name, 18)
     assert graph.types[graph.outputs[0]].shape == (1, 1000)
 
 
@@ -107,6 +108,16 @@ def test_chains_have_their_published_size(name: str, parameters: int, giga_macs:
     network = load(name)
     assert network.statistics()["parameters"] == parameters
     assert (macs(network, Conv) + macs(network, Gemm)) / 1e9 == pytest.approx(giga_macs, abs=5e-4)
+
+
+def test_alexnet_in_two_columns_has_half_the_products_where_they_do_not_meet() -> None:
+    one, two = load("alexnet_two_columns", batch=1), load("alexnet")
+    shapes = {
+        node.name: one.graph.types[node.inputs[1]].shape for node in one.graph.nodes if isinstance(node.op, Conv)
+    }
+    assert shapes["conv2a.conv"] == shapes["conv2b.conv"] == (128, 48, 5, 5)
+    assert shapes["conv3a.conv"] == (192, 256, 3, 3)
+    assert one.graph.types[one.graph.outputs[0]] == two.graph.types[two.graph.outputs[0]]
 
 
 def test_resnext_in_branches_is_the_grouped_one() -> None:
@@ -128,6 +139,24 @@ def test_bert_layer_is_that_of_bert_base() -> None:
         load("bert_layer", shapes={"tokens": (1, 128, 100)})
     with pytest.raises(OptionError, match="batch x length x width"):
         load("bert_layer", shapes={"tokens": (1, 3, 128, 128)})
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "mega_macs"),
+    [
+        ("squeezenet_1_0", 1_248_424, 836),
+        ("shufflenet_v1", 1_852_528, 134),
+        ("centernet", 14_213_396, 13_086),
+        ("lstm", 2 * (8 * 512**2 + 4 * 512), 417),
+        ("bert_s", 4 * (12 * 512**2 + 13 * 512 + 1), 1_678),
+        ("bert_l", 24 * (12 * 1024**2 + 13 * 1024 + 1), 39_460),
+    ],
+)
+def test_networks_of_edge_devices(name: str, parameters: int, mega_macs: int) -> None:
+    """SqueezeNet has its published size; the others are as their descriptions count them (a layer of BERT, of an LSTM)."""
+    statistics = load(name).statistics()
+    assert statistics["parameters"] == parameters
+    assert round(statistics["macs"] / 1e6) == mega_macs
 
 
 def test_ssd_predicts_8732_boxes() -> None:
@@ -206,7 +235,7 @@ def test_listing_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for model in models:
         assert model.description
         assert "\n" not in model.description
-        assert len(model.input_shape) == (2 if model.name == "bert_layer" else 3)
+        assert len(model.input_shape) == (2 if model.name.startswith(("bert_", "lstm")) else 3)
 
 
 def test_a_network_takes_other_image_sizes() -> None:

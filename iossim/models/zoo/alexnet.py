@@ -1,11 +1,15 @@
-"""AlexNet as torchvision has it (Krizhevsky, "One weird trick", 2014, arXiv:1404.5997): one column, no normalisation."""
+"""AlexNet without normalisation, as torchvision has it (Krizhevsky, "One weird trick", 2014, arXiv:1404.5997): in one column.
+
+In two columns, as it was first (Krizhevsky, Sutskever and Hinton, NeurIPS 2012): convolutions of two groups, each a kernel of its own,
+as they were before cuDNN 7. The columns meet before the third convolution and behind the fifth.
+"""
 
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, ZooModel
-from iossim.models.layers import conv_relu, flatten, fully_connected, fully_connected_relu, max_pool
+from iossim.models.layers import conv_relu, flatten, fully_connected, fully_connected_relu, join, max_pool
 
 
 def build(options: BuildOptions) -> Network:
@@ -20,12 +24,38 @@ def build(options: BuildOptions) -> Network:
         x = conv_relu(b, "conv4", x, 256, 3, padding=1)
         x = conv_relu(b, "conv5", x, 256, 3, padding=1)
         x = max_pool(b, "pool5", x, 3, stride=2)
+    return b.network([classifier(b, x)])
+
+
+def classifier(b: GraphBuilder, x: str) -> str:
     with b.block("classifier"):
         x = flatten(b, "flatten", x)
         x = fully_connected_relu(b, "fc6", x, 4096)
         x = fully_connected_relu(b, "fc7", x, 4096)
-        x = fully_connected(b, "fc8", x, 1000)
-    return b.network([x])
+        return fully_connected(b, "fc8", x, 1000)
 
 
-MODELS = (ZooModel("alexnet", "AlexNet in one column, as torchvision has it", (3, 224, 224), build),)
+def build_two_columns(options: BuildOptions) -> Network:
+    b = GraphBuilder("alexnet_two_columns", options.precision, options.seed)
+    image = b.input("image", options.input_shape)
+    columns = dict.fromkeys("ab", image)
+    with b.block("features"):
+        for column in columns:
+            x = conv_relu(b, f"conv1{column}", image, 48, 11, stride=4, padding=2)
+            x = max_pool(b, f"pool1{column}", x, 3, stride=2)
+            x = conv_relu(b, f"conv2{column}", x, 128, 5, padding=2)
+            columns[column] = max_pool(b, f"pool2{column}", x, 3, stride=2)
+        both = join(b, "exchange", list(columns.values()))
+        for column in columns:
+            x = conv_relu(b, f"conv3{column}", both, 192, 3, padding=1)
+            x = conv_relu(b, f"conv4{column}", x, 192, 3, padding=1)
+            x = conv_relu(b, f"conv5{column}", x, 128, 3, padding=1)
+            columns[column] = max_pool(b, f"pool5{column}", x, 3, stride=2)
+        x = join(b, "join", list(columns.values()))
+    return b.network([classifier(b, x)])
+
+
+MODELS = (
+    ZooModel("alexnet", "AlexNet in one column, as torchvision has it", (3, 224, 224), build),
+    ZooModel("alexnet_two_columns", "AlexNet in two columns, as it was first", (3, 224, 224), build_two_columns),
+)

@@ -1,10 +1,14 @@
-"""One encoder layer of BERT-base (Devlin et al., 2018, arXiv:1810.04805): self-attention and a feed-forward part, after embedding.
+"""BERT (Devlin et al., 2018, arXiv:1810.04805): one encoder layer of BERT-base, and all of a small and of the large one.
 
-Its input is a sequence of 128 tokens, 768 wide; other lengths, and widths that are a multiple of 64, are taken as well. There
+A layer is self-attention and a feed-forward part; what comes in is embedded.
+
+The input is a sequence of 128 tokens, 768 wide (512 in the small one, 1,024 in the large); other lengths, and widths that are a multiple of 64, are taken as well. There
 is no mask: all tokens are read. A block is one of the two parts.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from iossim.errors import OptionError
 from iossim.ir.builder import GraphBuilder
@@ -23,32 +27,41 @@ from iossim.models.catalogue import BuildOptions, ZooModel
 _HEAD = 64
 
 
-def build(options: BuildOptions) -> Network:
-    batch, length, width = options.input_shape
+def build(options: BuildOptions, name: str, layers: int) -> Network:
+    width = options.input_shape[2]
     if width % _HEAD:
         raise OptionError(f"a BERT layer {width} wide has no whole heads; give a multiple of {_HEAD}")
-    b = GraphBuilder("bert_layer", options.precision, options.seed)
-    tokens = b.input("tokens", options.input_shape)
+    b = GraphBuilder(name, options.precision, options.seed)
+    x = b.input("tokens", options.input_shape)
+    for layer in range(layers):
+        x = _layer(b, f"layer{layer}." if layers > 1 else "", x)
+    return b.network([x])
+
+
+def _layer(b: GraphBuilder, layer: str, tokens: str) -> str:
+    """An encoder layer; the names of its units begin with ``layer``."""
+    batch, length, width = b.types[tokens].shape
     heads = (batch, length, width // _HEAD, _HEAD)
-    with b.block("attention"):
-        query = _split_heads(b, "query", _linear(b, "query", tokens, width), heads, (0, 2, 1, 3))
-        key = _split_heads(b, "key", _linear(b, "key", tokens, width), heads, (0, 2, 3, 1))
-        value = _split_heads(b, "value", _linear(b, "value", tokens, width), heads, (0, 2, 1, 3))
-        with b.unit("scores", "Matmul-Mul"):
-            scale = b.constant("scores.scale", (1,), value=_HEAD**-0.5)
-            scores = b.add(Mul(), b.add(MatMul(), query, key, name="scores.matmul"), scale, name="scores.mul")
-        with b.unit("softmax", "Softmax"):
-            weights = b.add(Softmax(), scores, name="softmax.softmax")
-        with b.unit("mixed", "Matmul"):
-            mixed = b.add(MatMul(), weights, value, name="mixed.matmul")
-        with b.unit("joined", "Transpose-Reshape"):
-            joined = b.add(Transpose((0, 2, 1, 3)), mixed, name="joined.transpose")
-            joined = b.add(Reshape((batch, length, width)), joined, name="joined.reshape")
-        attended = _norm(b, "attention.norm", _linear(b, "attention.out", joined, width, added=tokens))
-    with b.block("feed_forward"):
-        inner = _linear(b, "inner", attended, 4 * width, gelu=True)
-        y = _norm(b, "output.norm", _linear(b, "outer", inner, width, added=attended))
-    return b.network([y])
+    with b.block(f"{layer}attention"):
+        query = _split_heads(b, f"{layer}query", _linear(b, f"{layer}query", tokens, width), heads, (0, 2, 1, 3))
+        key = _split_heads(b, f"{layer}key", _linear(b, f"{layer}key", tokens, width), heads, (0, 2, 3, 1))
+        value = _split_heads(b, f"{layer}value", _linear(b, f"{layer}value", tokens, width), heads, (0, 2, 1, 3))
+        with b.unit(f"{layer}scores", "Matmul-Mul"):
+            scale = b.constant(f"{layer}scores.scale", (1,), value=_HEAD**-0.5)
+            products = b.add(MatMul(), query, key, name=f"{layer}scores.matmul")
+            scores = b.add(Mul(), products, scale, name=f"{layer}scores.mul")
+        with b.unit(f"{layer}softmax", "Softmax"):
+            weights = b.add(Softmax(), scores, name=f"{layer}softmax.softmax")
+        with b.unit(f"{layer}mixed", "Matmul"):
+            mixed = b.add(MatMul(), weights, value, name=f"{layer}mixed.matmul")
+        with b.unit(f"{layer}joined", "Transpose-Reshape"):
+            joined = b.add(Transpose((0, 2, 1, 3)), mixed, name=f"{layer}joined.transpose")
+            joined = b.add(Reshape((batch, length, width)), joined, name=f"{layer}joined.reshape")
+        attended = _linear(b, f"{layer}attention.out", joined, width, added=tokens)
+        attended = _norm(b, f"{layer}attention.norm", attended)
+    with b.block(f"{layer}feed_forward"):
+        inner = _linear(b, f"{layer}inner", attended, 4 * width, gelu=True)
+        return _norm(b, f"{layer}output.norm", _linear(b, f"{layer}outer", inner, width, added=attended))
 
 
 def _linear(b: GraphBuilder, name: str, x: str, features: int, added: str | None = None, gelu: bool = False) -> str:
@@ -76,13 +89,18 @@ def _norm(b: GraphBuilder, name: str, x: str) -> str:
         return b.add(LayerNorm(epsilon=1e-12), x, scale, bias, name=f"{name}.layer_norm")
 
 
-MODELS = (
+MODELS = tuple(
     ZooModel(
-        "bert_layer",
-        "One encoder layer of BERT-base, 128 tokens",
-        (128, 768),
-        build,
+        name,
+        description,
+        (128, width),
+        partial(build, name=name, layers=layers),
         input_name="tokens",
         axes="batch x length x width",
-    ),
+    )
+    for name, description, width, layers in (
+        ("bert_layer", "One encoder layer of BERT-base, 128 tokens", 768, 1),
+        ("bert_s", "A small BERT: 4 encoder layers of 512, 8 heads, 128 tokens", 512, 4),
+        ("bert_l", "BERT-large: 24 encoder layers of 1,024, 16 heads, 128 tokens", 1024, 24),
+    )
 )

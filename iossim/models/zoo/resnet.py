@@ -1,4 +1,4 @@
-"""ResNet 18, 34 and 50 (He et al., 2015, arXiv:1512.03385), as torchvision has them, with batch norm folded.
+"""ResNet 18, 34, 50, 101 and 152 (He et al., 2015, arXiv:1512.03385), as torchvision has them, with batch norm folded.
 
 In a bottleneck the 3x3 convolution has the stride. A block is one residual block.
 """
@@ -28,14 +28,7 @@ Residual = Callable[[GraphBuilder, str, str, int, int], str]
 def build(options: BuildOptions, name: str, residual: Residual, depths: tuple[int, ...]) -> Network:
     """A network of four stages of residual blocks: ``residual`` adds one, given its name, input, width and stride."""
     b = GraphBuilder(name, options.precision, options.seed)
-    x = b.input("image", options.input_shape)
-    with b.block("stem"):
-        x = conv_relu(b, "conv1", x, 64, 7, stride=2, padding=3)
-        x = max_pool(b, "maxpool", x, 3, stride=2, padding=1)
-    for stage, depth in enumerate(depths):
-        for index in range(depth):
-            stride = 2 if stage > 0 and index == 0 else 1
-            x = residual(b, f"layer{stage + 1}.{index}", x, 64 << stage, stride)
+    x = backbone(b, b.input("image", options.input_shape), residual, depths)
     with b.block("head"):
         x = global_average_pool(b, "avgpool", x)
         x = flatten(b, "flatten", x)
@@ -43,7 +36,19 @@ def build(options: BuildOptions, name: str, residual: Residual, depths: tuple[in
     return b.network([x])
 
 
-def _basic(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
+def backbone(b: GraphBuilder, x: str, residual: Residual, depths: tuple[int, ...]) -> str:
+    """All but the classifier."""
+    with b.block("stem"):
+        x = conv_relu(b, "conv1", x, 64, 7, stride=2, padding=3)
+        x = max_pool(b, "maxpool", x, 3, stride=2, padding=1)
+    for stage, depth in enumerate(depths):
+        for index in range(depth):
+            stride = 2 if stage > 0 and index == 0 else 1
+            x = residual(b, f"layer{stage + 1}.{index}", x, 64 << stage, stride)
+    return x
+
+
+def basic(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
     """Two 3x3 convolutions of ``width`` channels."""
     with b.block(name):
         y = conv_relu(b, f"{name}.conv1", x, width, 3, stride=stride, padding=1)
@@ -74,7 +79,9 @@ def _model(layers: int, residual: Residual, depths: tuple[int, ...]) -> ZooModel
 
 
 MODELS = (
-    _model(18, _basic, (2, 2, 2, 2)),
-    _model(34, _basic, (3, 4, 6, 3)),
+    _model(18, basic, (2, 2, 2, 2)),
+    _model(34, basic, (3, 4, 6, 3)),
     _model(50, _bottleneck, (3, 4, 6, 3)),
+    _model(101, _bottleneck, (3, 4, 23, 3)),
+    _model(152, _bottleneck, (3, 8, 36, 3)),
 )

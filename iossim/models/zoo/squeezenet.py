@@ -1,10 +1,12 @@
-"""SqueezeNet 1.0 with complex bypass (Iandola et al., 2016, arXiv:1602.07360, figure 2).
+"""SqueezeNet 1.0, plain and with complex bypass (Iandola et al., 2016, arXiv:1602.07360, figure 2).
 
-A fire module squeezes its input with a 1x1 convolution and expands it with 3x3 and 1x1 ones, side by side. Every
-module is bypassed: by its input where the channels agree, by a 1x1 convolution where they grow.
+A fire module squeezes its input with a 1x1 convolution and expands it with 3x3 and 1x1 ones, side by side. With bypass every
+module is passed by: by its input where the channels agree, by a 1x1 convolution where they grow.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -12,40 +14,48 @@ from iossim.models.catalogue import BuildOptions, ZooModel
 from iossim.models.layers import conv_relu, global_average_pool, join, max_pool
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("squeezenet", options.precision, options.seed)
+def build(options: BuildOptions, name: str, bypass: bool) -> Network:
+    b = GraphBuilder(name, options.precision, options.seed)
     x = b.input("image", options.input_shape)
     with b.block("stem"):
         x = conv_relu(b, "conv1", x, 96, 7, stride=2, padding=3)
         x = max_pool(b, "pool1", x, 3, stride=2)
-    x = _fire(b, "fire2", x, 16, 64)
-    x = _fire(b, "fire3", x, 16, 64)
-    x = _fire(b, "fire4", x, 32, 128)
+    x = _fire(b, "fire2", x, 16, 64, bypass)
+    x = _fire(b, "fire3", x, 16, 64, bypass)
+    x = _fire(b, "fire4", x, 32, 128, bypass)
     with b.block("pool4"):
         x = max_pool(b, "pool4", x, 3, stride=2)
-    x = _fire(b, "fire5", x, 32, 128)
-    x = _fire(b, "fire6", x, 48, 192)
-    x = _fire(b, "fire7", x, 48, 192)
-    x = _fire(b, "fire8", x, 64, 256)
+    x = _fire(b, "fire5", x, 32, 128, bypass)
+    x = _fire(b, "fire6", x, 48, 192, bypass)
+    x = _fire(b, "fire7", x, 48, 192, bypass)
+    x = _fire(b, "fire8", x, 64, 256, bypass)
     with b.block("pool8"):
         x = max_pool(b, "pool8", x, 3, stride=2)
-    x = _fire(b, "fire9", x, 64, 256)
+    x = _fire(b, "fire9", x, 64, 256, bypass)
     with b.block("tail"):
         x = conv_relu(b, "conv10", x, 1000)
         x = global_average_pool(b, "pool10", x)
     return b.network([x])
 
 
-def _fire(b: GraphBuilder, name: str, x: str, squeeze: int, expand: int) -> str:
+def _fire(b: GraphBuilder, name: str, x: str, squeeze: int, expand: int, bypass: bool) -> str:
     """A fire module that makes ``2 * expand`` channels."""
     with b.block(name):
         squeezed = conv_relu(b, f"{name}.squeeze", x, squeeze)
         expand_3x3 = conv_relu(b, f"{name}.expand3x3", squeezed, expand, 3, padding=1)
         expand_1x1 = conv_relu(b, f"{name}.expand1x1", squeezed, expand)
         expanded = join(b, f"{name}.concat", [expand_3x3, expand_1x1])
+        if not bypass:
+            return expanded
         same_width = b.types[x].shape[1] == 2 * expand
-        bypass = x if same_width else conv_relu(b, f"{name}.bypass", x, 2 * expand)
-        return join(b, f"{name}.add", [(expanded, bypass)])
+        passed = x if same_width else conv_relu(b, f"{name}.bypass", x, 2 * expand)
+        return join(b, f"{name}.add", [(expanded, passed)])
 
 
-MODELS = (ZooModel("squeezenet", "SqueezeNet 1.0 with complex bypass", (3, 224, 224), build),)
+MODELS = tuple(
+    ZooModel(name, description, (3, 224, 224), partial(build, name=name, bypass=bypass))
+    for name, description, bypass in (
+        ("squeezenet", "SqueezeNet 1.0 with complex bypass", True),
+        ("squeezenet_1_0", "SqueezeNet 1.0", False),
+    )
+)

@@ -1,0 +1,85 @@
+"""A recurrent network (Hochreiter and Schmidhuber, 1997): two layers of 512, a hundred steps, each step its own ops.
+
+What of a layer does not depend on the step before is one product over all steps. A step is the four gates, the cell's new state,
+and what it shows of that, a unit each.
+"""
+
+from __future__ import annotations
+
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.unary import Unary
+from iossim.models.catalogue import BuildOptions, ZooModel
+
+_LAYERS = 2
+_GATES = ("input", "forget", "candidate", "output")
+
+
+def build(options: BuildOptions) -> Network:
+    b = GraphBuilder("lstm", options.precision, options.seed)
+    x = b.input("sequence", options.input_shape)
+    for layer in range(_LAYERS):
+        x = _layer(b, f"layer{layer}", x)
+    return b.network([x])
+
+
+def _layer(b: GraphBuilder, name: str, x: str) -> str:
+    _, steps, width = b.types[x].shape
+    with b.block(f"{name}.inputs"):
+        seen = {gate: _inputs(b, f"{name}.{gate}", x, width) for gate in _GATES}
+    weights = {gate: b.constant(f"{name}.{gate}.recurrent", (width, width)) for gate in _GATES}
+    hidden = cell = ""  # nothing yet: both begin as zeros
+    shown: list[str] = []
+    for step in range(steps):
+        own = f"{name}.step{step}"
+        with b.block(own):
+            gates = {
+                gate: _gate(b, f"{own}.{gate}", gate == "candidate", seen[gate], weights[gate], hidden, step)
+                for gate in _GATES
+                if cell or gate != "forget"
+            }
+            with b.unit(f"{own}.cell", "Cell"):
+                new = b.add(Mul(), gates["input"], gates["candidate"], name=f"{own}.new")
+                if cell:
+                    kept = b.add(Mul(), gates["forget"], cell, name=f"{own}.kept")
+                    new = b.add(Add(), kept, new, name=f"{own}.state")
+                cell = new
+            with b.unit(f"{own}.hidden", "Hidden"):
+                squashed = b.add(Unary("tanh"), cell, name=f"{own}.tanh")
+                hidden = b.add(Mul(), gates["output"], squashed, name=f"{own}.shown")
+            shown.append(hidden)
+    with b.block(f"{name}.sequence"), b.unit(f"{name}.sequence", "Concat"):
+        return b.add(Concat(1), *shown, name=f"{name}.sequence.join")
+
+
+def _inputs(b: GraphBuilder, name: str, x: str, width: int) -> str:
+    """What the inputs of all steps add to a gate."""
+    with b.unit(f"{name}.inputs", "Matmul-Bias"):
+        weight, bias = b.constant(f"{name}.weight", (width, width)), b.constant(f"{name}.bias", (width,))
+        return b.add(Add(), b.add(MatMul(), x, weight, name=f"{name}.matmul"), bias, name=f"{name}.sum")
+
+
+def _gate(b: GraphBuilder, name: str, squashes: bool, seen: str, weight: str, hidden: str, step: int) -> str:
+    with b.unit(name, "Gate"):
+        y = b.add(Slice((step,), (step + 1,), (1,), (1,)), seen, name=f"{name}.at")
+        if hidden:
+            y = b.add(Add(), y, b.add(MatMul(), hidden, weight, name=f"{name}.product"), name=f"{name}.sum")
+        return b.add(Unary("tanh") if squashes else Sigmoid(), y, name=f"{name}.gate")
+
+
+MODELS = (
+    ZooModel(
+        "lstm",
+        "LSTM, two layers of 512, 100 steps",
+        (100, 512),
+        build,
+        input_name="sequence",
+        axes="batch x steps x width",
+    ),
+)
