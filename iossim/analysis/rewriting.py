@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.workspace_limit import workspace_limited
 from iossim.errors import OptionError, did_you_mean
 from iossim.ir.network import Network
 from iossim.rewriting.application import Step
@@ -101,7 +102,7 @@ def rewrite(
     """Search the network that a scheduler makes the most of; never slower by it than the network is.
 
     For ``sequential`` that is the one with the least sum of operators, for the schedulers of IOS it is searched together with the
-    schedule. Another ``search`` than ``joint`` is for the least sum of operators whatever the scheduler, so that what an IOS scheduler makes
+    schedule, both under the limit on workspace of ``options``. Another ``search`` than ``joint`` is for the least sum of operators whatever the scheduler, so that what an IOS scheduler makes
     of its result may be slower than before, as it is in the papers that rewrite first.
 
     Rules are used that are proved, with ``unproved`` all that are not refuted. KeyboardInterrupt ends the search with the best so far.
@@ -119,6 +120,9 @@ def rewrite(
             f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {cost_model.identity.name} measures; "
             "give simulator"
         )
+    if options is not None and options.workspace_limit_bytes is not None:
+        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
+        options = replace(options, workspace_limit_bytes=None)
     used, without_proof = trusted(rules, unproved)
     if scheduler == "sequential" or search != "joint":
         found = search_operators(

@@ -2,7 +2,8 @@
 MLSys 2019, algorithm 1).
 
 Graphs wait in a queue, the cheapest first. One is taken, every rule is applied at every place, and what costs at most ``alpha``
-times the best is queued in turn, so that a substitution that costs at first may pay later. Graphs of equal
+times the best is queued in turn, so that a substitution that costs at first may pay later. One that costs more than that by itself is
+looked a step further: is it joined with a neighbour there, and is that within alpha, then both steps are taken as one. Graphs of equal
 :attr:`~iossim.ir.graph.Graph.hash` are looked at once. Of equal costs the lesser hash goes first, so that the search is the same in every process.
 
 Matching is incremental: what matches away from the place that changed still matches, and only rules that touch it are
@@ -29,6 +30,8 @@ from iossim.rewriting.rule import Rule
 
 #: Graphs up to so many times the best are searched on (MetaFlow's; TASO's code has 1.0).
 ALPHA = 1.05
+#: A step that costs more than alpha allows is looked so many steps further.
+AHEAD = 1
 #: Costs that differ by less than this fraction count as equal: rounding, not graphs.
 RELATIVE_TOLERANCE = 1e-9
 _REMEDY = "give a number of graphs (200), seconds (30s), or all"
@@ -185,7 +188,7 @@ class Search:
     """A search in steps: each applies all rules to the cheapest graph that waits.
 
     It begins with ``network`` and the ``seeds``, each with the steps to it. With a ``focus`` rules apply where they match one of these
-    nodes, by name, or what was made of them. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs,
+    nodes, by name, or what was made of them. A step that costs too much is looked ``ahead`` steps further. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs,
     ``expanded`` those to which all rules were applied; ``matched``: did any rule match? Raises OptionError for an impossible alpha.
     """
 
@@ -198,6 +201,7 @@ class Search:
         alpha: float = ALPHA,
         seeds: Iterable[Candidate] = (),
         focus: frozenset[str] | None = None,
+        ahead: int = AHEAD,
     ) -> None:
         check_alpha(alpha)
         self.network = network
@@ -205,13 +209,15 @@ class Search:
         self.best = Candidate(network, (), self.before_us)
         self.expanded = 0
         self.matched = False
-        self._rules, self._cost, self._alpha = rules, cost, alpha
-        self._seen: set[str] = set()
+        self._rules, self._cost, self._alpha, self._ahead = rules, cost, alpha, ahead
+        self._joining = [rule for rule in rules if len(rule.source) > 1]
+        #: By hash, how many steps further each was looked.
+        self._seen: dict[str, int] = {}
         self._queue: list[tuple[float, str, _Node]] = []
         begun = (Candidate(seed.network, seed.steps, cost.us(seed.network)) for seed in seeds)
         for candidate in (self.best, *begun):
             if candidate.network.graph.hash not in self._seen:
-                self._seen.add(candidate.network.graph.hash)
+                self._seen[candidate.network.graph.hash] = self._ahead
                 self._wait(_Node(candidate, focus=focus))
 
     @property
@@ -229,29 +235,36 @@ class Search:
         self.expanded += 1
         for match in node.focused(self._rules):
             self.matched = True
-            made = self._made(node, match)
-            if made is not None:
+            for made in self._made(node, match, self._ahead):
                 self._wait(made)
 
     def _wait(self, node: _Node) -> None:
         self.best = cheaper(self.best, node.candidate)
         heapq.heappush(self._queue, (node.candidate.cost_us, node.graph.hash, node))
 
-    def _made(self, node: _Node, match: Match) -> _Node | None:
-        """The graph that a match makes of another, if it is new, and costs at most alpha times the best."""
+    def _made(self, node: _Node, match: Match, ahead: int) -> Iterator[_Node]:
+        """The graph that a match makes of another, if it is new, and costs at most alpha times the best.
+
+        Where it costs more, those made of it that do not, by rules of several ops at what the step made.
+        """
         application = apply(node.graph, match)
-        if application is None or application.graph.hash in self._seen:
-            return None
-        self._seen.add(application.graph.hash)
+        if application is None or self._seen.get(application.graph.hash, -1) >= ahead:
+            return
+        self._seen[application.graph.hash] = ahead
         network = rewritten_network(self.network, application.graph)
         most_us = self._alpha * self.best.cost_us
-        if self._cost.at_least_us(network) > most_us:
-            return None
-        cost_us = self._cost.us(network)
-        if not isfinite(cost_us) or cost_us > most_us:
-            return None
+        cost_us = self._cost.at_least_us(network)
+        if cost_us <= most_us:
+            cost_us = self._cost.us(network)
         candidate = Candidate(network, (*node.candidate.steps, application.step), cost_us)
-        return _Node(candidate, node, None if node.focus is None else node.focus | application.made)
+        made = _Node(candidate, node, None if node.focus is None else node.focus | application.made)
+        if isfinite(cost_us) and cost_us <= most_us:
+            self._seen[application.graph.hash] = self._ahead
+            yield made
+        elif ahead:
+            for rule in self._joining:
+                for further in find_matches(application.graph, rule, application.made):
+                    yield from self._made(made, further, ahead - 1)
 
 
 def search(

@@ -7,7 +7,7 @@ model, and prices each distinct unit, and solves each distinct block, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from iossim.cost.model import CostModel
-from iossim.errors import OptionError, ScheduleError, did_you_mean
+from iossim.errors import ScheduleError
 from iossim.ir.network import Block, Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
@@ -141,21 +141,6 @@ class OptimalSchedule:
             found = block_lower_bound_us(problem, merges, self.cost_model, self.concurrent, first)
             self._bounds[key] = found or 0.0
         return self._bounds[key]
-
-
-#: The costs that a search may be asked for by name.
-GRAPH_COSTS: dict[str, Callable[[CostModel], GraphCost]] = {
-    "sum": SumOfOperators,
-    "path": CriticalPath,
-    "schedule": OptimalSchedule,
-}
-
-
-def graph_cost(name: str, cost_model: CostModel) -> GraphCost:
-    """The cost of that name; raises OptionError for an unknown one."""
-    if name not in GRAPH_COSTS:
-        raise OptionError(f"the cost of graphs {name!r} is not known; {did_you_mean(name, GRAPH_COSTS)}")
-    return GRAPH_COSTS[name](cost_model)
 
 
 def _problems(network: Network) -> list[ScheduleProblem]:

@@ -1,11 +1,12 @@
-"""What e-nodes cost: each op as a unit of its own, and what a unit policy saves where it fuses two neighbours.
+"""What e-nodes cost: each op as a unit of its own, and what is saved where two neighbours are fused.
 
-All are priced together: as one graph of all distinct ops and pairs that touch nowhere, fused as the network is.
+All are priced together: as one graph of all distinct ops and pairs that touch nowhere, fused by the policy most like the network's. Two ops
+that are a unit of the network are priced as that, since a unit that no step touches stays as its author made it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from iossim.ir.constants import AbsentConstant, Constant
@@ -13,6 +14,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, Network
 from iossim.ir.op import Role
 from iossim.ir.types import TensorType
+from iossim.passes.unit_fusion import UnitPolicy
 from iossim.rewriting.egraph import EGraph
 from iossim.rewriting.graph_costs import SumOfOperators
 from iossim.rewriting.rewritten import policy_like
@@ -28,8 +30,10 @@ class OperatorPrices:
     saved_us: Mapping[tuple[str, str], float]
 
 
-def operator_prices(egraph: EGraph, network: Network, cost: SumOfOperators) -> OperatorPrices:
-    """The prices of all e-nodes, fused by the policy of ``network``."""
+def operator_prices(
+    egraph: EGraph, network: Network, cost: SumOfOperators, policy: UnitPolicy | None = None
+) -> OperatorPrices:
+    """The prices of all e-nodes, ``network`` among them, fused by the policy given, or the one most like the network's."""
     work = _Pieces(egraph)
     alone = {node.name: work.add((node,)) for node in egraph.nodes}
     pairs = {
@@ -40,13 +44,26 @@ def operator_prices(egraph: EGraph, network: Network, cost: SumOfOperators) -> O
         for first in egraph.makers(value)
         if _may_fuse(first, second) and set(second.outputs).isdisjoint(first.inputs)
     }
-    piece_us = work.priced(network, cost)
+    piece_us = work.priced(network, cost, policy or policy_like(network))
     alone_us = {name: piece_us[piece] for name, piece in alone.items()}
     saved_us = {
         (first, second): alone_us[first] + alone_us[second] - piece_us[piece]
         for (first, second), piece in pairs.items()
     }
+    for pair, unit_us in _units_of_two(egraph, network, cost):
+        saved_us[pair] = alone_us[pair[0]] + alone_us[pair[1]] - unit_us
     return OperatorPrices(alone_us, {pair: us for pair, us in saved_us.items() if us > 0})
+
+
+def _units_of_two(egraph: EGraph, network: Network, cost: SumOfOperators) -> Iterator[tuple[tuple[str, str], float]]:
+    """The e-nodes of each unit of two ops of which the second alone reads the first, and its price with the boundary before it."""
+    names = egraph.nodes_of(network.graph) or []
+    between_us = cost.cost_model.price_boundary(False, False)
+    for unit, us in zip(network.units, cost.units.of(network), strict=True):
+        if names and len(unit.nodes) == 2:
+            first, second = unit.nodes
+            if set(network.graph.nodes[first].outputs) & set(network.graph.nodes[second].inputs):
+                yield (names[first], names[second]), us + between_us
 
 
 def _may_fuse(first: Node, second: Node) -> bool:
@@ -104,12 +121,12 @@ class _Pieces:
             self._nodes.append(Node(name, node.op, inputs, outputs))
         return piece
 
-    def priced(self, network: Network, cost: SumOfOperators) -> list[float]:
+    def priced(self, network: Network, cost: SumOfOperators, policy: UnitPolicy) -> list[float]:
         """Microseconds of each part, the boundary before each of its units included."""
         read = {value for node in self._nodes for value in node.inputs}
         outputs = [value for node in self._nodes for value in node.outputs if value not in read]
         graph = Graph.create(self._inputs, outputs, self._nodes, self._constants)
-        units = policy_like(network)(graph)
+        units = policy(graph)
         whole = replace(network, graph=graph, units=units, blocks=(Block("all", tuple(range(len(units)))),))
         between_us = cost.cost_model.price_boundary(False, False)
         found = [0.0] * len(self._number)

@@ -16,6 +16,7 @@ from iossim.ir.network import Network
 from iossim.passes.single_block import units_alone
 from iossim.rewriting.application import ReplayError, Step, apply, match_of
 from iossim.rewriting.backtracking import (
+    AHEAD,
     ALPHA,
     Candidate,
     Found,
@@ -117,8 +118,10 @@ class _PartSearch:
             for looks, part in distinct.items():
                 seeds[looks] += self._proposed(part, self.proposes)
         for number, cost in enumerate((*self.guides, self.cost), 1):
+            # Guides are cheap to ask; what they find further on are seeds.
+            ahead = 0 if self.guides and cost is self.cost else AHEAD
             searches = {
-                looks: Search(part, self.rules, cost, alpha=self.alpha, seeds=seeds[looks], focus=focus)
+                looks: Search(part, self.rules, cost, alpha=self.alpha, seeds=seeds[looks], focus=focus, ahead=ahead)
                 for looks, part in distinct.items()
             }
             for looks, work in searches.items():
@@ -235,15 +238,21 @@ def _followed(
         made_there = None if its is None else apply(whole, its)
         if made is None or made_there is None:
             raise ReplayError(f"the rule {rule.name!r} does not apply at {', '.join(there.nodes)}")
-        for new, new_there in zip(_new(graph, made.graph), _new(whole, made_there.graph), strict=True):
-            nodes[new.name] = new_there.name
-            values |= zip(new.outputs, new_there.outputs, strict=True)
-            values |= zip(new.inputs, new_there.inputs, strict=True)
+        nodes |= zip(_added(graph, made.graph), _added(whole, made_there.graph), strict=True)
+        for node in _changed(graph, made.graph):
+            # Where an input takes the place of an output, a part that returns it renames its maker, and the whole those who read it.
+            its_node = made_there.graph.nodes[made_there.graph.position[nodes[node.name]]]
+            values |= zip((*node.outputs, *node.inputs), (*its_node.outputs, *its_node.inputs), strict=True)
         graph, whole, steps = made.graph, made_there.graph, (*steps, made_there.step)
     return whole, steps, [nodes[node.name] for node in graph.nodes]
 
 
-def _new(before: Graph, after: Graph) -> Iterator[Node]:
+def _added(before: Graph, after: Graph) -> Iterator[str]:
+    """The names of the nodes that are new, in order."""
+    return (node.name for node in after.nodes if node.name not in before.position)
+
+
+def _changed(before: Graph, after: Graph) -> Iterator[Node]:
     """The nodes that are new, or read something else, in order."""
     known = {node.name: node for node in before.nodes}
     return (node for node in after.nodes if known.get(node.name) != node)

@@ -10,6 +10,7 @@ from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit, make_unit
 from iossim.passes.blocks import cut_blocks
 from iossim.passes.unit_fusion import UnitPolicy, unit_policy
+from iossim.schedule.problem import MAX_UNITS
 
 #: Those of the papers' figures first: where several make the units of a network, its author followed these.
 _POLICIES = ("conv-relu", "relu-sepconv", "fused", "none")
@@ -19,7 +20,7 @@ def rewritten_network(original: Network, graph: Graph) -> Network:
     """The network of a graph that rewriting made of ``original``'s.
 
     Units of the original whose ops are all as they were stay as they are; the other ops are fused by the unit policy that makes
-    the most of the original's units. Blocks are cut anew.
+    the most of the original's units. Blocks are cut anew, none with more units than the original was loaded with at most.
     """
     if graph is original.graph:
         return original
@@ -28,7 +29,8 @@ def rewritten_network(original: Network, graph: Graph) -> Network:
     units = (*kept, *_fused(graph, kept, policy))
     units = tuple(sorted(units, key=lambda unit: unit.nodes[-1]))
     whole = Block("all", tuple(range(len(units))))
-    return cut_blocks(replace(original, graph=graph, units=units, blocks=(whole,), notes=()))
+    max_block = int(dict(original.source.options).get("max_block", MAX_UNITS))
+    return cut_blocks(replace(original, graph=graph, units=units, blocks=(whole,), notes=()), max_block)
 
 
 def _untouched(original: Network, graph: Graph) -> list[Unit]:

@@ -37,7 +37,7 @@ from iossim.rewriting.graph_costs import SumOfOperators
 from iossim.rewriting.matching import Match, find_matches
 from iossim.rewriting.operator_prices import operator_prices
 from iossim.rewriting.replacement import Target
-from iossim.rewriting.rewritten import rewritten_network
+from iossim.rewriting.rewritten import policy_like, rewritten_network
 from iossim.rewriting.rule import Rule, tensor_of
 
 
@@ -145,7 +145,7 @@ def _saturated_once(
     egraph = EGraph(graph)
     rounds, saturated, matched = grow(egraph, rules, limits, lambda: progress(1, begun.cost_us))
     outputs = [egraph.find(egraph.class_of[name]) for name in graph.outputs]
-    prices = operator_prices(egraph, original, cost)
+    prices = operator_prices(egraph, begun.network, cost, policy_like(original))
     greedy = extract_greedily(egraph, outputs, prices)
     cheapest = extract_cheapest(egraph, outputs, prices, limits.branches, limits.seconds)
     extracted, makers = begun, None

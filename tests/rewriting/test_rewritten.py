@@ -77,6 +77,14 @@ def test_untouched_units_stay_and_a_relu_joins_its_convolution() -> None:
     assert sum(len(block.units) for block in made.blocks) == len(made.units)
 
 
+def test_blocks_stay_as_small_as_they_were_asked_for() -> None:
+    network = load("squeezenet", max_block=3)
+    applied = apply(network.graph, find_matches(network.graph, BY_NAME["enlarge-1x1-to-3x3"])[0])
+    assert applied is not None
+    made = rewritten_network(network, applied.graph)
+    assert max(len(block.units) for block in made.blocks) == 3
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_units_and_blocks_of_random_networks(seed: int) -> None:
     network = seeded_network(seed, units=9)
