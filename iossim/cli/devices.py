@@ -35,6 +35,8 @@ def register(app: typer.Typer) -> None:
 
 def list_devices(as_json: options.Json = False) -> None:
     """The devices that ship, the user's, and those of plugins; a profile that cannot be read is a warning."""
+    from iossim.devices.edge import edge_device
+    from iossim.devices.edge_names import edge_names
     from iossim.devices.load import device, device_names, origin
     from iossim.errors import IossimError
     from iossim.notices import warn_once
@@ -59,6 +61,25 @@ def list_devices(as_json: options.Json = False) -> None:
                 "from": origin(name),
             }
         )
+    for name in edge_names():
+        try:
+            edge = edge_device(name)
+        except IossimError as error:
+            warn_once(with_flags(str(error)))
+            continue
+        rows.append(
+            {
+                "name": name,
+                "also": edge.aliases,
+                "architecture": edge.kind,
+                "SMs": edge.units.value,
+                "clock_ghz": edge.clock_ghz.value,
+                "fp32_tflops": edge.gflops(edge.first_precision) / 1e3,
+                "dram_gbps": edge.external.bandwidth_gbps.value,
+                "parameters": "datasheet",
+                "from": origin(name),
+            }
+        )
     if as_json:
         print_json(rows)
         return
@@ -75,9 +96,11 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
     With --all or --json the whole profile, which is a profile again: saved to a file, it is the same device.
     """
+    from iossim.devices.edge import edge_device
+    from iossim.devices.edge_names import edge_names
     from iossim.devices.load import device
 
-    profile = device(name)
+    profile = edge_device(name) if name in edge_names() else device(name)
     if as_json:
         print_json(profile.model_dump(mode="json"))
         return
@@ -86,9 +109,11 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
         typer.echo(yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip())
         return
-    from iossim.reporting.device_summary import device_summary
+    from iossim.devices.profile import DeviceProfile
+    from iossim.reporting.device_summary import device_summary, edge_summary
 
-    plain_console().print(device_summary(profile))
+    summary = device_summary(profile) if isinstance(profile, DeviceProfile) else edge_summary(profile)
+    plain_console().print(summary)
 
 
 def new_device(name: NewName, out: NewFile = None) -> None:
@@ -103,6 +128,8 @@ def new_device(name: NewName, out: NewFile = None) -> None:
 
 def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
     """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do not."""
+    from iossim.devices.edge import edge_device
+    from iossim.devices.edge_names import edge_names
     from iossim.devices.load import device
     from iossim.devices.plausibility import implausible
     from iossim.errors import DeviceError, IossimError
@@ -110,7 +137,11 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
     found: dict[str, list[str]] = {}
     for name in profiles:
         try:
-            found[name] = implausible(device(name, checked=False))
+            if name in edge_names():
+                edge_device(name)  # what cannot be is refused as it is read
+                found[name] = []
+            else:
+                found[name] = implausible(device(name, checked=False))
         except IossimError as error:
             found[name] = [with_flags(str(error))]
     if as_json:

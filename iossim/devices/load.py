@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iossim.devices.edge_names import edge_names, is_edge_profile, refusal, shipped_edge_names
 from iossim.devices.host_cpu import HOST_CPU, host_cpu_path, load_host_cpu
 from iossim.errors import DeviceError, did_you_mean
 from iossim.notices import note_once, warn_once
@@ -24,7 +25,7 @@ _FOLDER = "iossim.hw_profiles"
 
 
 def device_names() -> list[str]:
-    """The devices that can be asked for by name: those that ship, the user's, those of plugins, and last this machine's CPU."""
+    """The GPUs and processors that can be asked for by name: those that ship, the user's, those of plugins, and last this machine's CPU."""
     added = {*user_names(), *DEVICES.plugins()} - set(own_names())
     return [*shipped_names(), *sorted(added), *[HOST_CPU] * host_cpu_path().exists()]
 
@@ -41,8 +42,8 @@ def check_name(name: str) -> None:
 
 
 def shipped_names() -> list[str]:
-    """The devices that iossim ships, sorted."""
-    return shipped_files(_FOLDER)
+    """The GPUs that iossim ships, sorted; edge devices are :func:`~iossim.devices.edge_names.edge_names`."""
+    return [name for name in shipped_files(_FOLDER) if name not in shipped_edge_names()]
 
 
 def user_folder() -> Path:
@@ -54,17 +55,19 @@ def user_names() -> list[str]:
     """The devices of the user's folder, sorted; a name that ships is left out with a warning."""
     folder = user_folder()
     found = sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
-    for name in set(found) & set(shipped_names()):
+    for name in set(found) & set(shipped_files(_FOLDER)):
         warn_once(
             f"device profile {folder / name}.yaml is not used: {name!r} is a device that ships; rename the file"
         )
-    return [name for name in found if name not in own_names()]
+    return [name for name in found if name not in own_names() and name not in edge_names()]
 
 
 def origin(name: str) -> str:
     """Where the device of that name comes from: ``shipped``, the file of a user, or the package of a plugin."""
     if name == HOST_CPU or name in user_names():
         return str(user_folder() / f"{name}.yaml")
+    if name in edge_names():
+        return "shipped" if name in shipped_edge_names() else str(user_folder() / f"{name}.yaml")
     added = DEVICES.plugins().get(name)
     return "shipped" if added is None or name in shipped_names() else added.package
 
@@ -93,6 +96,8 @@ def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
     if name_or_path not in own_names() and name_or_path in user_names():
         own = user_folder() / f"{name_or_path}.yaml"
         return _named(_read(own, checked), name_or_path, str(own))
+    if name_or_path in edge_names():
+        raise refusal(name_or_path)
     if (found := DEVICES.get(name_or_path)) is not None:
         return found
     for name, others in aliases().items():
@@ -151,9 +156,10 @@ def _parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> D
 
 
 def _read(path: Path, checked: bool) -> DeviceProfile:
-    profile = _parse(
-        read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), str(path)
-    )
+    text = read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError)
+    if is_edge_profile(text):
+        raise refusal(str(path))
+    profile = _parse(text, str(path))
     return _possible(profile, f"device profile {path}") if checked else profile
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from iossim.devices.device import Fact
 from iossim.devices.parameters import EngineOverheads, ModelParameters
-from iossim.devices.profile import Datasheet, DeviceProfile, Fact
+from iossim.devices.profile import Datasheet, DeviceProfile
 from iossim.errors import DeviceError, did_you_mean
 from iossim.ir.types import Precision
 from iossim.values import first_problem

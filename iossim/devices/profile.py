@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from iossim.devices.compute_capability import LIMITS, Architecture, MultiprocessorLimits
+from iossim.devices.device import Device, Fact
 from iossim.devices.kind import GPU, DeviceKind, device_kind, device_kinds
 from iossim.devices.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
 from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
@@ -16,8 +17,6 @@ from iossim.devices.transfer import BoardFacts, transferred_defaults
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
 from iossim.values import Value
-
-T = TypeVar("T")
 
 #: What a fact may be, in its unit; with others prices overflow.
 _SMALLEST, _LARGEST = 1e-9, 1e18
@@ -28,13 +27,6 @@ _NO_BF16 = (
     Architecture.VOLTA,
     Architecture.TURING,
 )
-
-
-class Fact(Value, Generic[T]):
-    """A datasheet fact; ``source`` is a key of the profile's ``sources``."""
-
-    value: T
-    source: str
 
 
 class Datasheet(Value):
@@ -123,16 +115,11 @@ def _transferred(data: dict[str, Any]) -> dict[str, Any]:
         return {}
 
 
-class DeviceProfile(Value):
-    """A device as the lowering and the simulator see it."""
+class DeviceProfile(Device):
+    """A GPU or a processor, as the lowering and the simulator see it."""
 
-    name: str = Field(min_length=1)
     #: One of :func:`~iossim.devices.kind.device_kinds`; a file that says none is a GPU's.
     kind: str = GPU
-    title: str
-    #: Short names that a user may give for it: those of the family whose most common board it is.
-    aliases: list[str] = Field(default_factory=list)
-    sources: dict[str, str]
     datasheet: Datasheet
     parameters: ModelParameters
     provenance: Provenance = DEFAULT_PROVENANCE
@@ -186,14 +173,6 @@ class DeviceProfile(Value):
         """A profile that does not say its kind is a GPU's: what was written before kinds were told reads and compares alike."""
         data: dict[str, Any] = handler(self)
         return {name: value for name, value in data.items() if (name, value) != ("kind", GPU)}
-
-    @model_validator(mode="after")
-    def _sources_exist(self) -> Self:
-        for name in Datasheet.model_fields:
-            fact = getattr(self.datasheet, name)
-            if fact is not None and fact.source not in self.sources:
-                raise ValueError(f"datasheet.{name}: source {fact.source!r} is not among the profile's sources")
-        return self
 
     @model_validator(mode="after")
     def _of_this_world(self) -> Self:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from iossim.devices.device import Device
 from iossim.devices.profile import Datasheet, DeviceProfile
 from iossim.devices.provenance import KindError, Provenance
 from iossim.reporting.calibration import error_table
@@ -41,6 +42,24 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
         title = f"Errors on the {provenance.held_out_fraction or 0:.0%} of the shapes that no fit saw"
     parts += [Text(""), error_table(title, errors) if errors else Text(_UNMEASURED)]
     return Group(*parts)
+
+
+def edge_summary(device: Device) -> RenderableType:
+    """An edge device is its facts: nothing of it is fitted."""
+    rows: list[dict[str, Cell]] = []
+    for name, fact in device.facts().items():
+        several = fact.value.items() if isinstance(fact.value, dict) else [("", fact.value)]
+        rows += [
+            {
+                "fact": f"{name} {key}".rstrip(),
+                "value": _fact(name.replace(".bytes", "_bytes"), value),
+                "source": fact.source,
+            }
+            for key, value in several
+        ]
+    sources = [Text(f"{name}: {source}") for name, source in device.sources.items()]
+    table = records_table("Facts", rows, [Column("fact"), Column("value"), Column("source")])
+    return Group(Text(f"{device.name}: {device.title}", style="bold"), Text(""), table, *sources)
 
 
 def _by_kind(errors: Sequence[KindError]) -> list[KindError]:

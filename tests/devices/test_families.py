@@ -46,7 +46,7 @@ def test_no_family_is_two_boards_nor_a_board() -> None:
 def test_the_list_and_results_say_which(capsys: pytest.CaptureFixture[str]) -> None:
     listed = {row["name"]: row["also"] for row in printed_json(capsys, "devices list --json")}
     assert listed["v100-sxm2"] == ["v100"]
-    assert listed == aliases()
+    assert listed.items() >= aliases().items()
     (line,) = [line for line in printed(capsys, "devices list").splitlines() if line.startswith("rtx-4090")]
     assert line.split()[1] == "4090"
     assert printed_json(capsys, "compare ios_sample -d v100 --json")["device"] == "v100-sxm2"
