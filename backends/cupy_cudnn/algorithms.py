@@ -17,7 +17,7 @@ from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.kept_choices import KeptChoices
 from iossim.backends.cupy_cudnn.unit_program import UnitProgram
-from iossim.execution.backend import BackendError, Choice
+from iossim.execution.backend import BackendError, Choice, TimedAlgorithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,23 @@ class Algorithms:
             self._recalled += recalled is not None
         return self._fastest[call.key]
 
+    def every(self, program: UnitProgram) -> list[TimedAlgorithm]:
+        """All ways to run a program of one convolution that are candidates, timed with the same care; the fastest first."""
+        if len(program.convolutions) != 1:
+            raise BackendError(
+                f"a unit of {len(program.convolutions)} convolutions has no one algorithm; give one of a single convolution"
+            )
+        (call,) = program.convolutions
+        candidates = dict(self.candidates(call))
+        self._driver.synchronize()
+        times_us = self._timing.times_us(call, list(candidates.items()), len(candidates)) if candidates else {}
+        if not times_us:
+            raise self._nothing(call, "")
+        return [
+            TimedAlgorithm(str(how), times_us[how], program.scratch_bytes + candidates[how])
+            for how in sorted(times_us, key=times_us.__getitem__)
+        ]
+
     def candidates(self, call: ConvolutionCall) -> Iterator[tuple[How, int]]:
         """The first ways of each kind to run a call within the limit, with their workspaces."""
         for fused in _kinds(call):
@@ -145,14 +162,17 @@ class Algorithms:
         times_us = self._timing.times_us(call, list(candidates.items())) if candidates else {}
         if not times_us:
             why = f" ({refusals.first})" if refusals.count > refused else ""
-            raise BackendError(
-                f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the numerical "
-                f"options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
-            )
+            raise self._nothing(call, why)
         how = min(times_us, key=times_us.__getitem__)
         if self._kept is not None:
             self._kept.keep(call.key, str(call.convolution), str(how), times_us[how])
         return Timed(how, candidates[how], times_us[how])
+
+    def _nothing(self, call: ConvolutionCall, why: str) -> BackendError:
+        return BackendError(
+            f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the numerical "
+            f"options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
+        )
 
 
 def _kinds(call: ConvolutionCall) -> list[bool]:

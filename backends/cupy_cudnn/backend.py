@@ -23,6 +23,7 @@ from iossim.backends.cupy_cudnn.kept_choices import KeptChoices
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, PreparedPlan, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
+from iossim.backends.cupy_cudnn.unit_program import UnitProgram
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
@@ -34,6 +35,7 @@ from iossim.execution.backend import (
     Context,
     DeviceLostError,
     Samples,
+    TimedAlgorithm,
     Timing,
     without_variants,
 )
@@ -173,6 +175,14 @@ class CupyCudnnBackend:
 
         return without_variants("cupy_cudnn", choose)
 
+    def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
+        """The plans of cuDNN for a unit of one convolution, of those within the limit the first of its own ranking."""
+        with self._told():
+            program = self._program(network, (unit,), Strategy.CONCURRENT)
+            if program is None:
+                raise BackendError(f"unit {unit!r} launches nothing; give one of a single convolution")
+            return self._algorithms.every(program)
+
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         check_graph(plan, network)
         check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
@@ -228,12 +238,17 @@ class CupyCudnnBackend:
             raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
 
     def _choice(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> Choice:
+        program = self._program(network, names, strategy)
+        return Choice() if program is None else self._algorithms.choice(program)
+
+    def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram | None:
+        """The calls of units on buffers of their own; None where they launch nothing."""
         indices = [network.unit_index[name] for name in names]
         stage = lower_stage(network, [indices], strategy, self._engine, in_place=True)
         if not stage.launches:
-            return Choice()
+            return None
         (launch,) = stage.launches
-        return self._algorithms.choice(launch_program(network, stage, launch, self._weights_of(network)))
+        return launch_program(network, stage, launch, self._weights_of(network))
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> Run:
         """A plan ready to run on inputs made of noise."""

@@ -52,7 +52,9 @@ class CandidateTiming:
         #: How many ways were timed so far.
         self.timed = 0
 
-    def times_us(self, call: ConvolutionCall, candidates: Sequence[tuple[How, int]]) -> dict[How, float]:
+    def times_us(
+        self, call: ConvolutionCall, candidates: Sequence[tuple[How, int]], finalists: int = FINALISTS
+    ) -> dict[How, float]:
         """The median time of one copy of each finalist; empty where every candidate, with its workspace, refuses.
 
         Raises one of the driver's failures where the device is broken.
@@ -67,9 +69,9 @@ class CandidateTiming:
         self.timed += len(graphs)
         self._clock.ensure()
         least = {how: min(taken) for how, taken in self._rounds(graphs, ROUNDS).items()}
-        finalists = sorted(least, key=least.__getitem__)[:FINALISTS]
-        if len(finalists) > 1:
-            last = self._rounds({how: graphs[how] for how in finalists}, FINAL_ROUNDS)
+        last_ones = sorted(least, key=least.__getitem__)[:finalists]
+        if len(last_ones) > 1:
+            last = self._rounds({how: graphs[how] for how in last_ones}, FINAL_ROUNDS)
             least = {how: float(np.median(taken)) for how, taken in last.items()}
         return least
 

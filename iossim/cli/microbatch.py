@@ -42,6 +42,10 @@ Workspace = Annotated[
 Total = Annotated[
     str | None, typer.Option("--total-workspace", metavar="SIZE", help="Of all kernels together (WD): 120MiB.")
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory-limit", metavar="SIZE", help="Of activations and workspaces in one arena: 512MiB."),
+]
 Policy = Annotated[
     str, typer.Option("--policy", metavar="NAME", help="Sizes of micro-batches: all, power-of-two, undivided.")
 ]
@@ -62,9 +66,12 @@ def microbatch(
     batch: options.Batch = None,
     dtype: options.ModelDataType = None,
     engine: options.Engine = "paper",
+    cost_model: options.CostModelName = "simulator",
+    store: options.Store = None,
     table: Table = None,
     workspace: Workspace = None,
     total_workspace: Total = None,
+    memory_limit: Memory = None,
     policy: Policy = "all",
     direction: Pass = "forward",
     as_json: options.Json = False,
@@ -74,7 +81,7 @@ def microbatch(
     """Divide the batch of each convolution so that a faster algorithm fits the workspace, as u-cuDNN does.
 
     The micro-batches of a kernel run one after another in one workspace. With --workspace each kernel has its own limit; with
-    --total-workspace all share one, divided by an integer program.
+    --total-workspace all share one, divided by an integer program; with --memory-limit activations share it too.
     """
     from iossim import api
     from iossim.memory_size import size_bytes
@@ -90,25 +97,32 @@ def microbatch(
         check_writable(out)
     limit = None if workspace is None else size_bytes(workspace, "workspace")
     total = None if total_workspace is None else size_bytes(total_workspace, "total_workspace")
+    memory = None if memory_limit is None else size_bytes(memory_limit, "memory_limit")
+    if table is not None and memory is not None:
+        raise OptionError("a table tells of no activations; leave --memory-limit out, or give a MODEL")
     if table is not None:
         found = api.microbatch_table(table, batch=batch, policy=policy, workspace=limit, total_workspace=total)
         title = f"{table.name}, policy {policy}"
     else:
-        if device is None:
+        if device is None and cost_model == "simulator":
             raise OptionError("microbatch needs a device; give --device NAME ('iossim devices list' tells them)")
         network = load(model, batch=batch, dtype=dtype)
+        prices = api.cost_model(cost_model, device, network.precision, engine, store)
         with progress_bars(quiet=as_json, unit="kernels") as bars:
             found = api.microbatch(
                 network,
                 device,
-                engine=engine,
+                cost_model=prices,
                 policy=policy,
                 workspace=limit,
                 total_workspace=total,
+                memory_limit=memory,
                 direction=direction,
                 progress=bars("benchmarks"),
             )
-        title = f"{network.name} on {device}, batch {network.source.batch}, {direction}, policy {policy}"
+        title = (
+            f"{network.name} on {prices.identity.device}, batch {network.source.batch}, {direction}, policy {policy}"
+        )
     if as_json:
         print_json(found.to_json())
     else:

@@ -1,4 +1,5 @@
-"""Where values lie, so that moving data is no work: terms of a concat inside its result, parts of a split inside its input.
+"""Where values lie, so that moving data is no work: terms of a concat inside its result, parts of a split inside its input,
+a sum that is added to inside the sum that results.
 
 A unit that is nothing but a concatenation of channels, or of images, launches nothing where each term is written into its slice of the
 result by whatever makes it; one that only splits them, or takes a slice of them, launches nothing at all. This is
@@ -6,6 +7,9 @@ read off the graph alone, not off a schedule, so that a unit costs the same in e
 
 A term cannot be written in place, and is copied, if it is an input of the network, lies elsewhere already (in another
 concat, or earlier in this one; it is a part of a split), or belongs to a merged convolution that puts it elsewhere.
+
+The gradient of a filter is added in place to what it accumulates, where nothing else wants that: so the micro-batches of a batch
+update one buffer. What an input of the network holds stays: a plan may run again.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from iossim.execution.box import starting
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv_backward import ConvBackwardFilter
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
 
@@ -78,26 +83,36 @@ def in_place_buffers(network: Network) -> InPlaceBuffers:
     """The placement of all values of a network."""
     graph = network.graph
     slots: dict[str, Slot] = {}
-    movers = {index: node for index, unit in enumerate(network.units) if (node := _mover(network, unit.nodes))}
+    movers = {index: node for index, unit in enumerate(network.units) if (node := mover(network, unit.nodes))}
     moves: dict[int, tuple[tuple[str, Slot], ...]] = dict.fromkeys(movers, ())
     for node in movers.values():
         if not isinstance(node.op, Concat):
-            for value, starts in zip(node.outputs, _starts(graph, node), strict=True):
+            for value, starts in zip(node.outputs, starts_of_parts(graph, node), strict=True):
                 slots[value] = Slot(node.inputs[0], starts)
     for index, node in movers.items():
         if isinstance(node.op, Concat):
             copied = []
-            for term, starts in zip(node.inputs, _starts(graph, node), strict=True):
+            for term, starts in zip(node.inputs, starts_of_parts(graph, node), strict=True):
                 slot = Slot(node.outputs[0], starts)
                 if term in graph.inputs or term in slots:
                     copied.append((term, slot))
                 else:
                     slots[term] = slot
             moves[index] = tuple(copied)
+    slots |= dict(_updated(graph, slots))
     return InPlaceBuffers(network, slots, moves)
 
 
-def _mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
+def _updated(graph: Graph, slots: Mapping[str, Slot]) -> Iterator[tuple[str, Slot]]:
+    """Sums that the gradient of a filter adds to, and where they lie: where it does, whole."""
+    for node in graph.of_kind.get(ConvBackwardFilter.kind, ()):
+        for value in node.inputs[2:]:
+            read_once = graph.consumers[value] == (node,) and node.inputs.count(value) == 1
+            if value in graph.producer and value not in graph.returned and value not in slots and read_once:
+                yield value, Slot(node.outputs[0], (0,) * len(graph.types[value].shape))
+
+
+def mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
     """The one op of a unit, if it only moves whole images, or whole channels of all."""
     if len(nodes) != 1:
         return None
@@ -116,14 +131,14 @@ def _mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
     return node if moves else None
 
 
-def _starts(graph: Graph, node: Node) -> Iterator[tuple[int, ...]]:
+def starts_of_parts(graph: Graph, node: Node) -> Iterator[tuple[int, ...]]:
     """Where each term of a concat begins in its result, or each output of a split or slice in its input."""
     whole = graph.types[node.inputs[0]].shape
     if isinstance(node.op, Slice):
         axis = node.op.axes[0] % len(whole)
         yield starting(len(whole), axis, range(whole[axis])[slice(node.op.starts[0], node.op.ends[0])].start)
         return
-    assert isinstance(node.op, Concat | Split), "what _mover finds"
+    assert isinstance(node.op, Concat | Split), "what mover finds"
     axis = node.op.axis % len(whole)
     begin = 0
     for value in node.inputs if isinstance(node.op, Concat) else node.outputs:

@@ -32,9 +32,14 @@ class ConvKernel:
         """Images of the whole batch."""
         return self.inputs[0].shape[0]
 
+    @property
+    def with_images(self) -> int:
+        """How many of the inputs, the first, have images."""
+        return _OPERANDS_WITH_IMAGES[self.op.kind]
+
     def of_batch(self, batch: int) -> ConvKernel:
         """The same of so many images."""
-        count = _OPERANDS_WITH_IMAGES[self.op.kind]
+        count = self.with_images
         divided = (replace(value, shape=(batch, *value.shape[1:])) for value in self.inputs[:count])
         return replace(self, inputs=(*divided, *self.inputs[count:]))
 

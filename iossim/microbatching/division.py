@@ -25,7 +25,7 @@ from iossim.integer_program import solve_integer_program
 from iossim.microbatching.configuration import Configuration
 
 #: Two times that differ by less, relatively, are the same: sums of floats.
-_SAME = 1e-9
+SAME = 1e-9
 #: HiGHS keeps rows to a millionth: of coefficients of up to so much, less than a byte.
 _LARGEST = 1e6
 #: How long HiGHS may take. Most programs end within a second; some have near-optimal divisions without number.
@@ -60,7 +60,7 @@ class Division:
 
     @property
     def proved(self) -> bool:
-        return self.gap <= _SAME
+        return self.gap <= SAME
 
 
 def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seconds: float = SECONDS) -> Division:
@@ -81,7 +81,7 @@ def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seco
     counts = [len(kernels) for kernels in members]
     greedy = _greedily(classes, counts, limit_bytes)
     taken, bound_us = greedy.taken, greedy.relaxed_us
-    if greedy.time_us - bound_us > _SAME * greedy.time_us:
+    if greedy.time_us - bound_us > SAME * greedy.time_us:
         exact = _program(classes, counts, limit_bytes, greedy, seconds)
         if exact is not None:
             taken, bound_us = exact
@@ -177,7 +177,7 @@ def _program(
     for place, front in enumerate(classes):
         costs = np.array([one.time_us + greedy.rate * one.workspace_bytes for one in front])
         reduced = costs - costs.min()
-        kept += [(place, index) for index in np.flatnonzero(reduced <= slack_us * (1 + 1e-6) + _SAME).tolist()]
+        kept += [(place, index) for index in np.flatnonzero(reduced <= slack_us * (1 + 1e-6) + SAME).tolist()]
     configurations = [classes[place][index] for place, index in kept]
     times = np.array([one.time_us for one in configurations])
     workspaces = np.array([one.workspace_bytes for one in configurations], dtype=np.float64)

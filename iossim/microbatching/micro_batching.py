@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Any
 
 from iossim.errors import OptionError
 from iossim.microbatching.configuration import BenchmarkRow, Configuration
-from iossim.microbatching.division import Division, divide
+from iossim.microbatching.division import SAME, Division, divide
+from iossim.microbatching.memory import InMemory
 from iossim.microbatching.network_kernels import FORWARD, KernelName
 from iossim.microbatching.reuse import front, within
+
+#: Of each kernel the configurations that it may have, the fastest first.
+Fronts = Mapping[str, Sequence[Configuration]]
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,11 @@ class DividedKernel:
     configuration: Configuration
     undivided: Configuration | None
     front: tuple[Configuration, ...]
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as undivided; None where it cannot run undivided."""
+        return None if self.undivided is None else self.undivided.time_us / self.configuration.time_us
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -43,13 +52,16 @@ class DividedKernel:
 
 @dataclass(frozen=True)
 class MicroBatching:
-    """All kernels. ``division`` tells of the limit that they share; without one each has its own best."""
+    """All kernels. ``division`` tells of the limit that they share, ``memory`` of one that they share with activations; without either
+    each has its own best."""
 
     kernels: tuple[DividedKernel, ...]
     policy: str
     workspace_limit_bytes: int | None
     total_workspace_limit_bytes: int | None
     division: Division | None = None
+    memory_limit_bytes: int | None = None
+    memory: InMemory | None = None
 
     @property
     def time_us(self) -> float:
@@ -62,6 +74,11 @@ class MicroBatching:
         return fsum(times) if len(times) == len(self.kernels) else None
 
     @property
+    def gain(self) -> float | None:
+        """How many times as fast as undivided; None where some kernel cannot."""
+        return None if self.undivided_us is None else self.undivided_us / self.time_us
+
+    @property
     def workspace_bytes(self) -> int:
         """Of all kernels together."""
         return sum(one.configuration.workspace_bytes for one in self.kernels)
@@ -69,7 +86,12 @@ class MicroBatching:
     @property
     def lower_bound_us(self) -> float:
         """No choice under the limits takes less."""
-        return self.time_us if self.division is None else self.division.lower_bound_us
+        found = self.division or self.memory
+        return self.time_us if found is None else min(found.lower_bound_us, self.time_us)
+
+    @property
+    def proved(self) -> bool:
+        return self.time_us - self.lower_bound_us <= SAME * self.time_us
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -79,8 +101,10 @@ class MicroBatching:
             "time_us": self.time_us,
             "undivided_us": self.undivided_us,
             "lower_bound_us": self.lower_bound_us,
-            "proved": self.division is None or self.division.proved,
+            "proved": self.proved,
             "workspace_bytes": self.workspace_bytes,
+            "memory_limit_bytes": self.memory_limit_bytes,
+            "arena_bytes": None if self.memory is None else self.memory.arena_bytes,
             "kernels": [one.to_json() for one in self.kernels],
         }
 
@@ -91,10 +115,13 @@ def micro_batch(
     policy: str = "all",
     workspace_limit_bytes: int | None = None,
     total_workspace_limit_bytes: int | None = None,
+    memory_limit_bytes: int | None = None,
+    in_memory: Callable[[Fronts], InMemory] | None = None,
 ) -> MicroBatching:
     """Divide kernels of these batches, by their rows.
 
-    Each keeps the first limit, all together the second; None limits nothing. Raises OptionError where a limit is less than
+    Each keeps the first limit, all together the second, and the third together with activations: ``in_memory`` is what keeps it.
+    None limits nothing. Raises OptionError where a limit is less than
     what is needed, and names the least that would do.
     """
     known: dict[tuple[int, tuple[BenchmarkRow, ...], str], tuple[Configuration, ...]] = {}
@@ -121,24 +148,29 @@ def micro_batch(
     if total_workspace_limit_bytes is not None:
         division = divide({str(name): own for name, own in fronts.items()}, total_workspace_limit_bytes)
         chosen = {name: division.chosen[str(name)] for name in fronts}
-        undivided = _all_undivided(whole, total_workspace_limit_bytes)
+        undivided = _all_undivided(whole, lambda fronts: divide(fronts, total_workspace_limit_bytes).chosen)
+    memory = None
+    if in_memory is not None:
+        memory = in_memory({str(name): own for name, own in fronts.items()})
+        chosen = {name: memory.chosen[str(name)] for name in fronts}
+        undivided = _all_undivided(whole, lambda fronts: in_memory(fronts).chosen)
     kernels = tuple(
         DividedKernel(name, batches[name], chosen[name], undivided.get(name), all_of[name]) for name in batches
     )
-    return MicroBatching(kernels, policy, workspace_limit_bytes, total_workspace_limit_bytes, division)
+    return MicroBatching(
+        kernels, policy, workspace_limit_bytes, total_workspace_limit_bytes, division, memory_limit_bytes, memory
+    )
 
 
 def _all_undivided(
-    fronts: Mapping[KernelName, tuple[Configuration, ...]], limit_bytes: int
+    fronts: Mapping[KernelName, tuple[Configuration, ...]], choose: Callable[[Fronts], Mapping[str, Configuration]]
 ) -> dict[KernelName, Configuration]:
     """All undivided under one limit; none where that cannot be."""
     try:
-        found = (
-            divide({str(name): own for name, own in fronts.items()}, limit_bytes) if all(fronts.values()) else None
-        )
+        found = choose({str(name): own for name, own in fronts.items()}) if all(fronts.values()) else {}
     except OptionError:
         return {}
-    return {} if found is None else {name: found.chosen[str(name)] for name in fronts}
+    return {name: found[str(name)] for name in fronts if found}
 
 
 def _called(name: KernelName) -> str:

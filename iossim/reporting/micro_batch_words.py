@@ -46,6 +46,9 @@ def total_words(found: MicroBatching) -> str:
         words += "; undivided some of them do not fit the limit"
     else:
         words += f", undivided {whole_us / 1e3:,.3f} ms under the same limit: {whole_us / found.time_us:.2f} times"
+    if found.memory is not None:
+        words += f". The arena with activations has {found.memory.arena_bytes / _MIB:,.1f} MiB"
+        return f"{words}; {'proved the best' if found.proved else f'no choice takes less than {found.lower_bound_us / 1e3:,.3f} ms'}."
     if found.division is None:
         return f"{words}. Each is the best under its limit (exact)."
     words += f". Workspaces of {found.workspace_bytes / _MIB:,.1f} MiB together"

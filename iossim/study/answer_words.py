@@ -26,6 +26,11 @@ _UNITS = {
     "kernels": " kernels",
     "gmacs": "e9 multiply-adds",
     "traffic_mib": " MiB moved",
+    "convolutions_ms": " ms of convolutions",
+    "undivided_ms": " ms of convolutions undivided",
+    "micro_batch_gain": "x",
+    "largest_gain": "x",
+    "workspace_mib": " MiB of workspaces",
     "board_power_w": " W",
     "peak_tflops": " TFLOP/s",
 }
@@ -46,6 +51,7 @@ _WORDS = {
     "cost_model": "by {}",
     "search": "searched {}",
     "rewrite": "{}",
+    "workspace": "under {}",
     "scheduler": "with {}",
 }
 #: Names that a sentence lists before it counts the rest.
@@ -115,7 +121,7 @@ def place(row: Row, varied: Iterable[str], told: Iterable[str] = ()) -> str:
 
 
 #: The order in which places are spoken.
-_SPOKEN = ("model", "device", "scheduler", "batch", "dtype", "engine", "cost_model", "search", "rewrite")
+_SPOKEN = ("model", "device", "scheduler", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "workspace")
 assert set(_SPOKEN) == set(QUESTION_AXES)
 
 

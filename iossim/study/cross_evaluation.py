@@ -64,6 +64,7 @@ def _values(point: Point) -> dict[str, object]:
         "cost_model": point.cost_model,
         "search": point.search.model_dump(),
         "rewrite": point.rewrite.model_dump(),
+        "workspace": point.workspace.model_dump(),
     }
 
 

@@ -75,7 +75,8 @@ def evaluate_point(task: PointTask) -> PointResult:
         return PointResult(task.point, rows_failed, {}, {}, {}, failures.tracebacks)
     found: dict[str, Schedule] = {}
     reasons: dict[str, str] = {}
-    options, memo = SearchOptions(task.point.search.space), SearchMemo(context.prices)
+    limit = task.point.workspace.limit_bytes
+    options, memo = SearchOptions(task.point.search.space, workspace_limit_bytes=limit), SearchMemo(context.prices)
     for name in task.schedulers:
         try:
             found[name] = schedule(context.network, context.prices, name, options, memo=memo)
@@ -142,6 +143,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         gap=one.gap,
         **context.network_facts,
         peak_memory_mib=_peak_memory_mib(context, one) if "peak_memory" in measures else None,
+        **(context.micro_batch_facts if "micro_batches" in measures else {}),
         active_warps=_active_warps(context, one) if "active_warps" in measures else None,
         board_power_w=context.board_power_w,
         peak_tflops=context.profile.fp32_tflops,

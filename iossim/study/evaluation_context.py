@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from iossim.analysis.micro_batches import Benchmarks, benchmarks
 from iossim.analysis.rewriting import rewrite
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -29,6 +30,7 @@ _MIB = 1 << 20
 _NETWORKS: LruCache[Network] = LruCache(2)
 _PROFILES: LruCache[DeviceProfile] = LruCache(64)
 _CONTEXTS: LruCache[EvaluationContext] = LruCache(2)
+_BENCHMARKS: LruCache[Benchmarks] = LruCache(4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,26 @@ class EvaluationContext:
             "gmacs": network.statistics()["macs"] / 1e9,
             "traffic_mib": sum(unit_bytes(network, unit) for unit in network.units) / _MIB,
             "rules": applied_rules(network),
+        }
+
+    @cached_property
+    def micro_batch_facts(self) -> dict[str, Any]:
+        """What a row tells of the convolutions in micro-batches; raises OptionError where a limit is too small."""
+        asked = self.point.workspace
+        # Points that differ in their limits alone share what is known of the kernels.
+        unlimited = self.point.workspace.model_copy(update={"limit": None, "total": None, "label": ""})
+        key = replace(self.point, index=0, workspace=unlimited, key="")
+        kernels = _BENCHMARKS.get(
+            repr(key), lambda: benchmarks(self.network, self.prices, asked.policy, asked.training)
+        )
+        found = kernels.divided(asked.limit_bytes, asked.total_bytes)
+        whole_us = found.undivided_us
+        return {
+            "convolutions_ms": found.time_us / 1e3,
+            "undivided_ms": None if whole_us is None else whole_us / 1e3,
+            "micro_batch_gain": found.gain,
+            "largest_gain": max((one.gain for one in found.kernels if one.gain is not None), default=None),
+            "workspace_mib": found.workspace_bytes / _MIB,
         }
 
     def is_in_sample(self, scheduler: str) -> bool:
@@ -98,7 +120,7 @@ def _rewritten(point: Point, network: Network, prices: CostModel) -> Network:
         prices,
         rules_named(asked.rules),
         scheduler=asked.scheduler,
-        options=SearchOptions(point.search.space),
+        options=SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes),
         alpha=asked.alpha,
         budget=RewriteBudget(graphs=asked.graphs),
         unproved=asked.unproved,

@@ -21,7 +21,7 @@ from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.rewriting.rule_sets import rules_named
 from iossim.rewriting.trusted import trusted
-from iossim.study.scenario import AXES, Axis, Device, Model, PointValues, Rewrite, Scenario, Search
+from iossim.study.scenario import AXES, Axis, Device, Model, PointValues, Rewrite, Scenario, Search, Workspace
 
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000
@@ -41,6 +41,7 @@ class Point:
     cost_model: str
     search: Search
     rewrite: Rewrite
+    workspace: Workspace
     #: Of random weights, graphs and cost models.
     seed: int = 0
     #: A hash of all that the point's results depend on, the same in every process: what was found under it holds for it.
@@ -58,6 +59,7 @@ class Point:
             "cost_model": self.cost_model,
             "search": self.search.label,
             "rewrite": self.rewrite.label,
+            "workspace": self.workspace.label,
         }
 
 
@@ -126,6 +128,7 @@ def axis_values(scenario: Scenario) -> dict[Axis, list[Any]]:
         "cost_model": list(scenario.cost_models),
         "search": list(scenario.searches),
         "rewrite": list(scenario.rewrites),
+        "workspace": list(scenario.workspace),
     }
 
 
@@ -139,6 +142,7 @@ FIELD_OF_AXIS: dict[Axis, str] = {
     "cost_model": "cost_models",
     "search": "searches",
     "rewrite": "rewrites",
+    "workspace": "workspace",
 }
 
 
@@ -187,9 +191,9 @@ def _explicit(scenario: Scenario, lists: Mapping[Axis, list[Any]], values: Point
 
 def _listed(listed: Sequence[Any], axis: Axis, given: Any, index: int) -> Any:
     """A value, or the listed one that it tells by its label."""
-    if isinstance(given, Model | Device | Rewrite):
+    if isinstance(given, Model | Device | Rewrite | Workspace):
         # A name alone, which a listed value may be called, or be.
-        name = given.rules if isinstance(given, Rewrite) else given.label
+        name = _name_alone(given)
         alone = type(given).model_validate(name)
         return next((value for value in listed if value.label == name and given == alone), given)
     if axis != "search" or isinstance(given, Search):
@@ -199,6 +203,12 @@ def _listed(listed: Sequence[Any], axis: Axis, given: Any, index: int) -> Any:
             return value
     known = ", ".join(value.label for value in listed)
     raise ScenarioError(f"field points[{index}].{axis}: no search is called {given!r}; known: {known}")
+
+
+def _name_alone(given: Model | Device | Rewrite | Workspace) -> str:
+    if isinstance(given, Rewrite):
+        return given.rules
+    return given.limit or "none" if isinstance(given, Workspace) else given.label
 
 
 class _Fingerprints:
@@ -224,6 +234,7 @@ class _Fingerprints:
             search.model_dump(mode="json", exclude={"label"}),
             self._rules(rewrite.rules, rewrite.unproved) if rewrite.rewrites else None,
             rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
+            point.workspace.model_dump(mode="json", exclude={"label"}),
         ]
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from iossim.memory_size import size_bytes
 from iossim.passes.unit_fusion import MODEL
 from iossim.rewriting.backtracking import ALPHA
 from iossim.schedule.problem import MAX_UNITS
@@ -18,18 +19,29 @@ from iossim.scheduling.options import StageSpace
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.values import Value
 
-Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite"]
+Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "workspace"]
 #: The plots that a report may be asked for; each is drawn by the module of its name in ``iossim.reporting.study.plots``.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
-    "peak_memory", "blocks", "kinds", "timeline", "roofline", "rules",
+    "peak_memory", "blocks", "kinds", "timeline", "roofline", "rules", "micro_batches", "largest_gain",
 )  # fmt: skip
 #: The axes of a study, in the order in which points are counted: the last varies fastest.
-AXES: tuple[Axis, ...] = ("model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite")
+AXES: tuple[Axis, ...] = (
+    "model",
+    "device",
+    "batch",
+    "dtype",
+    "engine",
+    "cost_model",
+    "search",
+    "rewrite",
+    "workspace",
+)
 
 #: Values that go without saying, of the axes that have one.
 USUAL: dict[Axis, str] = {
     "dtype": "fp32", "engine": "paper", "cost_model": "simulator", "search": "exact", "rewrite": "as given",
+    "workspace": "any workspace",
 }  # fmt: skip
 
 
@@ -132,10 +144,47 @@ class Rewrite(Value):
         return self.rules != "none"
 
 
+class Workspace(Value):
+    """What kernels may need besides their tensors; in a file a size alone (``64MiB``), or ``none``, will do."""
+
+    label: str = ""
+    #: Of each kernel by itself, and in schedules of all that runs at the same time.
+    limit: str | None = None
+    #: Of all convolutions together, if each has a workspace of its own: of micro-batches alone.
+    total: str | None = None
+    #: What sizes micro-batches may have, and whether those of the gradients are divided as well.
+    policy: Literal["all", "power-of-two", "undivided"] = "all"
+    training: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_limit(cls, given: Any) -> Any:
+        return {"limit": None if given == "none" else given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        parts = [self.limit] if self.limit else []
+        parts += [f"{self.total} in all"] if self.total else []
+        parts += [f"micro-batches {self.policy}"] if self.policy != "all" else []
+        parts += ["training"] if self.training else []
+        _label(self, ", ".join(parts) or USUAL["workspace"])
+        return self
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """Raises OptionError for what is no size."""
+        return None if self.limit is None else size_bytes(self.limit, "limit")
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Raises OptionError for what is no size."""
+        return None if self.total is None else size_bytes(self.total, "total")
+
+
 class PointValues(Value):
     """One explicit point: a value for some of the axes. An axis that is left out takes its list's only value.
 
-    A model, device, search or rewriting may be told by its label, where the scenario lists it.
+    A model, device, search, rewriting or workspace may be told by its label, where the scenario lists it.
     """
 
     model: Model | None = None
@@ -146,6 +195,7 @@ class PointValues(Value):
     cost_model: str | None = None
     search: Search | str | None = None
     rewrite: Rewrite | None = None
+    workspace: Workspace | None = None
 
 
 class Published(Value):
@@ -173,6 +223,7 @@ class Scenario(Value):
     cost_models: list[str] = Field(default_factory=lambda: ["simulator"], min_length=1)
     searches: list[Search] = Field(default_factory=lambda: [Search()], min_length=1)
     rewrites: list[Rewrite] = Field(default_factory=lambda: [Rewrite(rules="none")], min_length=1)
+    workspace: list[Workspace] = Field(default_factory=lambda: [Workspace()], min_length=1)
     #: All combinations of the axes; the first of each, the second of each ... (an axis of one value stands for all); or ``points`` alone.
     combine: Literal["grid", "zip", "points"] = "grid"
     #: Explicit points; where there are some, ``combine`` is ``points``.
@@ -181,8 +232,8 @@ class Scenario(Value):
     schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()), min_length=1)
     #: Price the schedules of each point at all others that differ in this axis alone: the specialisation matrix.
     cross_evaluate: list[Literal["device", "batch"]] = Field(default_factory=list)
-    #: What the event-driven simulator or the planner must tell besides: it takes longer.
-    measures: list[Literal["active_warps", "peak_memory"]] = Field(default_factory=list)
+    #: What the event-driven simulator, the planner or the division of batches must tell besides: it takes longer.
+    measures: list[Literal["active_warps", "peak_memory", "micro_batches"]] = Field(default_factory=list)
     #: Conditions on columns, which rows meet or not.
     constraints: list[str] = Field(default_factory=list)
     questions: list[str] = Field(default_factory=list)
@@ -200,7 +251,7 @@ class Scenario(Value):
         return given
 
 
-def _label(value: Model | Device | Search | Rewrite, label: str) -> None:
+def _label(value: Model | Device | Search | Rewrite | Workspace, label: str) -> None:
     """Call a value that has no label so."""
     if not value.label:
         object.__setattr__(value, "label", label)

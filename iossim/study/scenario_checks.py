@@ -18,7 +18,7 @@ from iossim.rewriting.rule_sets import rules_named
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study.points import FIELD_OF_AXIS, device_of, labels_of, points_of
 from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
-from iossim.study.scenario import AXES, PLOTS, USUAL, Axis, Device, Model, Rewrite, Scenario
+from iossim.study.scenario import AXES, PLOTS, USUAL, Axis, Device, Model, Rewrite, Scenario, Workspace
 from iossim.study.scenario_faults import Fault
 from iossim.study.sentences import DiagonalIsBest, Labels, Sentence, columns_of
 
@@ -90,6 +90,8 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
             ("cross_evaluate",),
             "prices a schedule at other points, and networks that are rewritten there are others; leave it or the rewrites out",
         )
+    if scenario.cross_evaluate and any(workspace.limit for workspace in scenario.workspace):
+        yield Fault(("cross_evaluate",), "prices schedules without a limit on workspace; leave it or the limits out")
     yield from _faults_of_sentences(scenario, labels)
 
 
@@ -97,7 +99,7 @@ def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
     """Listed points whose models, devices or searches differ and are called the same."""
     called: dict[tuple[str, str], Any] = {}
     for index, point in enumerate(points_of(scenario) if scenario.points else ()):
-        for axis in ("model", "device", "search", "rewrite"):
+        for axis in ("model", "device", "search", "rewrite", "workspace"):
             value = getattr(point, axis)
             if called.setdefault((axis, value.label), value) != value:
                 yield Fault(
@@ -107,7 +109,9 @@ def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
 
 
 #: The columns that are there only where the scenario asks for what makes them.
-_MEASURES = {"active_warps": "active_warps", "peak_memory_mib": "peak_memory"}
+_MEASURES = {"active_warps": "active_warps", "peak_memory_mib": "peak_memory"} | dict.fromkeys(
+    ("convolutions_ms", "undivided_ms", "micro_batch_gain", "largest_gain", "workspace_mib"), "micro_batches"
+)
 
 
 def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
@@ -179,6 +183,11 @@ def _rewrite(rewrite: Rewrite, place: Location) -> Iterator[Fault]:
         yield from _asked(lambda: rules_named(rewrite.rules), (*place, "rules"))
 
 
+def _workspace(workspace: Workspace, place: Location) -> Iterator[Fault]:
+    yield from _asked(lambda: workspace.limit_bytes, (*place, "limit"))
+    yield from _asked(lambda: workspace.total_bytes, (*place, "total"))
+
+
 def _nothing(value: Any, place: Location) -> Iterator[Fault]:
     """Their types say all."""
     return iter(())
@@ -191,6 +200,7 @@ _CHECKS: dict[Axis, Callable[[Any, Location], Iterator[Fault]]] = {
     "engine": _engine,
     "cost_model": _cost_model,
     "rewrite": _rewrite,
+    "workspace": _workspace,
 }
 
 
@@ -208,6 +218,6 @@ def _twice(values: Sequence[Any], field: str) -> Iterator[Fault]:
     for index, value in enumerate(values):
         first = places.setdefault(value, index)
         if first < index:
-            takes_label = field in ("models", "devices", "searches", "rewrites")
+            takes_label = field in ("models", "devices", "searches", "rewrites", "workspace")
             remedy = "give one of them another 'label'" if takes_label else "leave one out"
             yield Fault((field, index), f"{value!r} is there twice, first as {field}[{first}]; {remedy}")

@@ -43,9 +43,10 @@ searches:
 # dtypes: [fp32, fp16]
 # engines: [paper, graph]             # streams with syncs between stages; one CUDA graph; partition: a graph on divided SMs
 # rewrites: [none, default]           # the graph as given; rewritten by rules (iossim rules list) for its schedule
+# workspace: [none, 64MiB]            # of all kernels that run at the same time, besides their tensors
 # combine: zip                        # the first value of each list, the second of each ...; or list 'points'
 # cross_evaluate: [batch]             # run the schedules of each batch size at all others: who specialises, and what for?
-# measures: [active_warps, peak_memory]
+# measures: [active_warps, peak_memory, micro_batches]
 # constraints: ["latency_ms <= 10"]   # rows that do not meet them are marked
 
 # What the report answers first. More of them:

@@ -9,13 +9,24 @@ Value = str | int
 #: The values of each axis by their labels.
 Labels = Mapping[str, Sequence[Value]]
 
-QUESTION_AXES = ("model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "scheduler")
+QUESTION_AXES = (
+    "model",
+    "device",
+    "batch",
+    "dtype",
+    "engine",
+    "cost_model",
+    "search",
+    "rewrite",
+    "workspace",
+    "scheduler",
+)
 #: Columns that hold numbers, other than ``batch``: whether low ones are better.
 NUMBERS: dict[str, bool] = {
     "latency_ms": True, "low_ms": True, "high_ms": True, "published_ms": True, "stages": True, "streams": True,
     "merged_stages": True, "gap": True, "weights_mib": True, "peak_memory_mib": True, "board_power_w": True,
-    "kernels": True, "gmacs": True, "traffic_mib": True,
-    "throughput_per_s": False, "speedup": False, "active_warps": False, "peak_tflops": False,
+    "kernels": True, "gmacs": True, "traffic_mib": True, "convolutions_ms": True, "undivided_ms": True, "workspace_mib": True,
+    "throughput_per_s": False, "speedup": False, "active_warps": False, "micro_batch_gain": False, "largest_gain": False, "peak_tflops": False,
 }  # fmt: skip
 
 

@@ -47,8 +47,9 @@ class Row(Value):
     engine: str
     cost_model: str
     search: str
-    #: Of runs before there was such an axis the networks were as given.
+    #: Of runs before there were these axes: networks as given, no limit.
     rewrite: str = "as given"
+    workspace: str = "any workspace"
     scheduler: str
     status: Literal["ok", "failed"] = "ok"
     #: Why it failed, in one line.
@@ -74,6 +75,13 @@ class Row(Value):
     traffic_mib: float | None = None
     #: Weights and the arena of the activations together, by the memory planner (measure ``peak_memory``).
     peak_memory_mib: float | None = None
+    #: Of the convolutions alone, one after another, their batches in micro-batches (measure ``micro_batches``): their time, the
+    #: same undivided under the same limits, how many times as fast all are and the one that gains most, and all workspaces together.
+    convolutions_ms: float | None = None
+    undivided_ms: float | None = None
+    micro_batch_gain: float | None = None
+    largest_gain: float | None = None
+    workspace_mib: float | None = None
     #: Average over the run and all SMs (measure ``active_warps``).
     active_warps: float | None = None
     #: Of the device: what ``per watt`` and ``smallest device`` go by, and its fp32 peak, whatever the precision.

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from command_line import printed, printed_json, refused
+from jsonschema import Draft202012Validator
+
+from iossim.schemas import schema
 
 Capture = pytest.CaptureFixture[str]
 TABLE = {
@@ -60,7 +63,17 @@ def test_a_model_with_its_gradients(tmp_path: Path, capsys: Capture) -> None:
     for one in found["kernels"]:
         assert sum(part["micro_batch"] * part["count"] for part in one["configuration"]) == 32
     assert json.loads((tmp_path / "microbatch.json").read_text()) == found
+    assert list(Draft202012Validator(schema("microbatch")).iter_errors(found)) == []
     assert {"front.svg", "workspaces.svg"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_activations_and_workspaces_under_one_limit(capsys: Capture) -> None:
+    found = printed_json(capsys, f"{ALEXNET} --memory-limit 85MiB --json")
+    assert found["arena_bytes"] <= found["memory_limit_bytes"] == 85 << 20
+    assert found["proved"]
+    assert found["time_us"] < found["undivided_us"]
+    assert list(Draft202012Validator(schema("microbatch")).iter_errors(found)) == []
+    assert "The arena with activations has" in printed(capsys, f"{ALEXNET} --memory-limit 85MiB")
 
 
 def test_the_more_workspace_the_faster(capsys: Capture) -> None:

@@ -96,15 +96,15 @@ def test_side_by_side_nothing_is_shared_that_one_by_one_is() -> None:
         assert not overlapping(together)
 
 
-def test_a_workspace_is_shared_by_the_launches_of_a_queue() -> None:
+def test_workspaces_share_memory_with_what_is_not_alive_meanwhile() -> None:
     network = chain(1, 1, 1)
 
     def choices(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
         return Choice("with workspace", {"c0": 0, "c1": 10_000, "c2": 5_000}[units[0]])
 
     plan = lower_schedule(sequential_schedule(network), network, choices=choices)
-    assert [launch.workspace for launch in plan.launches] == [None, "workspace:0:0", "workspace:0:0"]
-    assert plan.buffers["workspace:0:0"].bytes == 10_000
+    assert [launch.workspace for launch in plan.launches] == [None, "workspace:c1", "workspace:c2"]
+    assert [plan.buffers[f"workspace:c{unit}"].bytes for unit in (1, 2)] == [10_000, 5_000]
     plane = 256
     assert plan_memory(plan).arena_bytes == 3 * plane + 10_240  # the input, two neighbours, and the workspace
 

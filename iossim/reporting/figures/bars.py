@@ -58,7 +58,7 @@ def bar_specification(
     else:
         place = {
             "y": alt.Y(
-                "group:N", sort=list(groups), title=None, axis=alt.Axis(labelLimit=190), scale=alt.Scale(paddingInner=0.22)
+                "group:N", sort=list(groups), title=None, axis=alt.Axis(labelLimit=260), scale=alt.Scale(paddingInner=0.22)
             ),
             "yOffset": alt.YOffset("scheduler:N", sort=list(schedulers), scale=alt.Scale(paddingInner=0.12)),
         }  # fmt: skip

@@ -16,7 +16,7 @@ from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine
 from iossim.execution.lower import MAIN, lower_schedule
-from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait, segments, workspace_buffer
+from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait, segments
 from iossim.execution.repeat import repeat
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
@@ -115,8 +115,8 @@ def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed:
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), merge=st.booleans())
-def test_a_launch_works_in_its_queue_s_workspace_alone(seed: int, merge: bool) -> None:
-    """In the plan's workspace for the queue, which its memory planner keeps apart from what runs beside it."""
+def test_a_launch_works_in_workspaces_of_its_queue_alone(seed: int, merge: bool) -> None:
+    """In those that the plan has for it, which its memory planner keeps apart from what runs beside it."""
     network = random_network(seed, units=8)
     driver = HostDriver()
     backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
@@ -127,11 +127,12 @@ def test_a_launch_works_in_its_queue_s_workspace_alone(seed: int, merge: bool) -
     GraphRun(device.driver, prepared, device.main)
     assert prepared.plan.offsets is not None
     own: dict[int, list[tuple[int, int]]] = {}
-    for queue in prepared.plan.queues:
-        workspace = prepared.plan.buffers.get(workspace_buffer(queue, 0).name)
-        if workspace is not None:
-            begin = prepared._arena.address + prepared.plan.offsets[workspace.name]
-            own.setdefault(device.stream(queue), []).append((begin, begin + workspace.bytes))
+    for launch in prepared.plan.launches:
+        if launch.workspace is not None:
+            begin = prepared._arena.address + prepared.plan.offsets[launch.workspace]
+            own.setdefault(device.stream(launch.queue), []).append(
+                (begin, begin + prepared.plan.buffers[launch.workspace].bytes)
+            )
     for queue, extra in prepared._extra.items():
         own.setdefault(device.stream(queue), []).append((extra.address, extra.address + extra.size_bytes))
     # What reads a part of a merged convolution may lie otherwise than its choice took it to: it gets memory of its own.

@@ -101,7 +101,8 @@ def test_every_quantity_has_a_title_with_its_unit(name: str, tmp_path: Path) -> 
         models=[Model(model="squeezenet")], devices=[Device(device="v100-sxm2"), Device(device="t4")], batch_sizes=[1, 8, 32],
         searches=searches()[:2], cross_evaluate=["device", "batch"],
     )  # fmt: skip
-    run = made_run(tmp_path, scenario, active_warps=900.0, peak_memory_mib=80.0)
+    measured = {"active_warps": 900.0, "peak_memory_mib": 80.0, "micro_batch_gain": 1.5, "largest_gain": 2.0}
+    run = made_run(tmp_path, scenario, **measured)
     units = (
         "(ms)",
         "(×)",
@@ -137,7 +138,8 @@ def test_what_a_specification_reads_is_in_every_record(name: str) -> None:
     scenario = made_scenario(
         devices=devices(2), batch_sizes=[1, 32], searches=searches(), cross_evaluate=["device", "batch"]
     )
-    run = made_run(HERE, scenario, active_warps=900.0, peak_memory_mib=80.0, rules={"merge-convs": 3, "drop-relu": 1})
+    measured = {"active_warps": 900.0, "peak_memory_mib": 80.0, "micro_batch_gain": 1.5, "largest_gain": 2.0}
+    run = made_run(HERE, scenario, **measured, rules={"merge-convs": 3, "drop-relu": 1})
     drawn = figure(run, name)
     for panel in drawn.panels:
         # What a transformation of the specification computes is in no record.
