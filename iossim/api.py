@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from iossim.analysis.comparison import Comparison, RewrittenSchedule, Way
+from iossim.analysis.dataflow import Dataflow
+from iossim.analysis.dataflow import dataflow as run_dataflow
 from iossim.analysis.measured_search import measured_schedule
 from iossim.analysis.micro_batches import of_network, of_table
 from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
@@ -20,6 +22,7 @@ from iossim.analysis.rewriting import rewrite as rewrite_network
 from iossim.analysis.saved_schedule import network_of
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import ChangesSetting, CostModel, PredictsDevice
+from iossim.devices.edge import EdgeDevice, edge_device
 from iossim.devices.load import device as load_device
 from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, did_you_mean
@@ -258,6 +261,15 @@ def optimize(
     return _with_intervals(network, [found], prices, "sequential")[0]
 
 
+def dataflow(model: Network | str, device: EdgeDevice | str, *, policy: str = "priority") -> Dataflow:
+    """A network on an edge device: its operators whole, split over the units, and linked besides, with their times.
+
+    ``policy``: ``priority`` (the paper's) or ``exhaustive``. Raises DeviceError where an operator fits no way.
+    """
+    network = load(model) if isinstance(model, str) else model
+    return run_dataflow(network, edge_device(device) if isinstance(device, str) else device, policy)
+
+
 def microbatch(
     model: Network | str,
     device: DeviceProfile | str | None,
@@ -267,11 +279,13 @@ def microbatch(
     policy: str = "all",
     workspace: int | str | None = None,
     total_workspace: int | str | None = None,
+    memory_limit: int | str | None = None,
     direction: str = "forward",
     progress: Progress = ignore,
 ) -> MicroBatching:
     """Divide the batch of a network's convolutions: each under a limit on its workspace, or all under one (``64MiB``, or bytes).
 
+    ``memory_limit`` is of activations and workspaces in one arena, units one after another.
     ``policy``: ``all`` sizes of micro-batches, ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` for the
     gradients as well.
     """
@@ -280,7 +294,8 @@ def microbatch(
     network = load(model) if isinstance(model, str) else model
     limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
     prices = _cost_model(cost_model, device, network, engine)
-    return of_network(network, prices, policy, *limits, direction == "training", progress)
+    memory = _limit(memory_limit, "memory_limit")
+    return of_network(network, prices, policy, *limits, direction == "training", progress, memory)
 
 
 def microbatch_table(
@@ -323,8 +338,6 @@ def rewrite_model(
     ``unproved``; what is refuted always is. KeyboardInterrupt ends the search with the best so far.
     """
     network = load(model) if isinstance(model, str) else model
-    if options is not None and options.workspace_limit_bytes is not None:
-        raise OptionError("`workspace_limit` and `rewrite` do not go together yet; leave one out")
     prices = _cost_model(cost_model, device, network, engine)
     known = rules_named(rules) if isinstance(rules, str) else rules
     spend = RewriteBudget.parse(budget) if isinstance(budget, str) else budget

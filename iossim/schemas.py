@@ -190,6 +190,47 @@ def _corun() -> Schema:
     }
 
 
+def _microbatch() -> Schema:
+    """What ``iossim microbatch --json`` prints: of each kernel its micro-batches, which run one after another."""
+    from iossim.microbatching.configuration import POLICIES
+    from iossim.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD
+
+    size: Schema = {"type": "integer", "minimum": 0}
+    count: Schema = {"type": "integer", "minimum": 1}
+    time_us: Schema = {"type": "number", "minimum": 0}
+    limit: Schema = {"type": ["integer", "null"], "minimum": 0}
+    whole_us: Schema = {
+        "type": ["number", "null"],
+        "minimum": 0,
+        "description": "undivided under the same limits; null where that cannot be",
+    }
+    part = _record(micro_batch=count, count=count, algorithm={"type": "string"})
+    kernel = _record(
+        layer={"type": "string"},
+        **{"pass": {"enum": [FORWARD, BACKWARD_DATA, BACKWARD_FILTER]}},
+        configuration={"type": "array", "items": part, "minItems": 1},
+        time_us=time_us,
+        undivided_us=whole_us,
+        workspace_bytes=size,
+    )
+    return {
+        "description": " ".join((_microbatch.__doc__ or "").split()),
+        **_record(
+            policy={"enum": list(POLICIES)},
+            workspace_limit_bytes={**limit, "description": "of each kernel"},
+            total_workspace_limit_bytes={**limit, "description": "of all kernels"},
+            time_us=time_us,
+            undivided_us=whole_us,
+            lower_bound_us={**time_us, "description": "no choice takes less"},
+            proved={"type": "boolean"},
+            workspace_bytes=size,
+            memory_limit_bytes={**limit, "description": "of activations and workspaces in one arena"},
+            arena_bytes={**limit, "description": "that arena; null without such a limit"},
+            kernels={"type": "array", "items": kernel},
+        ),
+    }
+
+
 def _record(**properties: Schema) -> Schema:
     """An object with just these properties."""
     return {
@@ -246,5 +287,6 @@ _SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
     "rule": ("A graph substitution for iossim (YAML)", _rule),
     "corun": ("Kernels side by side, as iossim corun prints them (JSON)", _corun),
+    "microbatch": ("Micro-batches, as iossim microbatch prints them (JSON)", _microbatch),
 }
 _GROUP: Group[tuple[str, Callable[[], Schema]]] = Group("no schema {!r}", lambda: _SCHEMAS, _SCHEMAS.get)

@@ -168,6 +168,24 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TimedAlgorithm:
+    """One way to run a unit: the backend's name of it, what it takes alone, and what it works in."""
+
+    algorithm: str
+    time_us: float
+    workspace_bytes: int
+
+
+@runtime_checkable
+class TimesAlgorithms(Backend, Protocol):
+    """Can time each way to run a unit, as a library's own benchmark does."""
+
+    def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
+        """Of a unit of one convolution. Raises BackendError where there is no way, or no choice to make."""
+        ...
+
+
 @runtime_checkable
 class DividesDevice(Backend, Protocol):
     """Knows the SMs of its device."""

@@ -25,6 +25,10 @@ class Box(NamedTuple):
         return Box((0,) * len(shape), shape)
 
     @property
+    def ends(self) -> tuple[int, ...]:
+        return tuple(start + size for start, size in zip(self.starts, self.shape, strict=True))
+
+    @property
     def selection(self) -> tuple[slice | EllipsisType, ...]:
         """What picks the box out of an array of the whole, as a view of it even where that is a scalar."""
         return (*(slice(start, start + size) for start, size in zip(self.starts, self.shape, strict=True)), ...)
@@ -38,6 +42,22 @@ class Box(NamedTuple):
         return all(
             max(begin, start) < min(begin + size, start + length)
             for begin, size, start, length in zip(self.starts, self.shape, other.starts, other.shape, strict=True)
+        )
+
+    def common(self, other: Box) -> Box | None:
+        """What two boxes of one whole have in common; None where that is nothing."""
+        if not self.overlaps(other):
+            return None
+        starts = tuple(map(max, self.starts, other.starts))
+        return Box(
+            starts, tuple(end - start for start, end in zip(starts, map(min, self.ends, other.ends), strict=True))
+        )
+
+    def hull(self, other: Box) -> Box:
+        """The smallest box that contains both."""
+        starts = tuple(map(min, self.starts, other.starts))
+        return Box(
+            starts, tuple(end - start for start, end in zip(starts, map(max, self.ends, other.ends), strict=True))
         )
 
     def without(self, other: Box) -> list[Box]:

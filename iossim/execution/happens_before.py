@@ -34,6 +34,8 @@ class Access:
     count: int
     clock: Clock
     sms: range | None = None
+    #: Read by a launch that updates it in place.
+    is_updated: bool = False
 
     def happens_before(self, other: Access) -> bool:
         """Whether it is sure to have run when ``other`` runs."""
@@ -56,6 +58,7 @@ def timed_accesses(plan: Plan) -> Iterator[Access]:
                 seen = _joined(clocks[command.queue], synchronised)
                 count = seen.get(command.queue, 0) + 1
                 workspace = command.workspace if isinstance(command, Launch) else None
+                updated = command.adds_to if isinstance(command, Launch) else None
                 for names, writes in zip(accesses(command), (False, True), strict=True):
                     for name in names:
                         scratch = name == workspace
@@ -69,6 +72,7 @@ def timed_accesses(plan: Plan) -> Iterator[Access]:
                             count,
                             seen,
                             command.sms,
+                            not writes and name == updated,
                         )
                 clocks[command.queue] = {**seen, command.queue: count}
             case Record():
@@ -97,8 +101,9 @@ def check_happens_before(plan: Plan) -> None:
     Proved are: each read sees what was last written to all that it reads, the host's reads of the outputs included, and
     nothing that was written to the same memory for another buffer; of two accesses that conflict one is sure to come
     first; each wait is for an event recorded before, and once. Workspaces are memory like any other, of which nothing
-    is read by another command. A launch touches memory of its own device alone; a copy may join two, one of them its own. Where
-    a device is divided, what may run at once has SMs of its own.
+    is read by another command. A launch may update in place
+    what it adds to, and nothing else that it reads. It touches memory of its own device alone; a copy may join two, one of
+    them its own. Where a device is divided, what may run at once has SMs of its own.
     """
     _check_devices(plan)
     if any(isinstance(command, Launch | Copy) and command.sms is not None for command in plan.commands):
@@ -159,7 +164,7 @@ def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) ->
     """Compare an access with those issued before it to the same storage, and to others that share its memory."""
     conflicting = [other for other in same if other.region.overlaps(access.region)]
     for other in (*conflicting, *foreign):
-        if (other.writes or access.writes) and not other.happens_before(access):
+        if (other.writes or access.writes) and not (other.happens_before(access) or _updates(access, other)):
             raise ScheduleError(
                 f"{access.who} {_verb(access)} {access.buffer!r}, {other.who} {_verb(other)} "
                 f"{other.buffer!r}, and nothing orders the two; put an event or a synchronise between them"
@@ -181,6 +186,12 @@ def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) ->
         raise ScheduleError(
             f"{access.who} reads {access.buffer!r}, which nothing has written before; launch what makes it first"
         )
+
+
+def _updates(access: Access, other: Access) -> bool:
+    """Whether the two are of one launch, which updates in place what it reads."""
+    is_own = (other.queue, other.count) == (access.queue, access.count)
+    return is_own and other.is_updated and access.writes and other.region == access.region
 
 
 def _verb(access: Access) -> str:

@@ -138,12 +138,8 @@ class _Lowering:
     ) -> None:
         self.network, self.placement, self.choices, self.divided = network, placement, choices, divided
         self.buffers: dict[str, Buffer] = {}
-        self.workspaces: dict[Queue, int] = {}
 
     def plan(self, commands: tuple[Command, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Plan:
-        for queue, size_bytes in sorted(self.workspaces.items()):
-            workspace = workspace_buffer(queue, size_bytes)
-            self.buffers[workspace.name] = workspace
         return Plan(self.network.graph.hash, self.buffers, inputs, outputs, commands)
 
     def stage(
@@ -227,7 +223,10 @@ class _Lowering:
             return [
                 Copy(term, self._place(term, slot), unit.name, queue) for term, slot in self.placement.moves[index]
             ]
-        return [self._launch((unit.name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue, variant)]
+        launch = self._launch((unit.name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue, variant)
+        slots = {} if self.placement is None else self.placement.slots
+        updated = [value for value in unit.inputs if value in slots and slots[value].value in unit.outputs]
+        return [replace(launch, adds_to=updated[0]) if updated else launch]
 
     def _place(self, value: str, slot: Slot) -> str:
         """The buffer for a copy of a value at ``slot``, wherever that value's own place is."""
@@ -285,8 +284,9 @@ class _Lowering:
         choice = self.choices(names, strategy, variant)
         if not choice.workspace_bytes:
             return replace(launch, algorithm=choice.algorithm)
-        self.workspaces[queue] = max(self.workspaces.get(queue, 0), choice.workspace_bytes)
-        return replace(launch, algorithm=choice.algorithm, workspace=workspace_buffer(queue, 0).name)
+        workspace = workspace_buffer(names, queue, choice.workspace_bytes)
+        self.buffers[workspace.name] = workspace
+        return replace(launch, algorithm=choice.algorithm, workspace=workspace.name)
 
 
 def _synchronise_between(stages: list[list[Work]]) -> Iterator[Command]:

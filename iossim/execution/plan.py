@@ -77,7 +77,7 @@ class Launch:
     ``reads`` and ``writes`` are buffers (names) for the unit's inputs and outputs, in order. Weights are no buffers: nothing writes them while the plan runs.
     ``algorithm`` is the executor's own name of how the unit runs, empty where there is no choice; ``workspace`` names the
     buffer that it works in, which holds nothing before and nothing after. ``sms`` are the numbers of the SMs that it may use:
-    all, unless the device is divided.
+    all, unless the device is divided. ``adds_to`` is that of ``reads`` which lies where it writes: it is updated in place (beta 1).
     """
 
     units: tuple[str, ...]
@@ -88,6 +88,7 @@ class Launch:
     algorithm: str = ""
     workspace: str | None = None
     sms: range | None = None
+    adds_to: str | None = None
 
     def __str__(self) -> str:
         return f"{'+'.join(self.units)} on {self.queue}{sms_text(self.sms)}"
@@ -239,8 +240,6 @@ def aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def workspace_buffer(queue: Queue, size_bytes: int) -> Buffer:
-    """The one workspace of a queue: its launches run one after another, so they share it."""
-    return Buffer(
-        f"workspace:{queue.device}:{queue.stream}", TensorType((size_bytes,), DType.UINT8), device=queue.device
-    )
+def workspace_buffer(units: tuple[str, ...], queue: Queue, size_bytes: int) -> Buffer:
+    """The workspace of one launch: alive while that runs, so that planned memory shares it with all that is not."""
+    return Buffer(f"workspace:{'+'.join(units)}", TensorType((size_bytes,), DType.UINT8), device=queue.device)

@@ -40,6 +40,7 @@ class _Command(Value):
     event: int | None = None
     #: The first of the SMs that it may use, and the first after them.
     sms: tuple[Annotated[int, Field(ge=0)], int] | None = None
+    adds_to: str | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> _Command:
@@ -49,6 +50,8 @@ class _Command(Value):
             raise ValueError(f"a {self.kind} names no event")
         if self.sms is not None and self.sms[0] >= self.sms[1]:
             raise ValueError(f"a {self.kind} has SMs {list(self.sms)}, which are none")
+        if self.adds_to is not None and self.adds_to not in self.reads:
+            raise ValueError(f"a {self.kind} adds to {self.adds_to!r}, which it does not read")
         if self.kind == "copy" and not len(self.reads) == len(self.writes) == len(self.units) == 1:
             raise ValueError("a copy has one unit, reads one buffer and writes one")
         return self
@@ -151,6 +154,7 @@ def _written(command: Command) -> _Command:
                 algorithm=command.algorithm,
                 workspace=command.workspace,
                 sms=_ends(command.sms),
+                adds_to=command.adds_to,
             )
         case Copy():
             return _Command(
@@ -187,6 +191,7 @@ def _read(command: _Command) -> Command:
                 command.algorithm,
                 command.workspace,
                 sms,
+                command.adds_to,
             )
         case "copy":
             return Copy(command.reads[0], command.writes[0], command.units[0], queue, sms)

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     UNIT = "unit"  #: one unit alone
     STAGE = "stage"  #: several units: groups side by side, or one group in a row
     MERGE = "merge"  #: several units as one stacked convolution
+    ALGORITHM = "algorithm"  #: one unit alone by one of its algorithms, whichever is fastest
     BOUNDARY = "boundary"  #: a unit with and without a synchronise behind each copy
 
 

@@ -1,0 +1,164 @@
+"""A plan's time, event by event: units compute, DMA moves, and both wait for the memories that they share.
+
+A memory that all use is a server: what it moves takes its turn, and no transfer is faster than who asks for it. Units with
+equally much work do it at the same time, and are one process that moves all of their bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from iossim.dataflow.placement import Where
+from iossim.dataflow.plan import Plan, Slice, Staged, Step, Transfer, Work, unit_work
+from iossim.dataflow.pricing import rate_gbps
+
+_Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What units, or DMA, were at: ``first_unit`` to ``first_unit + units - 1`` (of a group that works alike); DMA has 0 units."""
+
+    step: int
+    first_unit: int
+    units: int
+    what: str
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """When each step begins and ends, the spans, and what each memory moved (whole lines, of all units)."""
+
+    total_us: float
+    steps: tuple[tuple[float, float], ...]
+    spans: tuple[Span, ...]
+    moved_bytes: tuple[dict[Where, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Units with equally many elements to compute. The one whose elements are in most boxes stands for all."""
+
+    first_unit: int
+    units: int
+    works: tuple[Work, ...]
+
+
+def groups(plan: Plan, step: Step, part: Slice) -> list[Group]:
+    """The units of a slice that have work, those with equally much together."""
+    alike: dict[int, list[tuple[int, int]]] = {}
+    for unit in range(part.partition.units):
+        if boxes := part.partition.boxes(unit):
+            elements = sum(math.prod(box.shape) for box in boxes)
+            alike.setdefault(elements, []).append((unit, len(boxes)))
+    found = []
+    for units in alike.values():
+        most = max(units, key=lambda one: (one[1], -one[0]))[0]
+        found.append(Group(units[0][0], len(units), unit_work(plan, step, part, most)))
+    return found
+
+
+def simulate(plan: Plan) -> Timed:
+    """The times of a plan."""
+    run = _Run(plan)
+    run.environment.run(run.environment.process(run.steps()))
+    return Timed(run.environment.now, tuple(run.ends), tuple(run.spans), tuple(run.moved))
+
+
+class _Run:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.environment = simpy.Environment()
+        self.servers = {
+            Where.SHARED: (simpy.Resource(self.environment), plan.device.shared.bandwidth_gbps.value * 1e3),
+            Where.EXTERNAL: (simpy.Resource(self.environment), plan.device.external.bandwidth_gbps.value * 1e3),
+        }
+        self.channels = simpy.Resource(self.environment, plan.device.dma.channels.value)
+        self.ends: list[tuple[float, float]] = []
+        self.spans: list[Span] = []
+        self.moved: list[dict[Where, int]] = []
+
+    def steps(self) -> _Process:
+        for index, step in enumerate(self.plan.steps):
+            start = self.environment.now
+            self.moved.append({Where.SHARED: 0, Where.EXTERNAL: 0})
+            for part in step.slices:
+                yield self._all(self._dma(index, [each.bytes], each.value) for each in part.inputs)
+                yield self._all(self._group(index, group) for group in groups(self.plan, step, part))
+                outputs: Sequence[Staged] = [part.output] if part.output else []
+                yield self._all(self._dma(index, [each.bytes], each.value) for each in outputs)
+            self.ends.append((start, self.environment.now))
+
+    def _all(self, processes: Any) -> simpy.Event:
+        return self.environment.all_of([self.environment.process(each) for each in processes])
+
+    def _group(self, index: int, group: Group) -> _Process:
+        """Chunks one after another; the parameters of the next come while one is worked on."""
+        coming: simpy.Event | None = None
+        for work, following in zip(group.works, (*group.works[1:], None), strict=True):
+            yield coming or self._parameters(index, group, work)
+            coming = self._parameters(index, group, following) if following and following.ahead else None
+            start = self.environment.now
+            direct = () if work.by_dma else work.parameters
+            for each in (*direct, *work.reads):
+                if not each.streamed:
+                    yield self.environment.process(self._move(each, group.units))
+            streamed = [each for each in (*direct, *work.reads) if each.streamed]
+            yield self.environment.all_of(
+                [
+                    self.environment.timeout(work.compute_us),
+                    self.environment.process(self._in_turn([*streamed, *work.writes], group.units)),
+                ]
+            )
+            self.spans.append(Span(index, group.first_unit, group.units, "compute", start, self.environment.now))
+
+    def _parameters(self, index: int, group: Group, work: Work) -> simpy.Event:
+        if not work.by_dma or not work.parameters:
+            return self.environment.timeout(0)
+        sizes = [sum(each.bytes for each in work.parameters)] * group.units
+        return self.environment.process(self._dma(index, sizes, "parameters"))
+
+    def _in_turn(self, transfers: Sequence[Transfer], units: int) -> _Process:
+        for each in transfers:
+            yield self.environment.process(self._move(each, units))
+
+    def _move(self, transfer: Transfer, units: int) -> _Process:
+        self.moved[-1][transfer.memory] += transfer.bytes * units
+        own_us = transfer.bytes / rate_gbps(self.plan, transfer.memory) / 1e3
+        yield self.environment.all_of(
+            [
+                self.environment.timeout(own_us),
+                self.environment.process(self._serve(transfer.memory, transfer.bytes * units)),
+            ]
+        )
+
+    def _serve(self, memory: Where, size: int) -> _Process:
+        server, bytes_per_us = self.servers[memory]
+        with server.request() as turn:
+            yield turn
+            yield self.environment.timeout(size / bytes_per_us)
+
+    def _dma(self, index: int, sizes: Sequence[int], what: str) -> _Process:
+        """Equal transfers, as many at a time as there are channels free for one: they are one request for a channel each."""
+        dma = self.plan.device.dma
+        size, count = sizes[0], len(sizes)
+        start = self.environment.now
+        self.moved[-1][Where.EXTERNAL] += size * count
+        rounds = -(-count // dma.channels.value)
+        with self.channels.request() as channel:
+            yield channel
+            yield self.environment.timeout(dma.setup_us.value)
+            yield self.environment.all_of(
+                [
+                    self.environment.timeout(rounds * size / dma.channel_gbps.value / 1e3),
+                    self.environment.process(self._serve(Where.EXTERNAL, size * count)),
+                ]
+            )
+        self.spans.append(Span(index, 0, 0, what, start, self.environment.now))

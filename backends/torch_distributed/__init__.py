@@ -1,0 +1,1 @@
+"""Networks divided among processes that send each other messages by torch.distributed (gloo)."""

@@ -1,0 +1,143 @@
+"""A network on an edge device as nobody split it, split over units, and split and linked: the times of each operator side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from iossim.backends.edge_simulator.events import Timed, simulate
+from iossim.dataflow.capacity import Use, check, uses
+from iossim.dataflow.linking import linked_form
+from iossim.dataflow.optimize import plan
+from iossim.dataflow.plan import Plan, Step, Variant
+from iossim.devices.edge import EdgeDevice
+from iossim.ir.network import Network
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """An operator in the three plans; ``partition``, ``layout`` and ``moved_bytes`` (over the shared and the external memory) are
+    of the full one. ``whole``: why it runs whole on one unit."""
+
+    operator: str
+    kind: str
+    partition: str
+    slices: int
+    layout: str
+    moved_bytes: int
+    vanilla_us: float
+    horizontal_us: float
+    full_us: float
+    whole: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """What is in use while an operator runs."""
+
+    operator: str
+    start_us: float
+    end_us: float
+    private_bytes: int
+    shared_bytes: int
+    external_bytes: int
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """``optimise_s`` is what finding the full plan took, its simulation not counted."""
+
+    plans: Mapping[Variant, Plan]
+    times: Mapping[Variant, Timed]
+    policy: str
+    optimise_s: float
+    operators: tuple[OperatorRow, ...]
+
+    def total_us(self, variant: Variant) -> float:
+        return self.times[variant].total_us
+
+    @property
+    def device(self) -> EdgeDevice:
+        return self.plans[Variant.FULL].device
+
+    def memory(self, variant: Variant) -> list[MemoryRow]:
+        """What each memory holds over time."""
+        most: dict[int, Use] = {}
+        for use in uses(self.plans[variant]):
+            before = most.get(use.step)
+            if before is None or use.shared_bytes + use.external_bytes > before.shared_bytes + before.external_bytes:
+                most[use.step] = use
+        return [
+            MemoryRow(
+                step.operator.name,
+                *self.times[variant].steps[index],
+                most[index].private_bytes,
+                most[index].shared_bytes,
+                most[index].external_bytes,
+            )
+            for index, step in enumerate(self.plans[variant].steps)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        network = self.plans[Variant.FULL].network
+        return {
+            "model": network.source.model or network.name,
+            "device": self.device.name,
+            "precision": str(self.plans[Variant.FULL].precision),
+            "policy": self.policy,
+            **{f"{variant}_us": self.total_us(variant) for variant in Variant},
+            "optimise_s": self.optimise_s,
+            "operators": [asdict(row) for row in self.operators],
+            "memory": {str(variant): [asdict(row) for row in self.memory(variant)] for variant in Variant},
+        }
+
+
+def dataflow(network: Network, device: EdgeDevice, policy: str = "priority") -> Dataflow:
+    """The three plans of a network, each checked against every memory's capacity, and timed."""
+    plans = {}
+    optimise_s = 0.0
+    for variant in Variant:
+        start = time.perf_counter()
+        plans[variant] = plan(network, device, variant, policy)
+        optimise_s = time.perf_counter() - start
+    for one in plans.values():
+        check(one)
+    times = {variant: simulate(one) for variant, one in plans.items()}
+    rows = tuple(_row(plans[Variant.FULL], times, index) for index in range(len(network.units)))
+    return Dataflow(plans, times, policy, optimise_s, rows)
+
+
+def _row(full: Plan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:
+    step = full.steps[index]
+    own_us = {variant: end - start for variant in Variant for start, end in (times[variant].steps[index],)}
+    return OperatorRow(
+        step.operator.name,
+        step.operator.kind,
+        _partition(step),
+        len(step.slices),
+        _layout(full, step),
+        sum(times[Variant.FULL].moved_bytes[index].values()),
+        own_us[Variant.VANILLA],
+        own_us[Variant.HORIZONTAL],
+        own_us[Variant.FULL],
+        step.whole,
+    )
+
+
+def _partition(step: Step) -> str:
+    """As ``outC 8 x inH 7``; ``whole`` on one unit."""
+    words = step.slices[0].partition.words
+    parts = [f"{step.operator.axis_name(axis)} {count}" for axis, count in words]
+    return "whole" if step.whole or not parts else ", ".join(parts)
+
+
+def _layout(full: Plan, step: Step) -> str:
+    """The linked form that its output is written for, with how many rows a band has; empty where it is written as it is made."""
+    for link in full.links:
+        if link.value in step.operator.outputs:
+            readers = [full.network.unit_index[name] for name in link.readers]
+            form = linked_form(full.network, step.operator.index, readers)
+            return form + (f", bands of {link.layout.bands.rows}" if link.layout.bands else "")
+    return ""

@@ -1,0 +1,319 @@
+"""Which boxes of its inputs an op reads to compute a box of its output, in which order, and the op that does it on slices.
+
+An op kind is known once it has a function here. A box that an op cannot compute by itself (half of the axis that a softmax
+goes over) has no :class:`Piece`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from iossim.execution.box import Box
+from iossim.ir.op import Array, Op
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.cast import Cast
+from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.where import Where
+from iossim.ir.types import TensorType
+
+
+class Order(NamedTuple):
+    """In which order an input is visited: its axes from the slowest to the fastest; None as they lie.
+
+    ``window``, ``stride`` and ``before`` are of the rows that a window takes, how far it moves, and the padding above: a
+    reader of windows comes back to rows that it has read.
+    """
+
+    axes: tuple[int, ...] | None = None
+    window: int = 1
+    stride: int = 1
+    before: int = 0
+
+
+AS_IT_LIES = Order()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """``op`` computes the box from the boxes of the inputs; of what it computes ``crop`` is wanted, or all."""
+
+    op: Op
+    inputs: tuple[Box, ...]
+    orders: tuple[Order, ...]
+    crop: Box | None = None
+
+    def evaluate(self, arrays: Sequence[Array]) -> Array:
+        (made,) = self.op.evaluate(arrays)
+        return made if self.crop is None else made[self.crop.selection]
+
+
+Access = Callable[[Any, Sequence[TensorType], TensorType, Box], Piece | None]
+
+
+def piece(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+    """How ``op`` computes ``box`` of its output; None where it cannot, or its access pattern is not known."""
+    access = _ACCESS.get(type(op))
+    return None if access is None else access(op, inputs, output, box)
+
+
+def is_known(op: Op) -> bool:
+    """Whether the op's access pattern is known."""
+    return type(op) in _ACCESS
+
+
+def _elementwise(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
+    boxes = tuple(_broadcast(value.shape, box) for value in inputs)
+    return Piece(op, boxes, (AS_IT_LIES,) * len(boxes))
+
+
+def _broadcast(shape: tuple[int, ...], box: Box) -> Box:
+    """The part of an input of that shape that is broadcast over the box."""
+    skipped = len(box.shape) - len(shape)
+    pairs = list(zip(box.starts, box.shape, strict=True))[skipped:]
+    return Box(
+        tuple(0 if size == 1 else start for size, (start, _) in zip(shape, pairs, strict=True)),
+        tuple(1 if size == 1 else length for size, (_, length) in zip(shape, pairs, strict=True)),
+    )
+
+
+class Rows(NamedTuple):
+    """What windows along one axis read: from ``start``, ``size`` elements, and the padding that is left on both sides."""
+
+    start: int
+    size: int
+    before: int
+    after: int
+
+
+def windowed(start: int, size: int, length: int, extent: int, stride: int, before: int) -> Rows:
+    """What ``size`` windows from the ``start``-th read of an axis of ``length``; ``extent`` is what a window covers."""
+    first = start * stride - before
+    last = (start + size - 1) * stride - before + extent
+    return Rows(max(0, first), max(0, min(length, last) - max(0, first)), max(0, -first), max(0, last - length))
+
+
+def _windows(
+    box: Box, x: TensorType, kernel: Sequence[int], op: Conv | MaxPool | AveragePool
+) -> tuple[list[Rows], tuple[int, ...]]:
+    rank = len(kernel)
+    found = [
+        windowed(
+            box.starts[2 + axis],
+            box.shape[2 + axis],
+            x.shape[2 + axis],
+            (kernel[axis] - 1) * op.dilations[axis] + 1,
+            op.strides[axis],
+            op.pads[axis],
+        )
+        for axis in range(rank)
+    ]
+    return found, (*(one.before for one in found), *(one.after for one in found))
+
+
+def channels_first(rank: int) -> tuple[int, ...]:
+    """All channels of a pixel, then those of the next."""
+    return (0, *range(2, rank), 1)
+
+
+def _conv(op: Conv, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+    x, weight = inputs[0], inputs[1]
+    first, count = box.starts[1], box.shape[1]
+    filters = weight.shape[0] // op.groups
+    inner = weight.shape[1]
+    if first % filters + count <= filters:
+        groups, channels = 1, (first // filters * inner, inner)
+    elif first % filters == count % filters == 0:
+        groups, channels = count // filters, (first // filters * inner, count // filters * inner)
+    else:
+        return None
+    rows, pads = _windows(box, x, weight.shape[2:], op)
+    if any(one.size == 0 for one in rows):
+        return None  # nothing but padding
+    read = Box(
+        (box.starts[0], channels[0], *(one.start for one in rows)),
+        (box.shape[0], channels[1], *(one.size for one in rows)),
+    )
+    part = Box((first, *(0,) * (len(weight.shape) - 1)), (count, *weight.shape[1:]))
+    axes = channels_first(len(x.shape)) if inner > 1 else None
+    extent = (weight.shape[2] - 1) * op.dilations[0] + 1
+    orders = (Order(axes, extent, op.strides[0], op.pads[0]), *(AS_IT_LIES,) * (len(inputs) - 1))
+    bias = (Box((first,), (count,)),) if len(inputs) == 3 else ()
+    return Piece(replace(op, pads=pads, groups=groups), (read, part, *bias), orders)
+
+
+def _conv_transpose(op: ConvTranspose, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+    x, weight = inputs[0], inputs[1]
+    if op.groups > 1:
+        return None
+    first, count = box.starts[1], box.shape[1]
+    starts, sizes, crop = [], [], []
+    for axis, (k, s, d) in enumerate(zip(weight.shape[2:], op.strides, op.dilations, strict=True)):
+        extent = (k - 1) * d + 1
+        low = box.starts[2 + axis] + op.pads[axis]
+        begin = max(0, -(-(low - extent + 1) // s))
+        end = min(x.shape[2 + axis], (low + box.shape[2 + axis] - 1) // s + 1)
+        if begin >= end or low < begin * s or (end - 1) * s + extent < low + box.shape[2 + axis]:
+            return None  # rows of bias alone
+        starts.append(begin)
+        sizes.append(end - begin)
+        crop.append(low - begin * s)
+    rank = len(starts)
+    bare = replace(op, pads=(0,) * 2 * rank, output_padding=(0,) * rank)
+    read = Box((box.starts[0], 0, *starts), (box.shape[0], x.shape[1], *sizes))
+    part = Box((0, first, *(0,) * rank), (weight.shape[0], count, *weight.shape[2:]))
+    bias = (Box((first,), (count,)),) if len(inputs) == 3 else ()
+    orders = (Order(channels_first(len(x.shape))), *(AS_IT_LIES,) * (len(inputs) - 1))
+    wanted = Box((0, 0, *crop), box.shape)
+    return Piece(bare, (read, part, *bias), orders, wanted)
+
+
+def _pool(op: MaxPool | AveragePool, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+    if op.ceil_mode:
+        return None
+    rows, pads = _windows(box, inputs[0], op.kernel, op)
+    read = Box((*box.starts[:2], *(one.start for one in rows)), (*box.shape[:2], *(one.size for one in rows)))
+    extent = (op.kernel[0] - 1) * op.dilations[0] + 1
+    return Piece(replace(op, pads=pads), (read,), (Order(None, extent, op.strides[0], op.pads[0]),))
+
+
+def _global_pool(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
+    size = inputs[0].shape[2:]
+    return Piece(op, (Box((*box.starts[:2], *(0,) * len(size)), (*box.shape[:2], *size)),), (AS_IT_LIES,))
+
+
+def _gemm(op: Gemm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
+    (row, column), (rows, columns) = box
+    inner = inputs[0].shape[0 if op.trans_a else 1]
+    a = Box((0, row), (inner, rows)) if op.trans_a else Box((row, 0), (rows, inner))
+    b = Box((column, 0), (columns, inner)) if op.trans_b else Box((0, column), (inner, columns))
+    orders = (Order((1, 0)) if op.trans_a else AS_IT_LIES, AS_IT_LIES if op.trans_b else Order((1, 0)))
+    c = (_broadcast(inputs[2].shape, box),) if len(inputs) == 3 else ()
+    return Piece(op, (a, b, *c), (*orders, *(AS_IT_LIES,) * len(c)))
+
+
+def _matmul(op: MatMul, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+    a, b = inputs
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        return None
+    inner = a.shape[-1]
+    stack = Box(box.starts[:-2], box.shape[:-2])
+    left, right = _broadcast(a.shape[:-2], stack), _broadcast(b.shape[:-2], stack)
+    read_a = Box((*left.starts, box.starts[-2], 0), (*left.shape, box.shape[-2], inner))
+    read_b = Box((*right.starts, 0, box.starts[-1]), (*right.shape, inner, box.shape[-1]))
+    rank = len(b.shape)
+    columns = Order((*range(rank - 2), rank - 1, rank - 2))
+    return Piece(op, (read_a, read_b), (AS_IT_LIES, columns))
+
+
+def _softmax(op: Softmax, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+    first = op.axis % len(output.shape)
+    last = len(output.shape) if op.flatten else first + 1
+    return Piece(op, (box,), (AS_IT_LIES,)) if box.shape[first:last] == output.shape[first:last] else None
+
+
+def _layer_norm(op: LayerNorm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+    first = op.axis % len(output.shape)
+    if box.shape[first:] != output.shape[first:]:
+        return None
+    boxes = (box, *(Box.whole(value.shape) for value in inputs[1:]))
+    return Piece(op, boxes, (AS_IT_LIES,) * len(boxes))
+
+
+def _batch_norm(op: BatchNorm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
+    channels = Box(box.starts[1:2], box.shape[1:2])
+    return Piece(op, (box, *(channels,) * (len(inputs) - 1)), (AS_IT_LIES,) * len(inputs))
+
+
+def _concat(op: Concat, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
+    axis = op.axis % len(output.shape)
+    boxes, offset = [], 0
+    for value in inputs:
+        low = max(box.starts[axis], offset)
+        high = min(box.starts[axis] + box.shape[axis], offset + value.shape[axis])
+        size = max(0, high - low)
+        starts, shape = list(box.starts), list(box.shape)
+        starts[axis], shape[axis] = (low - offset if size else 0), size
+        boxes.append(Box(tuple(starts), tuple(shape)))
+        offset += value.shape[axis]
+    return Piece(op, tuple(boxes), (AS_IT_LIES,) * len(boxes))
+
+
+def _transpose(op: Transpose, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
+    axes = op.permutation
+    starts, shape = [0] * len(axes), [0] * len(axes)
+    for to, origin in enumerate(axes):
+        starts[origin], shape[origin] = box.starts[to], box.shape[to]
+    return Piece(op, (Box(tuple(starts), tuple(shape)),), (Order(tuple(axes)),))
+
+
+def _slice(op: Slice, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+    starts, shape = list(box.starts), list(box.shape)
+    for axis, begin, step in zip(op.axes, op.starts, op.steps, strict=True):
+        if step != 1:
+            return None
+        starts[axis] += slice(begin, None).indices(inputs[0].shape[axis])[0]
+    return Piece(Identity(), (Box(tuple(starts), tuple(shape)),), (AS_IT_LIES,))
+
+
+def _reshape(op: Reshape | Flatten, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+    """Axes that both shapes begin or end with can be split; what lies between is whole."""
+    before, after = inputs[0].shape, output.shape
+    head = next(
+        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
+    )
+    tail = 0
+    while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
+        tail += 1
+    middle = slice(head, len(after) - tail)
+    if math.prod(before[head : len(before) - tail]) != math.prod(after[middle]):
+        tail, middle = 0, slice(head, len(after))
+    if box.shape[middle] != after[middle]:
+        return None
+    between = before[head : len(before) - tail]
+    end = len(after) - tail
+    starts = (*box.starts[:head], *(0,) * len(between), *box.starts[end:])
+    shape = (*box.shape[:head], *between, *box.shape[end:])
+    return Piece(Reshape(box.shape), (Box(starts, shape),), (AS_IT_LIES,))
+
+
+_ACCESS: dict[type[Op], Access] = {
+    **dict.fromkeys((Add, Cast, Clip, Identity, Mul, Nary, Relu, Sigmoid, Unary, Where), _elementwise),
+    Conv: _conv,
+    ConvTranspose: _conv_transpose,
+    MaxPool: _pool,
+    AveragePool: _pool,
+    GlobalAveragePool: _global_pool,
+    GlobalMaxPool: _global_pool,
+    Gemm: _gemm,
+    MatMul: _matmul,
+    Softmax: _softmax,
+    LayerNorm: _layer_norm,
+    BatchNorm: _batch_norm,
+    Concat: _concat,
+    Transpose: _transpose,
+    Slice: _slice,
+    Reshape: _reshape,
+    Flatten: _reshape,
+}

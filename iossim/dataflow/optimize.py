@@ -1,0 +1,292 @@
+"""From a network and an edge device to a plan: partitions by a policy, links, and places in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from iossim.dataflow.linking import AS_MADE, Layout, Link, visit, wanted
+from iossim.dataflow.operators import Operator, Read, operators
+from iossim.dataflow.placement import Buffer, Where, aligned, largest_gap, place
+from iossim.dataflow.plan import Plan, Slice, Staged, Step, Variant, layout_bytes, unit_work
+from iossim.dataflow.pricing import slice_us
+from iossim.dataflow.splitting import Even, Grid, Partition, grids, part_counts
+from iossim.devices.edge import EdgeDevice
+from iossim.errors import DeviceError, OptionError, did_you_mean
+from iossim.execution.box import Box
+from iossim.ir.network import Network
+
+#: Chooses among the partitions of an operator's output, given what each would take.
+Policy = Callable[[Operator, Box, int, Callable[[Partition], float]], Partition]
+
+
+def _priority(operator: Operator, space: Box, units: int, price_us: Callable[[Partition], float]) -> Partition:
+    """Xenos's: outC, then inH, then inW, then what is left."""
+    return Even(space, units, operator.axes)
+
+
+def _exhaustive(operator: Operator, space: Box, units: int, price_us: Callable[[Partition], float]) -> Partition:
+    """The cheapest of every grid and of what the priority gives. Operators do not wait for each other's choice, since a
+    barrier is between them: the best of each is the best of all, as dynamic programming over them would find."""
+    candidates: list[Partition] = [Even(space, units, operator.axes), *grids(space, units, operator.axes)]
+    return min(candidates, key=price_us)
+
+
+POLICIES: Mapping[str, Policy] = {"priority": _priority, "exhaustive": _exhaustive}
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What one of several devices does: ``spaces``, the box that it computes of each operator by index (all of it where there is
+    none), and ``held``, the part of each feature map's elements that it holds (all)."""
+
+    spaces: Mapping[int, Box] = field(default_factory=dict)
+    held: Mapping[str, float] = field(default_factory=dict)
+
+    def space(self, operator: Operator) -> Box:
+        return self.spaces.get(operator.index, Box.whole(operator.output.shape))
+
+
+ALL = Share()
+
+
+def plan(
+    network: Network,
+    device: EdgeDevice,
+    variant: Variant = Variant.FULL,
+    policy: str = "priority",
+    share: Share = ALL,
+) -> Plan:
+    """The plan of a network on a device, or of a device's share of it.
+
+    Raises DeviceError where an operator fits no way, and where the device lacks the network's precision.
+    """
+    if policy not in POLICIES:
+        raise OptionError(f"unknown policy {policy!r}; {did_you_mean(policy, POLICIES)}")
+    device.multiply_adds_per_us(network.precision)
+    found = _with_steps(_placed(network, device, variant, {}, share), POLICIES[policy], share)
+    if variant is Variant.FULL:
+        layouts = dict(_linked(found))
+        linked = _placed(network, device, variant, layouts, share)
+        found = _with_steps(linked, POLICIES[policy], share)
+        found = replace(found, links=tuple(_links(found)))
+    return found
+
+
+def _placed(
+    network: Network, device: EdgeDevice, variant: Variant, layouts: Mapping[str, Layout], share: Share
+) -> Plan:
+    """A plan without steps: the addresses of parameters and feature maps."""
+    graph, address = network.graph, 0
+    parameters: dict[str, int] = {}
+    for name in graph.constants:
+        parameters[name] = address
+        address = aligned(address + graph.types[name].bytes)
+    last = {name: len(network.units) for name in graph.outputs}
+    made: list[tuple[str, int]] = [(name, -1) for name in graph.inputs]
+    for index, unit in enumerate(network.units):
+        made += [(value, index) for value in unit.outputs]
+        for value in unit.inputs:
+            last[value] = max(last.get(value, -1), index)
+    lives = [
+        (
+            value,
+            ceil(share.held.get(value, 1.0) * layout_bytes(network, value, layout := layouts.get(value, AS_MADE))),
+            first,
+            last.get(value, first),
+            layout,
+        )
+        for value, first in made
+    ]
+    buffers = place(lives, device.shared.bytes.value, address)
+    end = max(
+        (each.address + each.bytes for each in buffers.values() if each.memory is Where.EXTERNAL), default=address
+    )
+    if end > device.external.bytes.value:
+        raise DeviceError(
+            f"network {network.name!r} needs {end:,} bytes of external memory; {device.name} has "
+            f"{device.external.bytes.value:,}"
+        )
+    return Plan(network, device, network.precision, variant, (), buffers, parameters)
+
+
+def _with_steps(placed: Plan, policy: Policy, share: Share) -> Plan:
+    known: dict[object, Partition] = {}
+    steps = []
+    for operator in operators(placed.network):
+        spaces = list(_slices(placed, operator, share.space(operator)))
+        step = Step(operator, (), operator.unknown)
+        parts = tuple(replace(part, partition=_partition(placed, step, part, policy, known)) for part in spaces)
+        steps.append(replace(step, slices=parts))
+    return replace(placed, steps=tuple(steps))
+
+
+def _partition(placed: Plan, step: Step, part: Slice, policy: Policy, known: dict[object, Partition]) -> Partition:
+    operator, space = step.operator, part.partition.space
+    if step.whole:
+        return Even(space, 1, ())
+    if placed.variant is Variant.VANILLA:
+        return Even(space, placed.device.unpartitioned_units.value, operator.axes)
+    places = [placed.buffers[name] for name in (*operator.inputs, *operator.outputs)]
+    key = (
+        operator.signature,
+        space,
+        tuple((each.memory, each.layout) for each in places),
+        tuple(each.value for each in part.inputs) and len(part.inputs),
+        part.output is None,
+    )
+    if key not in known:
+        known[key] = policy(
+            operator,
+            space,
+            placed.device.units.value,
+            lambda partition: slice_us(placed, step, replace(part, partition=partition)),
+        )
+    return known[key]
+
+
+def _slices(placed: Plan, operator: Operator, space: Box) -> Iterator[Slice]:
+    """The slices of a box of an operator whose feature maps lie outside: as few as fit what is left of the shared memory."""
+    whole = Even(space, 1, ())
+    outside = [
+        name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is Where.EXTERNAL
+    ]
+    if placed.variant is Variant.VANILLA or operator.unknown:
+        yield Slice(whole, parameters_at=_shared_parameters(placed, operator))
+        return
+    if not outside or not operator.axes:
+        yield Slice(whole)
+        return
+    start, room = _room(placed, operator.index)
+    axis = operator.axes[min(1, len(operator.axes) - 1)]
+    if axis == operator.axes[0] and operator.channel_quantum:
+        counts = [1]
+    else:
+        counts = part_counts(space.shape[axis], space.shape[axis])
+
+    def fits(count: int, index: int = 0) -> bool:
+        staged = _staged(placed, operator, _even_part(space, axis, count, index), start)
+        return staged is not None and sum(aligned(each.bytes) for each in staged) <= room
+
+    # The first has a halo on one side only: where those behind it do not fit, finer slices do.
+    for count in counts[bisect_left(counts, True, key=fits) :]:
+        if all(fits(count, index) for index in range(count)):
+            for index in range(count):
+                box = _even_part(space, axis, count, index)
+                staged = _staged(placed, operator, box, start) or []
+                inputs = tuple(each for each in staged if each.value in operator.inputs)
+                output = next((each for each in staged if each.value in operator.outputs), None)
+                yield Slice(Even(box, 1, ()), inputs, output)
+            return
+    yield Slice(whole)  # not even a row fits: units reach outside themselves
+
+
+def _even_part(space: Box, axis: int, count: int, index: int) -> Box:
+    return Grid(space, count, (axis,), (count,)).boxes(index)[0]
+
+
+def _shared_parameters(placed: Plan, operator: Operator) -> int | None:
+    """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no room."""
+    size = sum(placed.network.graph.types[name].bytes for name in operator.parameters)
+    start, room = _room(placed, operator.index)
+    return start if placed.device.private_bytes.value < size <= room else None
+
+
+def _room(placed: Plan, index: int) -> tuple[int, int]:
+    """The largest free run of the shared memory while a step runs."""
+    beside = [
+        each for each in placed.buffers.values() if each.memory is Where.SHARED and each.first <= index <= each.last
+    ]
+    return largest_gap(beside, placed.device.shared.bytes.value)
+
+
+def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[Staged] | None:
+    demand = operator.demand(box)
+    if demand is None:
+        return None
+    boxes: dict[str, Box] = {}
+    for read in demand.reads:
+        boxes[read.value] = _hull(boxes.get(read.value, read.box), read.box)
+    boxes[operator.outputs[0]] = box
+    found = []
+    for value, part in boxes.items():
+        buffer = placed.buffers[value]
+        if buffer.memory is Where.EXTERNAL:
+            copies = _copies(placed, buffer, part)
+            size = round(operator.bytes_of(value, part) * copies)
+            found.append(Staged(value, part, address, size))
+            address += aligned(size)
+    return found
+
+
+def _copies(placed: Plan, buffer: Buffer, part: Box) -> float:
+    """How often its layout holds each element of a box, on the average."""
+    if buffer.layout.bands is None:
+        return 1.0
+    bands = buffer.layout.bands
+    height = placed.network.graph.types[buffer.value].shape[2]
+    low, high = part.starts[2], part.starts[2] + part.shape[2]
+    rows = sum(max(0, min(high, start + size) - max(low, start)) for start, size in bands.of(height))
+    return rows / part.shape[2]
+
+
+def _hull(one: Box, other: Box) -> Box:
+    starts = tuple(map(min, one.starts, other.starts))
+    ends = [max(a + n, b + m) for a, n, b, m in zip(one.starts, one.shape, other.starts, other.shape, strict=True)]
+    return Box(starts, tuple(end - start for start, end in zip(starts, ends, strict=True)))
+
+
+def _linked(found: Plan) -> Iterator[tuple[str, Layout]]:
+    """The layout of each feature map that moves least: as it is made, or as one of its readers would have it."""
+    for value, costs in _costs(found):
+        best = min(costs, key=lambda layout: (costs[layout], layout.is_linked))
+        if best.is_linked:
+            yield value, best
+
+
+def _links(found: Plan) -> Iterator[Link]:
+    readers: dict[str, list[str]] = {}
+    for unit in found.network.units:
+        for value in unit.inputs:
+            readers.setdefault(value, []).append(unit.name)
+    for value, costs in _costs(found):
+        layout = found.buffers[value].layout
+        if layout.is_linked and layout in costs:
+            yield Link(value, layout, tuple(readers[value]), costs[layout], costs[AS_MADE])
+
+
+def _costs(found: Plan) -> Iterator[tuple[str, dict[Layout, int]]]:
+    """For each feature map that an operator makes: the bytes that a reader's busiest unit moves, and the share of writing."""
+    device, types = found.device, found.network.graph.types
+    reads: dict[str, list[tuple[Read, Where]]] = {}
+    for step in found.steps:
+        for part in step.slices if not step.whole else ():
+            staged = {each.value for each in part.inputs}
+            for work in unit_work(found, step, part, 0):
+                for read in work.chunk.demand.reads:
+                    where = Where.SHARED if read.value in staged else found.buffers[read.value].memory
+                    reads.setdefault(read.value, []).append((read, where))
+    cache = device.cache_bytes.value
+    lines = {Where.SHARED: device.shared.line_bytes.value, Where.EXTERNAL: device.external.line_bytes.value}
+    for value in (each for unit in found.network.units for each in unit.outputs):
+        kind, buffer = types[value], found.buffers[value]
+        item = kind.dtype.bytes
+        seen = reads.get(value, [])
+        layouts = dict.fromkeys([AS_MADE, *(wanted(read.order, kind.shape, item, cache) for read, _ in seen)])
+        if len(layouts) == 1:
+            continue
+        # What lies outside is written and brought by DMA, which all units share.
+        sharing = device.units.value if buffer.memory is Where.SHARED else 1
+        yield (
+            value,
+            {
+                layout: layout_bytes(found.network, value, layout) // sharing
+                + sum(
+                    visit(read.box, read.order, layout, kind.shape, item, lines[where], cache).bytes
+                    for read, where in seen
+                )
+                for layout in layouts
+            },
+        )

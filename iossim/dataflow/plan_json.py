@@ -1,0 +1,98 @@
+"""A plan as JSON: where everything lies, and for each unit every transfer with bytes and addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iossim.dataflow.placement import Where
+from iossim.dataflow.plan import Plan, Slice, Staged, Step, Transfer, Work, unit_work
+
+VERSION = 1
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    """All of a plan; commands of a step are in ``units``, between barriers."""
+    return {
+        "version": VERSION,
+        "model": plan.network.source.model or plan.network.name,
+        "graph": plan.network.graph.hash,
+        "device": plan.device.name,
+        "precision": str(plan.precision),
+        "variant": str(plan.variant),
+        "parameters": dict(plan.parameters),
+        "buffers": [
+            {
+                "value": each.value,
+                "memory": str(each.memory),
+                "address": each.address,
+                "bytes": each.bytes,
+                "first_step": each.first,
+                "last_step": each.last,
+                "axes": list(each.layout.axes) if each.layout.axes else None,
+                "rows_per_band": each.layout.bands.rows if each.layout.bands else None,
+            }
+            for each in plan.buffers.values()
+        ],
+        "links": [
+            {
+                "value": each.value,
+                "readers": list(each.readers),
+                "bytes": each.bytes,
+                "unlinked_bytes": each.unlinked_bytes,
+            }
+            for each in plan.links
+        ],
+        "steps": [
+            {
+                "operator": step.operator.name,
+                "whole": step.whole,
+                "slices": [_slice(plan, step, part) for part in step.slices],
+            }
+            for step in plan.steps
+        ],
+    }
+
+
+def _slice(plan: Plan, step: Step, part: Slice) -> dict[str, Any]:
+    units = ((unit, unit_work(plan, step, part, unit)) for unit in range(part.partition.units))
+    return {
+        "partition": [[step.operator.axis_name(axis), parts] for axis, parts in part.partition.words],
+        "bring": [_staged(each) for each in part.inputs],
+        "units": [{"unit": unit, "chunks": [_work(each) for each in works]} for unit, works in units if works],
+        "take": None if part.output is None else _staged(part.output),
+    }
+
+
+def _staged(staged: Staged) -> dict[str, Any]:
+    return {
+        "value": staged.value,
+        "from": list(staged.box.starts),
+        "shape": list(staged.box.shape),
+        "shared_address": staged.address,
+        "bytes": staged.bytes,
+    }
+
+
+def _work(work: Work) -> dict[str, Any]:
+    box = work.chunk.demand.box
+    return {
+        "from": list(box.starts),
+        "shape": list(box.shape),
+        "dma" if work.by_dma else "parameters": [_transfer(each) for each in work.parameters],
+        "private_address": work.private_address,
+        "private_bytes": work.private_bytes,
+        "load": [_transfer(each) for each in work.reads],
+        "compute_us": work.compute_us,
+        "store": [_transfer(each) for each in work.writes],
+    }
+
+
+def _transfer(each: Transfer) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "what": each.what,
+        "memory": str(each.memory),
+        "address": each.address,
+        "bytes": each.size,
+        "moved_bytes": each.bytes,
+    }
+    return told if each.memory is Where.PRIVATE or each.streamed else told | {"waits": True}

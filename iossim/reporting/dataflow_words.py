@@ -1,0 +1,49 @@
+"""Dataflow on an edge device as a table and sentences for the terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from iossim.analysis.dataflow import Dataflow
+from iossim.dataflow.plan import Variant
+from iossim.tables import Cell, Column, records_table
+
+_KIB = 1 << 10
+
+
+def dataflow_table(found: Dataflow) -> Table:
+    """A row an operator: how it is split, for whom it is written, what it moves, and its three times."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "operator": row.operator,
+            "partition": row.partition + (f" ({row.slices} slices)" if row.slices > 1 else ""),
+            "linked": row.layout,
+            "moved_kib": row.moved_bytes / _KIB,
+            "vanilla_us": row.vanilla_us,
+            "horizontal_us": row.horizontal_us,
+            "full_us": row.full_us,
+        }
+        for row in found.operators
+    ]
+    columns = [
+        Column("operator", wraps=True),
+        Column("partition", wraps=True),
+        Column("linked", wraps=True),
+        Column("moved_kib", "moved KiB", digits=0),
+        *(Column(f"{variant}_us", f"{variant} us", digits=1) for variant in Variant),
+    ]
+    return records_table("", rows, columns)
+
+
+def dataflow_words(found: Dataflow) -> str:
+    """The three times, what each step takes off, and what ran whole."""
+    vanilla, horizontal, full = (found.total_us(variant) for variant in Variant)
+    words = (
+        f"vanilla {vanilla / 1e3:,.3f} ms; split over {found.device.units.value} units {horizontal / 1e3:,.3f} ms "
+        f"({1 - horizontal / vanilla:.1%} less); linked too {full / 1e3:,.3f} ms (a further {1 - full / horizontal:.1%} less). "
+        f"Found in {found.optimise_s:.3f} s by policy {found.policy}."
+    )
+    whole = {row.whole: row.operator for row in found.operators if row.whole}
+    for why, operator in whole.items():
+        words += f" Whole on one unit for {why}: {operator}."
+    return words

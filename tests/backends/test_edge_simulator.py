@@ -1,0 +1,191 @@
+"""Plans of dataflow: run in their own memories and layouts they give the reference's outputs, and no memory holds too much."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from edge_devices import made
+
+from iossim.backends.edge_simulator.events import simulate
+from iossim.backends.edge_simulator.execute import run
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.dataflow.capacity import check
+from iossim.dataflow.optimize import POLICIES, plan
+from iossim.dataflow.placement import Where
+from iossim.dataflow.plan import Plan, Variant
+from iossim.devices.edge import EdgeDevice
+from iossim.errors import DeviceError
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.cumsum import CumSum
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.transpose import Transpose
+
+#: Units, private, shared and cache bytes: what must be sliced, cut and sent outside is, and on some nothing.
+SIZES = ((8, 2048, 9000, 256), (5, 512, 3000, 0), (3, 100_000, 100_000, 1024), (9, 1000, 1800, 64))
+
+
+def image_network(seed: int) -> Network:
+    """A few random operators on an image, two of them side by side."""
+    random_ = random.Random(seed)
+    b = GraphBuilder(f"net{seed}")
+    groups = random_.choice((1, 1, 3))
+    x = b.input("x", (1, random_.choice((3, 6)), random_.randint(5, 13), random_.randint(5, 11)))
+    first = b.add(Relu(), _conv(b, random_, x, 6, 1))
+    left = _conv(b, random_, first, 9, groups)
+    right = b.add(random_.choice((MaxPool, AveragePool))((3, 3), (1, 1), (1, 1, 1, 1)), first)
+    if b.types[left].shape[2:] == b.types[right].shape[2:]:
+        left = b.add(Concat(1), left, right)
+    y = _conv(b, random_, left, b.types[left].shape[1], b.types[left].shape[1])
+    y = b.add(Add(), y, y)
+    y = b.add(ConvTranspose((2, 2), (1, 1, 1, 1)), y, b.constant("up", (b.types[y].shape[1], 4, 4, 4)))
+    return b.network([b.add(GlobalAveragePool(), y), right])
+
+
+def _conv(b: GraphBuilder, random_: random.Random, x: str, channels: int, groups: int) -> str:
+    kernel = random_.choice((1, 3, 3, 5)) if min(b.types[x].shape[2:]) > 4 else 1
+    return b.conv(x, channels, kernel, random_.choice((1, 1, 2)), kernel // 2, groups)
+
+
+def sequence_network(seed: int) -> Network:
+    """Attention in small, and an op whose access nobody knows."""
+    random_ = random.Random(seed)
+    b = GraphBuilder(f"net{seed}")
+    length, width = random_.randint(3, 9), 4 * random_.randint(1, 5)
+    x = b.input("x", (1, length, width))
+    heads = (1, length, 4, width // 4)
+    with b.unit("query", "Query"):
+        q = b.add(Transpose((0, 2, 1, 3)), b.add(Reshape(heads), b.add(MatMul(), x, b.constant("q", (width, width)))))
+    with b.unit("key", "Key"):
+        k = b.add(Transpose((0, 2, 3, 1)), b.add(Reshape(heads), x))
+    scores = b.add(Softmax(), b.add(MatMul(), q, k))
+    y = b.add(Reshape((1, 4 * length, length)), scores)
+    y = b.add(CumSum(axis=1), y) if random_.random() < 0.3 else y
+    y = b.add(LayerNorm(), y, b.constant("s", (length,), value=1.0), b.constant("t", (length,)))
+    return b.network([y])
+
+
+def outputs_equal(network: Network, found: Plan) -> None:
+    rng = np.random.default_rng(0)
+    types = network.graph.types
+    inputs = {name: rng.standard_normal(types[name].shape).astype(np.float32) for name in network.graph.inputs}
+    check(found)
+    expected = evaluate_graph(network.graph, inputs)
+    for name, array in run(found, inputs).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5)
+
+
+def runs_as_planned(seed: int, variants: Iterable[Variant]) -> None:
+    network = (image_network if seed % 3 else sequence_network)(seed)
+    units, private, shared, cache = SIZES[seed % 4]
+    device = made(units=units, private_bytes=private, shared__bytes=shared, cache_bytes=cache)
+    policy = sorted(POLICIES)[seed % 2]
+    for variant in variants:
+        outputs_equal(network, plan(network, device, variant, policy))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_networks_run_as_planned(seed: int) -> None:
+    runs_as_planned(seed, [Variant.FULL])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6, 42))
+def test_many_more_of_every_variant(seed: int) -> None:
+    runs_as_planned(seed, Variant)
+
+
+def one_conv(channels: int = 16, size: int = 16, kernel: int = 1) -> Network:
+    b = GraphBuilder("conv")
+    x = b.input("x", (1, channels, size, size))
+    with b.unit("conv", "Conv"):
+        y = b.conv(x, 16, kernel, padding=kernel // 2)
+    return b.network([y])
+
+
+def test_a_lone_unit_takes_what_its_work_takes() -> None:
+    """Compute hides what streams, and nothing hides what is waited for."""
+    device = made(unpartitioned_units=1, cache_bytes=0)
+    found = plan(one_conv(), device, Variant.VANILLA)
+    read = 16 * 16 * 16 * 64 / 20.0 / 1e3
+    compute = (16 * 16 * 256 + 16 * 256) / (8 * 1.25e3)
+    assert simulate(found).total_us == pytest.approx(read + compute, rel=1e-6)
+
+
+def test_what_units_share_is_shared() -> None:
+    """Eight units that each wait for the whole map take as long as the shared memory takes for eight."""
+    device = made(cache_bytes=0)
+    timed = simulate(plan(one_conv(), device, Variant.HORIZONTAL))
+    moved = 8 * 16 * 256 * 64
+    assert timed.moved_bytes[0][Where.SHARED] == moved + 16 * 256 * 4
+    assert timed.total_us > moved / 80.0 / 1e3
+    faster = simulate(plan(one_conv(), made(cache_bytes=0, shared__bandwidth_gbps=1e6), Variant.HORIZONTAL))
+    assert faster.total_us < timed.total_us
+
+
+def test_linking_moves_less_and_takes_less() -> None:
+    b = GraphBuilder("two")
+    x = b.input("x", (1, 16, 32, 32))
+    with b.unit("first", "Conv-Relu"):
+        x = b.add(Relu(), b.conv(x, 32, 1))
+    with b.unit("second", "Conv"):
+        x = b.conv(x, 32, 3, padding=1)
+    network = b.network([x])
+    horizontal, full = (plan(network, made(), variant) for variant in (Variant.HORIZONTAL, Variant.FULL))
+    (link,) = full.links
+    assert link.readers == ("second",)
+    assert link.bytes < link.unlinked_bytes
+    assert simulate(full).total_us < simulate(horizontal).total_us
+    assert full.buffers[link.value].bytes > horizontal.buffers[link.value].bytes  # halos
+    outputs_equal(network, full)
+
+
+def test_a_map_larger_than_the_shared_memory_goes_by_slices() -> None:
+    network = one_conv(size=32, kernel=3)
+    device = made(shared__bytes=40_000)
+    found = plan(network, device, Variant.FULL)
+    (step,) = found.steps
+    assert len(step.slices) > 1
+    assert all(part.inputs and part.output for part in step.slices)
+    outputs_equal(network, found)
+
+
+def test_an_unknown_operator_runs_whole_and_is_named() -> None:
+    b = GraphBuilder("odd")
+    x = b.input("x", (4, 6))
+    with b.unit("sums", "CumSum"):
+        y = b.add(CumSum(axis=1), x)
+    network = b.network([y])
+    found = plan(network, made(), Variant.FULL)
+    assert found.steps[0].whole == "no known access pattern of cumsum"
+    outputs_equal(network, found)
+
+
+def test_what_a_device_lacks_is_said() -> None:
+    network = one_conv()
+    with pytest.raises(DeviceError, match=r"needs .* bytes of external memory; c6678 has 1,024"):
+        plan(network, made(external__bytes=1024), Variant.FULL)
+    with pytest.raises(DeviceError, match=r"operator 'conv' needs .* bytes of parameters at once"):
+        plan(network, made(private_bytes=8), Variant.FULL)
+
+
+def test_the_search_is_never_worse_than_the_priority() -> None:
+    device: EdgeDevice = made(units=6)
+    for seed in (1, 4):
+        network = image_network(seed)
+        by_priority, searched = (
+            simulate(plan(network, device, Variant.HORIZONTAL, policy)).total_us
+            for policy in ("priority", "exhaustive")
+        )
+        assert searched < 1.05 * by_priority
