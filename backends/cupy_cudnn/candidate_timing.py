@@ -53,9 +53,11 @@ class CandidateTiming:
         self.timed = 0
 
     def times_us(
-        self, call: ConvolutionCall, candidates: Sequence[tuple[How, int]], finalists: int = FINALISTS
+        self, call: ConvolutionCall, candidates: Sequence[tuple[How, int]], finalists: int | None = None
     ) -> dict[How, float]:
-        """The median time of one copy of each finalist; empty where every candidate, with its workspace, refuses.
+        """The median time of one copy of each finalist (by default ``FINALISTS``).
+
+        Empty where every candidate, with its workspace, refuses.
 
         Raises one of the driver's failures where the device is broken.
         """
@@ -69,7 +71,7 @@ class CandidateTiming:
         self.timed += len(graphs)
         self._clock.ensure()
         least = {how: min(taken) for how, taken in self._rounds(graphs, ROUNDS).items()}
-        last_ones = sorted(least, key=least.__getitem__)[:finalists]
+        last_ones = sorted(least, key=least.__getitem__)[: finalists or FINALISTS]
         if len(last_ones) > 1:
             last = self._rounds({how: graphs[how] for how in last_ones}, FINAL_ROUNDS)
             least = {how: float(np.median(taken)) for how, taken in last.items()}

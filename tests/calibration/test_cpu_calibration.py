@@ -148,7 +148,7 @@ def test_from_the_command_line(
     assert set(found["parameters"]) == {*device_kind("cpu").kernels.names, "interference", "synchronise_us"}
     save_host_cpu(device("./cpu.calibrated.yaml"))
     names = [row["name"] for row in printed_json(capsys, "devices list --json")]
-    assert names[-1] == "cpu"
+    assert "cpu" in names
     comparison = printed_json(capsys, "compare squeezenet -d cpu --json")
     latency = {one["scheduler"]: one["latency_us"] for one in comparison["schedules"]}
     assert latency["ios-both"] <= latency["sequential"]
