@@ -3,38 +3,56 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from iossim.backends.edge_simulator.events import simulate
 from iossim.backends.edge_simulator.messages import collective_us
 from iossim.dataflow.collectives import synchronisation
-from iossim.dataflow.distribution import MIXES, Boxes, Distribution, Exchange, distribute
+from iossim.dataflow.distribution import MIXES, Boxes, Distribution, Exchange, Price, Pricer, distribute, hidden_us
 from iossim.dataflow.operators import Operator
 from iossim.dataflow.optimize import POLICIES, Share, plan
-from iossim.dataflow.plan import Plan, Slice, Step, Variant
+from iossim.dataflow.plan import Plan, Slice, Step, Variant, unit_work
 from iossim.dataflow.pricing import slice_us
+from iossim.dataflow.splitting import Partition
 from iossim.devices.edge import EdgeDevice, Link
 from iossim.errors import DeviceError, OptionError, did_you_mean
+from iossim.execution.box import Box
 from iossim.ir.network import Network
 
 
 @dataclass(frozen=True, slots=True)
 class DistributedRow:
-    """An operator: how it is divided among the devices, what was sent for it, and the slowest device's time."""
+    """An operator: how it is divided among the devices, what was sent for it and for how long, what of that it waited for, and the
+    slowest device's time."""
 
     operator: str
     kind: str
     mode: str
     sent_bytes: int
     exchange_us: float
+    waited_us: float
     compute_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A distribution event by event; ``gather_us`` is waited for at the end."""
+
+    distribution: Distribution
+    rows: tuple[DistributedRow, ...]
+    gather_us: float
+
+    @property
+    def latency_us(self) -> float:
+        return sum(row.waited_us + row.compute_us for row in self.rows) + self.gather_us
 
 
 @dataclass(frozen=True)
 class Distributed:
-    """``one_us`` is the same network on one device. ``mix``: ``mix``, or the one mode asked for."""
+    """``one_us`` is the same network on one device. ``mix``: ``mix``, or the one mode asked for; ``by_mode_us`` has the latency of
+    each mode that was tried by itself."""
 
     distribution: Distribution
     device: EdgeDevice
@@ -42,6 +60,7 @@ class Distributed:
     sync: str
     mix: str
     one_us: float
+    by_mode_us: Mapping[str, float]
     optimise_s: float
     rows: tuple[DistributedRow, ...]
     gather_us: float
@@ -51,12 +70,13 @@ class Distributed:
         return sum(row.compute_us for row in self.rows)
 
     @property
-    def exchange_us(self) -> float:
-        return sum(row.exchange_us for row in self.rows) + self.gather_us
+    def waited_us(self) -> float:
+        """For what is sent, the gathers at the end among it."""
+        return sum(row.waited_us for row in self.rows) + self.gather_us
 
     @property
     def latency_us(self) -> float:
-        return self.compute_us + self.exchange_us
+        return self.compute_us + self.waited_us
 
     @property
     def speedup(self) -> float:
@@ -74,8 +94,9 @@ class Distributed:
             "one_us": self.one_us,
             "latency_us": self.latency_us,
             "speedup": self.speedup,
+            "by_mode_us": dict(self.by_mode_us),
             "compute_us": self.compute_us,
-            "exchange_us": self.exchange_us,
+            "waited_us": self.waited_us,
             "sent_bytes": self.distribution.sent_bytes,
             "exact": self.distribution.exact,
             "optimise_s": self.optimise_s,
@@ -106,16 +127,23 @@ def distributed(
     whole = plan(network, device, Variant.FULL, policy)
     one_us = simulate(whole).total_us
     start = time.perf_counter()
-    compute_us = _prices(network, device, devices, policy)
-    sets = [MIXES[mix]] if mix != "mix" else list(MIXES.values())
-    candidates = [distribute(network, devices, joined, way, compute_us, modes) for modes in sets]
+    pricer = _pricer(network, device, devices, policy)
+    candidates = {
+        each: distribute(network, devices, joined, way, pricer, MIXES[each])
+        for each in (MIXES if mix == "mix" else [mix])
+    }
     optimise_s = time.perf_counter() - start
-    timed = [_timed(each, device, joined, policy) for each in dict.fromkeys(candidates)]
-    (rows, gather_us), chosen = min(
-        zip(timed, dict.fromkeys(candidates), strict=True),
-        key=lambda pair: sum(row.compute_us + row.exchange_us for row in pair[0][0]) + pair[0][1],
+    known: dict[Distribution, _Timed] = {}
+    timed = {}
+    for each, found in candidates.items():
+        if found not in known:
+            known[found] = _timed(found, device, joined, policy)
+        timed[each] = known[found]
+    best = min(timed.values(), key=lambda one: one.latency_us)
+    by_mode_us = {each: one.latency_us for each, one in timed.items() if each != "mix"}
+    return Distributed(
+        best.distribution, device, name, way.name, mix, one_us, by_mode_us, optimise_s, best.rows, best.gather_us
     )
-    return Distributed(chosen, device, name, way.name, mix, one_us, optimise_s, rows, gather_us)
 
 
 def _link(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
@@ -130,52 +158,58 @@ def _link(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
     return name, device.links[name]
 
 
-def _prices(network: Network, device: EdgeDevice, devices: int, policy: str) -> Callable[[Operator, Boxes], float]:
+def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> Pricer:
     """What the slowest device takes for its box, in closed form: where each holds its part of every feature map, and no more."""
     held = {value: 1 / devices for unit in network.units for value in unit.outputs}
     placed = plan(network, device, Variant.FULL, policy, Share(held=held))
     choose, units = POLICIES[policy], device.units.value
 
-    def box_us(operator: Operator, step: Step, space: Any) -> float:
-        def price_us(partition: Any) -> float:
+    def box_price(operator: Operator, step: Step, space: Box) -> Price:
+        def price_us(partition: Partition) -> float:
             return slice_us(placed, step, Slice(partition))
 
-        return price_us(choose(operator, space, units, price_us))
+        partition = choose(operator, space, units, price_us)
+        return Price(price_us(partition), max(1, len(unit_work(placed, step, Slice(partition), 0))))
 
-    def compute_us(operator: Operator, boxes: Boxes) -> float:
+    def price(operator: Operator, boxes: Boxes) -> Price:
         step = placed.steps[operator.index]
         if step.whole:
-            return sum(slice_us(placed, step, part) for part in step.slices)
-        return max(box_us(operator, step, box) for box in dict.fromkeys(boxes))
+            return Price(sum(slice_us(placed, step, part) for part in step.slices))
+        return max(box_price(operator, step, box) for box in dict.fromkeys(boxes))
 
-    return compute_us
+    return price
 
 
-def _timed(
-    found: Distribution, device: EdgeDevice, link: Link, policy: str
-) -> tuple[tuple[DistributedRow, ...], float]:
-    plans = _plans(found, device, policy)
-    times = [simulate(each).steps for each in plans]
+def _timed(found: Distribution, device: EdgeDevice, link: Link, policy: str) -> _Timed:
+    times = [simulate(each).steps for each in _plans(found, device, policy)]
     types = found.network.graph.types
 
     def sent_us(exchanges: Sequence[Exchange]) -> float:
         return sum(max(collective_us(one.collective, types[one.value].dtype.bytes, link)) for one in exchanges)
 
-    rows = tuple(
-        DistributedRow(
-            step.operator.name,
-            step.operator.kind,
-            str(step.mode),
-            sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges),
-            sent_us(step.exchanges),
-            max(steps[index][1] - steps[index][0] for steps in times),
+    rows: list[DistributedRow] = []
+    made: tuple[str, ...] = ()
+    before = Price(0.0)
+    for index, step in enumerate(found.steps):
+        exchange_us = sent_us(step.exchanges)
+        price = step.price._replace(us=max(steps[index][1] - steps[index][0] for steps in times))
+        rows.append(
+            DistributedRow(
+                step.operator.name,
+                step.operator.kind,
+                str(step.mode),
+                sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges),
+                exchange_us,
+                max(0.0, exchange_us - hidden_us(step.exchanges, made, before)),
+                price.us,
+            )
         )
-        for index, step in enumerate(found.steps)
-    )
-    return rows, sent_us(found.gathers)
+        made, before = step.operator.outputs, price
+    gather_us = max(0.0, sent_us(found.gathers) - hidden_us(found.gathers, made, before))
+    return _Timed(found, tuple(rows), gather_us)
 
 
 def _plans(found: Distribution, device: EdgeDevice, policy: str) -> list[Plan]:
-    """A plan a device; devices with equal boxes are one."""
+    """A plan a device."""
     shares = [found.share(each) for each in range(found.devices)]
     return [plan(found.network, device, Variant.FULL, policy, each) for each in shares]

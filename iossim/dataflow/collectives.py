@@ -51,6 +51,16 @@ class Collective:
         """Sent in all."""
         return sum(each.elements for each in self.messages)
 
+    def share_sent(self, parts: Sequence[Box]) -> float:
+        """Of what a device made, one of ``parts`` each, what others are sent; of the device that sends most."""
+        sent: dict[int, set[Box]] = defaultdict(set)
+        for each in self.messages:
+            own = each.box.common(parts[each.source])
+            if own is not None:
+                sent[each.source].add(own)
+        elements = {device: sum(math.prod(box.shape) for box in boxes) for device, boxes in sent.items()}
+        return max((min(1.0, n / math.prod(parts[device].shape)) for device, n in elements.items()), default=0.0)
+
     def then(self, other: Collective) -> Collective:
         """This, and behind it the other."""
         behind = 1 + max((each.round for each in self.messages), default=-1)
@@ -120,11 +130,12 @@ def server_all_gather(parts: Sequence[Box]) -> Collective:
 
 
 def ring_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) -> Collective:
-    """Boxes from one device to another, each a source, a target and what is sent: directly where all are neighbours, else
-    all parts go round."""
+    """Boxes from one device to another, each a source, a target and what is sent: directly where all are neighbours, all one
+    way before the other, so that no port is waited for; else all parts go round."""
     devices = len(parts)
     if all((source - target) % devices in (1, devices - 1) for source, target, _ in wanted):
-        return Collective.of(devices, [Message(0, *each) for each in wanted])
+        one_way_first = sorted(wanted, key=lambda each: ((each[1] - each[0]) % devices, each[0]))
+        return Collective.of(devices, [Message(0, *each) for each in one_way_first])
     return ring_all_gather(parts)
 
 

@@ -3,6 +3,9 @@
 What a device reads and does not hold is sent to it before the operator runs: a halo by its neighbours, or all parts round the
 ring (or by way of a parameter server). The paper enumerates the modes of every operator and profiles each; here dynamic
 programming over the operators in order finds the same, as what is to come asks only who holds what of the values still read.
+
+Links and units work at the same time: a device computes first what others are sent of an output, and sends it while it
+computes the rest.
 """
 
 from __future__ import annotations
@@ -45,18 +48,31 @@ Boxes = tuple[Box, ...]
 #: The same of what each device reads of a value; None where it reads nothing of it.
 Wanted = tuple[Box | None, ...]
 
-#: What an operator takes where each device computes its box, the slowest of them.
-ComputeUs = Callable[[Operator, Boxes], float]
+
+class Price(NamedTuple):
+    """What an operator takes on the slowest device, and in how many ``passes`` it goes over its output there: with more
+    parameters than a unit holds, in several."""
+
+    us: float
+    passes: int = 1
+
+
+#: What an operator takes where each device computes its box.
+Pricer = Callable[[Operator, Boxes], Price]
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What is sent of a value before an operator runs, and what each device holds of it then."""
+    """What is sent of a value before an operator runs, and what each device holds of it then.
+
+    ``share_sent``: of what a device made of the value, what it sends, where it sends most.
+    """
 
     value: str
     collective: Collective
     held: Boxes
     us: float
+    share_sent: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +81,24 @@ class DistributedStep:
     mode: Mode
     boxes: Boxes
     exchanges: tuple[Exchange, ...]
-    compute_us: float
+    price: Price
+
+    @property
+    def compute_us(self) -> float:
+        return self.price.us
 
     @property
     def exchange_us(self) -> float:
         return sum(each.us for each in self.exchanges)
+
+
+def hidden_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
+    """What of the time up to an operator's inputs the operator before it covers, which made the values ``made``.
+
+    Of what was made earlier all that it computes; of its own outputs what it computes behind that which is sent.
+    """
+    share = max((each.share_sent for each in exchanges if each.value in made), default=None)
+    return before.us if share is None else before.us * (1 - share) / before.passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +119,20 @@ class Distribution:
     def exchange_us(self) -> float:
         return sum(step.exchange_us for step in self.steps) + sum(each.us for each in self.gathers)
 
+    @cached_property
+    def waited_us(self) -> tuple[float, ...]:
+        """Of the exchanges before each step, and of the gathers at the end, what no computing covers."""
+        found = []
+        for before, exchanges in zip(
+            (None, *self.steps), (*(step.exchanges for step in self.steps), self.gathers), strict=True
+        ):
+            found.append(_waited_us(exchanges, before and before.operator.outputs, before and before.price))
+        return tuple(found)
+
     @property
     def latency_us(self) -> float:
-        """Operator after operator: what it reads is sent, then all devices compute."""
-        return self.compute_us + self.exchange_us
+        """Operator after operator: what it reads is sent as soon as it is made, then all devices compute."""
+        return self.compute_us + sum(self.waited_us)
 
     def share(self, device: int) -> Share:
         """What one of the devices does and holds: of a value, the most that it ever has."""
@@ -114,6 +153,13 @@ class Distribution:
         return sum(each.collective.elements * types[each.value].dtype.bytes for each in exchanges)
 
 
+def _waited_us(exchanges: Sequence[Exchange], made: Sequence[str] | None, before: Price | None) -> float:
+    if not exchanges:
+        return 0.0
+    hidden = 0.0 if made is None or before is None else hidden_us(exchanges, made, before)
+    return max(0.0, sum(each.us for each in exchanges) - hidden)
+
+
 @dataclass(frozen=True, eq=False)
 class _Held:
     """A value that is still read: the part that each device made, and what it holds of it by now. There is one of each."""
@@ -130,7 +176,8 @@ class _Choice:
     mode: Mode
     boxes: Boxes
     wanted: Mapping[str, Wanted]
-    compute_us: float
+    made: tuple[str, ...]
+    price: Price
 
 
 class _State(NamedTuple):
@@ -141,24 +188,28 @@ class _State(NamedTuple):
     choice: _Choice | None
     exchanges: tuple[Exchange, ...]
 
+    def waited_us(self, exchanges: Sequence[Exchange]) -> float:
+        """Of exchanges that come next."""
+        return _waited_us(exchanges, self.choice and self.choice.made, self.choice and self.choice.price)
+
 
 def distribute(
     network: Network,
     devices: int,
     link: Link,
     way: Synchronisation,
-    compute_us: ComputeUs,
+    pricer: Pricer,
     modes: Sequence[Mode] = MIXES["mix"],
     most_states: int = 1024,
 ) -> Distribution:
     """The modes that take least time over the whole network, of all that ``modes`` allows.
 
     Inputs and parameters are on every device from the start, and the outputs shall be. States are who holds what of the
-    values still read. Each mode by itself is tried first: what cannot beat the best of those, however little the operators
-    behind it take, is not followed. Where there are still more than ``most_states`` after an operator, the cheapest go on,
-    and the answer is not called exact.
+    values still read, which tells how the operator before was divided, and so what an exchange is waited for. Each mode by
+    itself is tried first: what cannot beat the best of those, however little the operators behind it take, is not followed.
+    Where there are still more than ``most_states`` after an operator, the cheapest go on, and the answer is not called exact.
     """
-    search = _Search(network, devices, link, way, compute_us, most_states)
+    search = _Search(network, devices, link, way, pricer, most_states)
     single = [mode for mode in modes if mode is not Mode.REPLICATED]
     best = None
     for mode in single if len(single) > 1 else ():
@@ -177,11 +228,11 @@ class _Search:
         devices: int,
         link: Link,
         way: Synchronisation,
-        compute_us: ComputeUs,
+        pricer: Pricer,
         most_states: int,
     ) -> None:
         self.network, self.devices, self.link, self.way = network, devices, link, way
-        self.compute_us, self.most_states = compute_us, most_states
+        self.pricer, self.most_states = pricer, most_states
         self.operators = operators(network)
         graph = network.graph
         self.last = {value: index for index, unit in enumerate(network.units) for value in unit.inputs}
@@ -195,7 +246,7 @@ class _Search:
         limit_us = best.latency_us if best is not None else inf
         rest_us = [
             *accumulate(
-                (min(each.compute_us for each in self.choices(one, modes)) for one in reversed(self.operators)),
+                (min(each.price.us for each in self.choices(one, modes)) for one in reversed(self.operators)),
                 initial=0.0,
             )
         ][::-1]
@@ -213,7 +264,7 @@ class _Search:
                 for held, state in states.items():
                     moved = [self.exchange(each, choice) for each in held]
                     exchanges = tuple(each for each, _ in moved if each is not None)
-                    cost_us = state.cost_us + choice.compute_us + sum(each.us for each in exchanges)
+                    cost_us = state.cost_us + choice.price.us + state.waited_us(exchanges)
                     if cost_us + rest >= limit_us:
                         continue
                     after = (*(each for _, each in moved if self.last[each.value] > operator.index), *made)
@@ -225,7 +276,7 @@ class _Search:
                 reached, exact = dict(cheapest), False
             states = reached
         ends = [
-            (state.cost_us + sum(each.us for each in gathers), state, gathers)
+            (state.cost_us + state.waited_us(gathers), state, gathers)
             for held, state in states.items()
             for gathers in [self.gathers(held)]
         ]
@@ -240,7 +291,7 @@ class _Search:
             choice, before = state.choice, state.before
             assert choice is not None
             assert before is not None
-            found.append(DistributedStep(operator, choice.mode, choice.boxes, state.exchanges, choice.compute_us))
+            found.append(DistributedStep(operator, choice.mode, choice.boxes, state.exchanges, choice.price))
             state = before
         return tuple(reversed(found))
 
@@ -262,7 +313,7 @@ class _Search:
         """Those of ``modes`` that split the operator."""
         if operator.name not in self._choices:
             self._choices[operator.name] = [
-                _Choice(mode, boxes, self._wanted(operator, boxes), self.compute_us(operator, boxes))
+                _Choice(mode, boxes, self._wanted(operator, boxes), operator.outputs, self.pricer(operator, boxes))
                 for mode in Mode
                 if (boxes := boxes_of(operator, mode, self.devices)) is not None
             ]
@@ -308,7 +359,7 @@ class _Search:
         after = whole if goes_round else tuple(map(_together, held.boxes, wanted))
         item_bytes = self.network.graph.types[held.value].dtype.bytes
         us = collective.rounds_us(item_bytes, self.link.latency_us.value, self.link.bandwidth_gbps.value * 1e3)
-        return Exchange(held.value, collective, after, us)
+        return Exchange(held.value, collective, after, us, collective.share_sent(held.parts))
 
 
 def _together(has: Box, more: Box | None) -> Box:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from iossim.dataflow.access import Order, Piece, is_known, piece
 from iossim.execution.box import Box
@@ -138,7 +138,13 @@ class Operator:
 
     def demand(self, box: Box) -> Demand | None:
         """What that box of the output needs; None where it cannot be computed by itself."""
-        return None if self.unknown else _trace(self, box)
+        if box not in self._demands:
+            self._demands[box] = None if self.unknown else _trace(self, box)
+        return self._demands[box]
+
+    @cached_property
+    def _demands(self) -> dict[Box, Demand | None]:
+        return {}
 
     @cached_property
     def axes(self) -> tuple[int, ...]:
@@ -166,8 +172,9 @@ class Operator:
         return math.prod(box.shape) * self.network.graph.types[value].dtype.bytes
 
 
+@lru_cache(maxsize=16)
 def operators(network: Network) -> tuple[Operator, ...]:
-    """The units of a network, in order."""
+    """The units of a network, in order; the same of the same network, so that what was found of them is not found again."""
     return tuple(Operator(network, index) for index in range(len(network.units)))
 
 
@@ -197,19 +204,13 @@ def _trace(operator: Operator, box: Box) -> Demand | None:
         other += node.op.flops(sliced, made) - 2 * products
         for name, part, order in zip(node.inputs, found.inputs, found.orders, strict=True):
             if name in graph.constants:
-                parameters[name] = _hull(parameters.get(name, part), part)
+                parameters[name] = part.hull(parameters.get(name, part))
             elif name in makers:
                 todo.append((name, part))
             elif all(part.shape):
                 reads[Read(name, part, order)] = None
     ordered = sorted(calls.values(), key=lambda call: position[call.node.name])
     return Demand(box, tuple(ordered), tuple(reads), parameters, multiply_adds, other)
-
-
-def _hull(one: Box, other: Box) -> Box:
-    starts = tuple(map(min, one.starts, other.starts))
-    ends = [max(a + n, b + m) for a, n, b, m in zip(one.starts, one.shape, other.starts, other.shape, strict=True)]
-    return Box(starts, tuple(end - start for start, end in zip(starts, ends, strict=True)))
 
 
 def with_part(operator: Operator, demand: Demand, part: Part) -> Demand:

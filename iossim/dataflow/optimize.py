@@ -208,7 +208,7 @@ def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[St
         return None
     boxes: dict[str, Box] = {}
     for read in demand.reads:
-        boxes[read.value] = _hull(boxes.get(read.value, read.box), read.box)
+        boxes[read.value] = read.box.hull(boxes.get(read.value, read.box))
     boxes[operator.outputs[0]] = box
     found = []
     for value, part in boxes.items():
@@ -230,12 +230,6 @@ def _copies(placed: Plan, buffer: Buffer, part: Box) -> float:
     low, high = part.starts[2], part.starts[2] + part.shape[2]
     rows = sum(max(0, min(high, start + size) - max(low, start)) for start, size in bands.of(height))
     return rows / part.shape[2]
-
-
-def _hull(one: Box, other: Box) -> Box:
-    starts = tuple(map(min, one.starts, other.starts))
-    ends = [max(a + n, b + m) for a, n, b, m in zip(one.starts, one.shape, other.starts, other.shape, strict=True)]
-    return Box(starts, tuple(end - start for start, end in zip(starts, ends, strict=True)))
 
 
 def _linked(found: Plan) -> Iterator[tuple[str, Layout]]:

@@ -16,7 +16,7 @@ from iossim.analysis.distribution import distributed
 from iossim.backends.edge_simulator.distributed import run
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.dataflow.collectives import SYNCHRONISATIONS, synchronisation
-from iossim.dataflow.distribution import MIXES, Boxes, Mode, boxes_of, distribute
+from iossim.dataflow.distribution import MIXES, Boxes, Mode, Price, boxes_of, distribute
 from iossim.dataflow.operators import Operator, operators
 from iossim.devices.edge import edge_device
 from iossim.errors import DeviceError, OptionError
@@ -28,16 +28,17 @@ LINK = DEVICE.links["srio"]
 ways = st.sampled_from(sorted(SYNCHRONISATIONS))
 
 
-def made_up_us(operator: Operator, boxes: Boxes) -> float:
+def made_up(operator: Operator, boxes: Boxes) -> Price:
     """Some time for a box: more for a larger one, and other for each operator and axis."""
-    return max(math.prod(box.shape) * (1 + len(operator.name) % 3) + sum(box.shape) for box in boxes) / 7
+    us = max(math.prod(box.shape) * (1 + len(operator.name) % 3) + sum(box.shape) for box in boxes) / 7
+    return Price(us, 1 + operator.index % 2)
 
 
 @settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(2, 4), ways, st.sampled_from(sorted(MIXES)))
 def test_every_device_has_the_outputs(seed: int, devices: int, way: str, mix: str) -> None:
     network = random_network(seed, blocks=1, movers=True)
-    found = distribute(network, devices, LINK, synchronisation(way), made_up_us, MIXES[mix])
+    found = distribute(network, devices, LINK, synchronisation(way), made_up, MIXES[mix])
     inputs = random_inputs(network)
     expected = evaluate_graph(network.graph, inputs)
     for outputs in run(found, inputs):
@@ -49,7 +50,7 @@ def test_every_device_has_the_outputs(seed: int, devices: int, way: str, mix: st
 @given(st.integers(0, 10_000), st.integers(2, 3), ways)
 def test_no_choice_of_modes_takes_less(seed: int, devices: int, way: str) -> None:
     network = random_network(seed, blocks=1, units=4)
-    found = distribute(network, devices, LINK, synchronisation(way), made_up_us)
+    found = distribute(network, devices, LINK, synchronisation(way), made_up)
     assert found.exact
     each = [[mode for mode in Mode if boxes_of(one, mode, devices) is not None] for one in operators(network)]
     least_us = min(taken_us(network, devices, way, modes) for modes in product(*each))
@@ -61,9 +62,10 @@ def taken_us(network: Network, devices: int, way: str, modes: tuple[Mode, ...]) 
     types, ring = network.graph.types, SYNCHRONISATIONS[way]
     has: dict[str, list[Any]] = {name: [np.ones(types[name].shape, bool)] * devices for name in network.graph.inputs}
     parts: dict[str, Boxes] = {}
-    total = 0.0
+    total, made, before = 0.0, (), Price(0.0)
 
-    def bring(value: str, wanted: list[Box | None]) -> float:
+    def bring(value: str, wanted: list[Box | None]) -> tuple[float, float]:
+        """What it takes, and what of its part the device sends that sends most of it."""
         sent = []
         for target, box in enumerate(wanted):
             if box is None or has[value][target][box.selection].all():
@@ -77,7 +79,7 @@ def taken_us(network: Network, devices: int, way: str, modes: tuple[Mode, ...]) 
                     ):
                         sent.append((source, target, piece))
         if not sent:
-            return 0.0
+            return 0.0, 0.0
         whole = [Box.whole(types[value].shape)] * devices
         gathered = ring.all_gather(parts[value])
         collective = gathered if wanted == whole else ring.exchange(sent, parts[value])
@@ -87,7 +89,24 @@ def taken_us(network: Network, devices: int, way: str, modes: tuple[Mode, ...]) 
                 if message.target == target:
                     mask[message.box.selection] = True
             has[value][target] = mask
-        return collective.rounds_us(types[value].dtype.bytes, LINK.latency_us.value, LINK.bandwidth_gbps.value * 1e3)
+        share = 0.0
+        for source, part in enumerate(parts[value]):
+            mask = np.zeros(types[value].shape, bool)
+            for message in collective.messages:
+                if message.source == source:
+                    mask[message.box.selection] = True
+            share = max(share, mask[part.selection].mean())
+        us = collective.rounds_us(types[value].dtype.bytes, LINK.latency_us.value, LINK.bandwidth_gbps.value * 1e3)
+        return us, share
+
+    def bring_all(wanted: dict[str, list[Box | None]]) -> float:
+        """What is waited for: what is made by the operator before is sent behind what of it is made first."""
+        brought = {value: bring(value, boxes) for value, boxes in wanted.items() if value in parts}
+        sent = {value: share for value, (us, share) in brought.items() if us}
+        covers = before.us
+        if shares := [share for value, share in sent.items() if value in made]:
+            covers *= (1 - max(shares)) / before.passes
+        return max(0.0, sum(us for us, _ in brought.values()) - covers)
 
     def rest(value: str, target: int, box: Box) -> list[Box]:
         """The box without what the device has of it, which is a box too."""
@@ -110,8 +129,9 @@ def taken_us(network: Network, devices: int, way: str, modes: tuple[Mode, ...]) 
             for read in demand.reads:
                 known = reads[read.value][device]
                 reads[read.value][device] = read.box if known is None else known.hull(read.box)
-        total += sum(bring(value, wanted) for value, wanted in reads.items() if value in parts)
-        total += made_up_us(operator, boxes)
+        total += bring_all(reads)
+        made, before = operator.outputs, made_up(operator, boxes)
+        total += before.us
         for value in operator.outputs:
             parts[value], has[value] = boxes, []
             for box in boxes:
@@ -119,7 +139,7 @@ def taken_us(network: Network, devices: int, way: str, modes: tuple[Mode, ...]) 
                 mask[box.selection] = True
                 has[value].append(mask)
     outputs = [value for value in network.graph.outputs if value in parts]
-    return total + sum(bring(value, [Box.whole(types[value].shape)] * devices) for value in outputs)
+    return total + bring_all({value: [Box.whole(types[value].shape)] * devices for value in outputs})
 
 
 def test_a_mix_is_no_worse_than_any_mode_and_a_server_no_better_than_a_ring() -> None:
