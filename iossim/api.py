@@ -14,7 +14,8 @@ import numpy as np
 
 from iossim.analysis.comparison import Comparison, RewrittenSchedule, Way
 from iossim.analysis.dataflow import Dataflow
-from iossim.analysis.dataflow import dataflow as run_dataflow
+from iossim.analysis.dataflow import dataflow as plan_dataflow
+from iossim.analysis.distribution import Distributed, distributed
 from iossim.analysis.measured_search import measured_schedule
 from iossim.analysis.micro_batches import of_network, of_table
 from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
@@ -267,7 +268,27 @@ def dataflow(model: Network | str, device: EdgeDevice | str, *, policy: str = "p
     ``policy``: ``priority`` (the paper's) or ``exhaustive``. Raises DeviceError where an operator fits no way.
     """
     network = load(model) if isinstance(model, str) else model
-    return run_dataflow(network, edge_device(device) if isinstance(device, str) else device, policy)
+    return plan_dataflow(network, edge_device(device) if isinstance(device, str) else device, policy)
+
+
+def distribute(
+    model: Network | str,
+    device: EdgeDevice | str,
+    devices: int,
+    *,
+    link: str | None = None,
+    sync: str = "ring",
+    mix: str = "mix",
+    policy: str = "priority",
+) -> Distributed:
+    """A network over several equal edge devices (d-Xenos): how each operator is divided among them, what is sent, and the time.
+
+    ``link``: one of the device's (its first). ``sync``: ``ring`` or ``server``. ``mix``: ``mix``, or ``outC``, ``inH`` or ``inW``
+    for every operator that can be divided so. Raises DeviceError without such a link.
+    """
+    network = load(model) if isinstance(model, str) else model
+    board = edge_device(device) if isinstance(device, str) else device
+    return distributed(network, board, devices, link, sync, mix, policy)
 
 
 def microbatch(

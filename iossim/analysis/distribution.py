@@ -10,7 +10,17 @@ from typing import Any
 from iossim.backends.edge_simulator.events import simulate
 from iossim.backends.edge_simulator.messages import collective_us
 from iossim.dataflow.collectives import synchronisation
-from iossim.dataflow.distribution import MIXES, Boxes, Distribution, Exchange, Price, Pricer, distribute, hidden_us
+from iossim.dataflow.distribution import (
+    MIXES,
+    NOTHING,
+    Boxes,
+    Distribution,
+    Exchange,
+    Price,
+    Pricer,
+    distribute,
+    hidden_us,
+)
 from iossim.dataflow.operators import Operator
 from iossim.dataflow.optimize import POLICIES, Share, plan
 from iossim.dataflow.plan import Plan, Slice, Step, Variant, unit_work
@@ -41,6 +51,7 @@ class _Timed:
     """A distribution event by event; ``gather_us`` is waited for at the end."""
 
     distribution: Distribution
+    plans: tuple[Plan, ...]
     rows: tuple[DistributedRow, ...]
     gather_us: float
 
@@ -51,10 +62,11 @@ class _Timed:
 
 @dataclass(frozen=True)
 class Distributed:
-    """``one_us`` is the same network on one device. ``mix``: ``mix``, or the one mode asked for; ``by_mode_us`` has the latency of
-    each mode that was tried by itself."""
+    """``one_us`` is the same network on one device, ``plans`` what each of them does. ``mix``: ``mix``, or the one mode asked for;
+    ``by_mode_us`` has the latency of each mode that was tried by itself."""
 
     distribution: Distribution
+    plans: tuple[Plan, ...]
     device: EdgeDevice
     link: str
     sync: str
@@ -142,7 +154,17 @@ def distributed(
     best = min(timed.values(), key=lambda one: one.latency_us)
     by_mode_us = {each: one.latency_us for each, one in timed.items() if each != "mix"}
     return Distributed(
-        best.distribution, device, name, way.name, mix, one_us, by_mode_us, optimise_s, best.rows, best.gather_us
+        best.distribution,
+        best.plans,
+        device,
+        name,
+        way.name,
+        mix,
+        one_us,
+        by_mode_us,
+        optimise_s,
+        best.rows,
+        best.gather_us,
     )
 
 
@@ -181,15 +203,16 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
 
 
 def _timed(found: Distribution, device: EdgeDevice, link: Link, policy: str) -> _Timed:
-    times = [simulate(each).steps for each in _plans(found, device, policy)]
+    shares = [found.share(each) for each in range(found.devices)]
+    plans = [plan(found.network, device, Variant.FULL, policy, each) for each in shares]
+    times = [simulate(each).steps for each in plans]
     types = found.network.graph.types
 
     def sent_us(exchanges: Sequence[Exchange]) -> float:
         return sum(max(collective_us(one.collective, types[one.value].dtype.bytes, link)) for one in exchanges)
 
     rows: list[DistributedRow] = []
-    made: tuple[str, ...] = ()
-    before = Price(0.0)
+    made, before = NOTHING
     for index, step in enumerate(found.steps):
         exchange_us = sent_us(step.exchanges)
         price = step.price._replace(us=max(steps[index][1] - steps[index][0] for steps in times))
@@ -206,10 +229,4 @@ def _timed(found: Distribution, device: EdgeDevice, link: Link, policy: str) -> 
         )
         made, before = step.operator.outputs, price
     gather_us = max(0.0, sent_us(found.gathers) - hidden_us(found.gathers, made, before))
-    return _Timed(found, tuple(rows), gather_us)
-
-
-def _plans(found: Distribution, device: EdgeDevice, policy: str) -> list[Plan]:
-    """A plan a device."""
-    shares = [found.share(each) for each in range(found.devices)]
-    return [plan(found.network, device, Variant.FULL, policy, each) for each in shares]
+    return _Timed(found, tuple(plans), tuple(rows), gather_us)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from math import isinf
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
+from iossim.cli.exit_codes import ExitCode
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import Writer, pictures, plain_console, print_json, text_file, wants_plot, write_files
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
     from iossim.analysis.dataflow import Dataflow
+    from iossim.analysis.dataflow_runs import DataflowRun
+    from iossim.analysis.distribution import Distributed
+    from iossim.dataflow.plan import Plan
+    from iossim.ir.network import Network
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model, as for 'iossim optimize'.")]
 EdgeName = Annotated[
@@ -24,12 +31,41 @@ Policy = Annotated[
     str,
     typer.Option("--policy", metavar="NAME", help="How operators are split: priority (the paper's), exhaustive."),
 ]
+Devices = Annotated[
+    int,
+    typer.Option("--devices", metavar="N", parser=options.whole_number, help="So many of them, joined by links."),
+]
+Link = Annotated[
+    str | None,
+    typer.Option("--link", metavar="NAME", help="The link between them: srio, ethernet (default: its first)."),
+]
+Sync = Annotated[
+    str,
+    typer.Option("--sync", metavar="NAME", help="How what they make comes together: ring, or a parameter server."),
+]
+Mix = Annotated[
+    str,
+    typer.Option("--mix", metavar="NAME", help="How operators are divided among them: mix, or all outC, inH or inW."),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        parser=options.whole_number,
+        help="Each device a process of this machine (PyTorch's gloo).",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", parser=options.whole_number, help="Of the inputs that are made.")
+]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Networks on edge devices: split over units, linked.")
+    group = typer.Typer(help="Networks on edge devices: split over units, linked, over several devices.")
     group.callback(invoke_without_command=True)(options.help_without_command)
-    group.command("optimize", help="Plan a network on an edge device, and time the plan.")(optimize)
+    group.command("optimize", help="Plan a network on an edge device, or several, and time the plan.")(optimize)
+    group.command("run", help="Run the plan, and compare its outputs with the network's.")(run)
     app.add_typer(group, name="dataflow")
 
 
@@ -37,6 +73,10 @@ def register(app: typer.Typer) -> None:
 def optimize(
     model: Model,
     device: EdgeName = None,
+    devices: Devices = 1,
+    link: Link = None,
+    sync: Sync = "ring",
+    mix: Mix = "mix",
     *,
     batch: options.Batch = None,
     dtype: options.ModelDataType = None,
@@ -47,39 +87,138 @@ def optimize(
 ) -> None:
     """Plan a network on an edge device: each operator whole, split over the units, and linked besides.
 
-    With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to DIR/dataflow.json.
+    With --devices, how each operator is divided among them besides, and what they send one another.
+
+    With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to DIR/dataflow.json; of
+    several devices a plan each, and DIR/distribution.json.
     """
     from iossim import api
     from iossim.models.load import load
     from iossim.reporting.dataflow_words import dataflow_table, dataflow_words
+    from iossim.reporting.distribution_words import distribution_table, distribution_words
     from iossim.user_files import check_writable
 
-    if device is None:
-        raise OptionError("dataflow needs an edge device; give --device c6678 ('iossim devices list' tells them)")
+    name = _needed(device)
     if out is not None:
         check_writable(out)
     network = load(model, batch=batch, dtype=dtype)
-    found = api.dataflow(network, device, policy=policy)
-    title = f"{network.name} on {found.device.name}, batch {network.source.batch}"
+    found: Dataflow | Distributed
+    if devices == 1:
+        found = api.dataflow(network, name, policy=policy)
+        title, table, words = _title(network, found.device.name), dataflow_table(found), dataflow_words(found)
+    else:
+        found = api.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
+        title = _title(network, f"{devices} {found.device.name}")
+        table, words = distribution_table(found), distribution_words(found)
     if as_json:
         print_json(found.to_json())
     else:
         console = plain_console()
         console.print(title, style="bold")
-        console.print(dataflow_table(found))
-        console.print(dataflow_words(found), soft_wrap=True)
+        console.print(table)
+        console.print(words, soft_wrap=True)
     if out is not None:
         write_files(out, _files(found, title, wants_plot(plot)))
 
 
-def _files(found: Dataflow, title: str, draws: bool) -> dict[str, Writer]:
-    from iossim.dataflow.plan import Variant
-    from iossim.dataflow.plan_json import plan_to_json
+@takes_options
+def run(
+    model: Model,
+    device: EdgeName = None,
+    devices: Devices = 1,
+    processes: Processes = None,
+    link: Link = None,
+    sync: Sync = "ring",
+    mix: Mix = "mix",
+    *,
+    batch: options.Batch = None,
+    dtype: options.ModelDataType = None,
+    policy: Policy = "priority",
+    seed: Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Run the plan of a network on made inputs, and compare its outputs with the network's; exit code 1 where they differ.
 
-    plan = json.dumps(plan_to_json(found.plans[Variant.FULL])) + "\n"
-    files = {"plan.json": text_file(plan), "dataflow.json": text_file(json.dumps(found.to_json(), indent=1) + "\n")}
+    One device's plan runs byte by byte in the memories that it names. Of several, each device has arrays of its own and gets what
+    it is sent; with --processes each of them is a process, and what they send is counted.
+    """
+    from iossim import api
+    from iossim.analysis.dataflow_runs import run_distributed, run_plan
+    from iossim.dataflow.plan import Variant
+    from iossim.models.load import load
+
+    name = _needed(device)
+    if processes is not None and devices != 1:
+        raise OptionError("`processes` says how many `devices` there are; leave one of them out")
+    network = load(model, batch=batch, dtype=dtype)
+    if processes is None and devices == 1:
+        done = run_plan(api.dataflow(network, name, policy=policy).plans[Variant.FULL], seed)
+    else:
+        found = api.distribute(
+            network, name, devices if processes is None else processes, link=link, sync=sync, mix=mix, policy=policy
+        )
+        done = run_distributed(found, processes is not None, seed)
+    if as_json:
+        print_json(done.to_json())
+    else:
+        plain_console().print(_run_words(done), soft_wrap=True)
+    if not done.holds:
+        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+def _needed(device: str | None) -> str:
+    if device is None:
+        raise OptionError("dataflow needs an edge device; give --device c6678 ('iossim devices list' tells them)")
+    return device
+
+
+def _title(network: Network, where: str) -> str:
+    return f"{network.name} on {where}, batch {network.source.batch}"
+
+
+def _run_words(done: DataflowRun) -> str:
+    where = f"{done.devices} {'processes' if done.in_processes else done.device}"
+    differ = (
+        "are not finite, and the network's are"
+        if isinf(done.error)
+        else (f"differ from the network's by {done.error:.1e} of the largest value")
+    )
+    words = f"{done.model} on {where}: outputs {differ}"
+    if done.in_processes:
+        each = ", ".join(f"{sent:,}" for sent in done.sent_bytes)
+        words += f"; {sum(done.sent_bytes):,} bytes were sent ({each}), {done.planned_bytes:,} were planned"
+    elif done.devices > 1:
+        words += f"; {done.planned_bytes:,} bytes were sent"
+    return words + "."
+
+
+def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
+    from iossim.analysis.distribution import Distributed
+    from iossim.dataflow.plan import Variant
+    from iossim.dataflow.plan_json import distribution_to_json
+
+    files: dict[str, Writer]
+    if isinstance(found, Distributed):
+        files = {f"plan{index}.json": _plan_file(each) for index, each in enumerate(found.plans)}
+        steps = {"steps": distribution_to_json(found.distribution)}
+        files["distribution.json"] = text_file(json.dumps(found.to_json() | steps) + "\n")
+        if draws:
+            from iossim.reporting.figures.distribution import distribution_figure
+
+            files |= pictures(distribution_figure(found, title))
+        return files
+    files = {
+        "plan.json": _plan_file(found.plans[Variant.FULL]),
+        "dataflow.json": text_file(json.dumps(found.to_json(), indent=1) + "\n"),
+    }
     if draws:
         from iossim.reporting.figures.memory_use import memory_figure
 
         files |= pictures(memory_figure(found, title))
     return files
+
+
+def _plan_file(plan: Plan) -> Writer:
+    from iossim.dataflow.plan_json import plan_to_json
+
+    return text_file(json.dumps(plan_to_json(plan)) + "\n")

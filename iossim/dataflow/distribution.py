@@ -92,13 +92,22 @@ class DistributedStep:
         return sum(each.us for each in self.exchanges)
 
 
+#: Before the first operator: it made nothing, and took no time.
+NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
+
+
 def hidden_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
-    """What of the time up to an operator's inputs the operator before it covers, which made the values ``made``.
+    """How much of the exchanges before an operator the one before it can cover, which made the values ``made``.
 
     Of what was made earlier all that it computes; of its own outputs what it computes behind that which is sent.
     """
     share = max((each.share_sent for each in exchanges if each.value in made), default=None)
     return before.us if share is None else before.us * (1 - share) / before.passes
+
+
+def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
+    """What of the exchanges before an operator it waits for."""
+    return max(0.0, sum(each.us for each in exchanges) - hidden_us(exchanges, made, before)) if exchanges else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +131,12 @@ class Distribution:
     @cached_property
     def waited_us(self) -> tuple[float, ...]:
         """Of the exchanges before each step, and of the gathers at the end, what no computing covers."""
-        found = []
-        for before, exchanges in zip(
-            (None, *self.steps), (*(step.exchanges for step in self.steps), self.gathers), strict=True
-        ):
-            found.append(_waited_us(exchanges, before and before.operator.outputs, before and before.price))
-        return tuple(found)
+        found: list[float] = []
+        made, before = NOTHING
+        for step in self.steps:
+            found.append(waited_us(step.exchanges, made, before))
+            made, before = step.operator.outputs, step.price
+        return (*found, waited_us(self.gathers, made, before))
 
     @property
     def latency_us(self) -> float:
@@ -151,13 +160,6 @@ class Distribution:
         types = self.network.graph.types
         exchanges = [*(each for step in self.steps for each in step.exchanges), *self.gathers]
         return sum(each.collective.elements * types[each.value].dtype.bytes for each in exchanges)
-
-
-def _waited_us(exchanges: Sequence[Exchange], made: Sequence[str] | None, before: Price | None) -> float:
-    if not exchanges:
-        return 0.0
-    hidden = 0.0 if made is None or before is None else hidden_us(exchanges, made, before)
-    return max(0.0, sum(each.us for each in exchanges) - hidden)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +192,8 @@ class _State(NamedTuple):
 
     def waited_us(self, exchanges: Sequence[Exchange]) -> float:
         """Of exchanges that come next."""
-        return _waited_us(exchanges, self.choice and self.choice.made, self.choice and self.choice.price)
+        made, before = (self.choice.made, self.choice.price) if self.choice else NOTHING
+        return waited_us(exchanges, made, before)
 
 
 def distribute(

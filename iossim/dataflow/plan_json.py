@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from iossim.dataflow.distribution import Distribution, Exchange
 from iossim.dataflow.placement import Where
 from iossim.dataflow.plan import Plan, Slice, Staged, Step, Transfer, Work, unit_work
+from iossim.execution.box import Box
 
 VERSION = 1
 
@@ -53,6 +55,34 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
+def distribution_to_json(found: Distribution) -> list[dict[str, Any]]:
+    """The steps of all devices: what is sent before each operator, message by message, and the box that each computes."""
+    steps: list[dict[str, Any]] = [
+        {
+            "operator": step.operator.name,
+            "mode": str(step.mode),
+            "boxes": [_box(box) for box in step.boxes],
+            "exchanges": [_exchange(each) for each in step.exchanges],
+        }
+        for step in found.steps
+    ]
+    return [*steps, {"operator": None, "exchanges": [_exchange(each) for each in found.gathers]}]
+
+
+def _exchange(exchange: Exchange) -> dict[str, Any]:
+    return {
+        "value": exchange.value,
+        "messages": [
+            {"round": each.round, "source": each.source, "target": each.target, **_box(each.box), "adds": each.adds}
+            for each in exchange.collective.messages
+        ],
+    }
+
+
+def _box(box: Box) -> dict[str, Any]:
+    return {"from": list(box.starts), "shape": list(box.shape)}
+
+
 def _slice(plan: Plan, step: Step, part: Slice) -> dict[str, Any]:
     units = ((unit, unit_work(plan, step, part, unit)) for unit in range(part.partition.units))
     return {
@@ -66,18 +96,15 @@ def _slice(plan: Plan, step: Step, part: Slice) -> dict[str, Any]:
 def _staged(staged: Staged) -> dict[str, Any]:
     return {
         "value": staged.value,
-        "from": list(staged.box.starts),
-        "shape": list(staged.box.shape),
+        **_box(staged.box),
         "shared_address": staged.address,
         "bytes": staged.bytes,
     }
 
 
 def _work(work: Work) -> dict[str, Any]:
-    box = work.chunk.demand.box
     return {
-        "from": list(box.starts),
-        "shape": list(box.shape),
+        **_box(work.chunk.demand.box),
         "dma" if work.by_dma else "parameters": [_transfer(each) for each in work.parameters],
         "private_address": work.private_address,
         "private_bytes": work.private_bytes,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json, refused
 
+from iossim.cli.exit_codes import ExitCode
+from iossim.cli.main import main
 from iossim.dataflow.plan import Variant
 
 
@@ -51,8 +54,49 @@ def test_a_table_and_files(capsys: pytest.CaptureFixture[str], out: Path) -> Non
     assert json.loads((out / "dataflow.json").read_text())["device"] == "c6678"
 
 
+def test_four_devices_ring_and_mix(capsys: pytest.CaptureFixture[str]) -> None:
+    """d-Xenos: the mix is faster than any one mode, and a ring than a parameter server."""
+    found = printed_json(capsys, "dataflow optimize mobilenet_v1 -d c6678 --devices 4 --link srio --sync ring --json")
+    assert 3.3 < found["speedup"] < 4.0
+    assert found["latency_us"] < min(found["by_mode_us"].values())
+    assert found["latency_us"] == pytest.approx(found["compute_us"] + found["waited_us"])
+    waited = [row["waited_us"] for row in found["operators"]]
+    assert all(row["waited_us"] <= row["exchange_us"] for row in found["operators"])
+    assert 0 < sum(waited) <= found["waited_us"]
+    only = printed_json(capsys, "dataflow optimize mobilenet_v1 -d c6678 --devices 4 --mix outC --sync server --json")
+    assert set(only["by_mode_us"]) == {"outC"}
+    assert {row["mode"] for row in only["operators"]} <= {"outC", "replicated"}
+    assert only["speedup"] < found["by_mode_us"]["outC"] / found["latency_us"] * found["speedup"]
+
+
+def test_a_plan_a_device_and_the_messages_between_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = printed(capsys, f"dataflow optimize squeezenet -d zcu102 --devices 2 --out {tmp_path} --no-plot")
+    assert "Every operator divided alike: outC" in text
+    found = json.loads((tmp_path / "distribution.json").read_text())
+    sent = [each for step in found["steps"] for exchange in step["exchanges"] for each in exchange["messages"]]
+    assert 4 * sum(math.prod(each["shape"]) for each in sent) == found["sent_bytes"] > 0
+    plans = [json.loads((tmp_path / f"plan{index}.json").read_text()) for index in range(2)]
+    assert plans[0] != plans[1]
+
+
+def test_what_runs_is_equal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = printed_json(capsys, "dataflow run ios_sample -d c6678 --json")
+    assert (alone["holds"], alone["devices"], alone["planned_bytes"]) == (True, 1, 0)
+    assert "on 3 c6678: outputs differ from the network's by" in printed(
+        capsys, "dataflow run ios_sample -d c6678 --devices 3"
+    )
+    monkeypatch.setattr("iossim.analysis.dataflow_runs.TOLERANCE", -1.0)
+    assert main(["dataflow", "run", "ios_sample", "-d", "c6678"]) == ExitCode.DOES_NOT_HOLD
+
+
 def test_mistakes_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert "needs an edge device; give --device c6678" in refused(capsys, "dataflow optimize ios_sample")
     assert "'t4' is no edge device" in refused(capsys, "dataflow optimize ios_sample -d t4")
     assert "unknown policy 'best'" in refused(capsys, "dataflow optimize ios_sample -d c6678 --policy best")
+    assert "give 1 or more" in refused(capsys, "dataflow optimize ios_sample -d c6678 --devices 0")
+    assert "no link 'can'; it has srio" in refused(
+        capsys, "dataflow optimize squeezenet -d c6678 --devices 2 --link can"
+    )
+    assert "unknown --sync 'star'" in refused(capsys, "dataflow optimize ios_sample -d c6678 --devices 2 --sync star")
+    assert "leave one of them out" in refused(capsys, "dataflow run ios_sample -d c6678 --devices 2 --processes 2")
     assert "does not compute in fp16" in refused(capsys, "dataflow optimize ios_sample -d c6678 --dtype fp16")
