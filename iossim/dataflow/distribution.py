@@ -36,10 +36,10 @@ class Mode(StrEnum):
     IN_W = "inW"
 
 
-#: Who wants which modes: one mode wherever an operator can be split so, or the best of all.
+#: Who wants which modes: the best of all, or one mode wherever an operator can be split so.
 MIXES: Mapping[str, tuple[Mode, ...]] = {
     "mix": tuple(Mode),
-    **{str(mode): (Mode.REPLICATED, mode) for mode in Mode if mode is not Mode.REPLICATED},
+    **{str(mode): (mode,) for mode in Mode if mode is not Mode.REPLICATED},
 }
 
 #: The box of an output that each device computes, and of a value that each holds.
@@ -213,10 +213,9 @@ def distribute(
     Where there are still more than ``most_states`` after an operator, the cheapest go on, and the answer is not called exact.
     """
     search = _Search(network, devices, link, way, pricer, most_states)
-    single = [mode for mode in modes if mode is not Mode.REPLICATED]
     best = None
-    for mode in single if len(single) > 1 else ():
-        best = search.run((Mode.REPLICATED, mode), best) or best
+    for mode in modes if len(modes) > 1 else ():
+        best = search.run((mode,), best) or best
     found = search.run(tuple(modes), best) or best
     assert found is not None
     return found
@@ -313,14 +312,17 @@ class _Search:
         return tuple(each for each in found if each is not None)
 
     def choices(self, operator: Operator, modes: tuple[Mode, ...]) -> list[_Choice]:
-        """Those of ``modes`` that split the operator."""
+        """Those of ``modes`` that split the operator; where none does, every device computes all of it."""
         if operator.name not in self._choices:
             self._choices[operator.name] = [
                 _Choice(mode, boxes, self._wanted(operator, boxes), operator.outputs, self.pricer(operator, boxes))
                 for mode in Mode
                 if (boxes := boxes_of(operator, mode, self.devices)) is not None
             ]
-        return [each for each in self._choices[operator.name] if each.mode in modes]
+        found = self._choices[operator.name]
+        return [each for each in found if each.mode in modes] or [
+            each for each in found if each.mode is Mode.REPLICATED
+        ]
 
     def _wanted(self, operator: Operator, boxes: Boxes) -> dict[str, Wanted]:
         if operator.unknown:

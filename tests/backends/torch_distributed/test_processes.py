@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from command_line import printed_json
 from random_networks import random_inputs
 
 import iossim
@@ -28,3 +29,9 @@ def test_processes_compute_and_send_what_was_planned(devices: int, sync: str) ->
     for outputs in done.outputs:
         for name, array in expected.items():
             np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5 * np.abs(array).max())
+
+
+def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    done = printed_json(capsys, "dataflow run ios_sample -d c6678 --processes 2 --json")
+    assert (done["holds"], done["in_processes"], done["devices"]) == (True, True, 2)
+    assert sum(done["sent_bytes"]) == done["planned_bytes"] > 0
