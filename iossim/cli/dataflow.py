@@ -13,6 +13,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import Writer, pictures, plain_console, print_json, text_file, wants_plot, write_files
+from iossim.cli.progress import progress_bars
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ Mix = Annotated[
     str,
     typer.Option("--mix", metavar="NAME", help="How operators are divided among them: mix, or all outC, inH or inW."),
 ]
+InParts = Annotated[
+    bool, typer.Option("--parts", help="Search for branches to run side by side on parts of the units, too.")
+]
 Processes = Annotated[
     int | None,
     typer.Option(
@@ -78,6 +82,7 @@ def optimize(
     sync: Sync = "ring",
     mix: Mix = "mix",
     *,
+    parts: InParts = False,
     batch: options.Batch = None,
     dtype: options.ModelDataType = None,
     policy: Policy = "priority",
@@ -87,7 +92,8 @@ def optimize(
 ) -> None:
     """Plan a network on an edge device: each operator whole, split over the units, and linked besides.
 
-    With --devices, how each operator is divided among them besides, and what they send one another.
+    With --parts, branches side by side on parts of the units where that takes less. With --devices, how each operator is divided
+    among them, and what they send one another.
 
     With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to DIR/dataflow.json; of
     several devices a plan each, and DIR/distribution.json.
@@ -103,8 +109,11 @@ def optimize(
         check_writable(out)
     network = load(model, batch=batch, dtype=dtype)
     found: Dataflow | Distributed
+    if parts and devices != 1:
+        raise OptionError("`parts` are of one device's units; leave `devices` out")
     if devices == 1:
-        found = api.dataflow(network, name, policy=policy)
+        with progress_bars(quiet=as_json or not parts, unit="blocks") as start:
+            found = api.dataflow(network, name, policy=policy, parts=parts, progress=start("parts"))
         title, table, words = _title(network, found.device.name), dataflow_table(found), dataflow_words(found)
     else:
         found = api.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
@@ -208,7 +217,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
             files |= pictures(distribution_figure(found, title))
         return files
     files = {
-        "plan.json": _plan_file(found.plans[Variant.FULL]),
+        "plan.json": _plan_file(found.parts.plan if found.parts else found.plans[Variant.FULL]),
         "dataflow.json": text_file(json.dumps(found.to_json(), indent=1) + "\n"),
     }
     if draws:
