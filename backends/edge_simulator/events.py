@@ -14,7 +14,7 @@ from typing import Any
 import simpy
 
 from iossim.dataflow.placement import Where
-from iossim.dataflow.plan import Plan, Slice, Staged, Step, Transfer, Work, unit_work
+from iossim.dataflow.plan import Lane, Plan, Slice, Staged, Step, Transfer, Work, unit_work
 from iossim.dataflow.pricing import rate_gbps
 
 _Process = Generator[simpy.Event, Any, None]
@@ -68,7 +68,7 @@ def groups(plan: Plan, step: Step, part: Slice) -> list[Group]:
 def simulate(plan: Plan) -> Timed:
     """The times of a plan."""
     run = _Run(plan)
-    run.environment.run(run.environment.process(run.steps()))
+    run.environment.run(run.environment.process(run.stages()))
     return Timed(run.environment.now, tuple(run.ends), tuple(run.spans), tuple(run.moved))
 
 
@@ -81,25 +81,28 @@ class _Run:
             Where.EXTERNAL: (simpy.Resource(self.environment), plan.device.external.bandwidth_gbps.value * 1e3),
         }
         self.channels = simpy.Resource(self.environment, plan.device.dma.channels.value)
-        self.ends: list[tuple[float, float]] = []
+        self.ends = [(0.0, 0.0)] * len(plan.steps)
         self.spans: list[Span] = []
-        self.moved: list[dict[Where, int]] = []
+        self.moved = [{Where.SHARED: 0, Where.EXTERNAL: 0} for _ in plan.steps]
 
-    def steps(self) -> _Process:
-        for index, step in enumerate(self.plan.steps):
-            start = self.environment.now
-            self.moved.append({Where.SHARED: 0, Where.EXTERNAL: 0})
+    def stages(self) -> _Process:
+        for stage in self.plan.stages:
+            yield self._all(self._lane(lane) for lane in stage)
+
+    def _lane(self, lane: Lane) -> _Process:
+        for index in lane.steps:
+            start, step = self.environment.now, self.plan.steps[index]
             for part in step.slices:
                 yield self._all(self._dma(index, [each.bytes], each.value) for each in part.inputs)
-                yield self._all(self._group(index, group) for group in groups(self.plan, step, part))
+                yield self._all(self._group(index, lane, group) for group in groups(self.plan, step, part))
                 outputs: Sequence[Staged] = [part.output] if part.output else []
                 yield self._all(self._dma(index, [each.bytes], each.value) for each in outputs)
-            self.ends.append((start, self.environment.now))
+            self.ends[index] = (start, self.environment.now)
 
     def _all(self, processes: Any) -> simpy.Event:
         return self.environment.all_of([self.environment.process(each) for each in processes])
 
-    def _group(self, index: int, group: Group) -> _Process:
+    def _group(self, index: int, lane: Lane, group: Group) -> _Process:
         """Chunks one after another; the parameters of the next come while one is worked on."""
         coming: simpy.Event | None = None
         for work, following in zip(group.works, (*group.works[1:], None), strict=True):
@@ -109,15 +112,16 @@ class _Run:
             direct = () if work.by_dma else work.parameters
             for each in (*direct, *work.reads):
                 if not each.streamed:
-                    yield self.environment.process(self._move(each, group.units))
+                    yield self.environment.process(self._move(index, each, group.units))
             streamed = [each for each in (*direct, *work.reads) if each.streamed]
             yield self.environment.all_of(
                 [
                     self.environment.timeout(work.compute_us),
-                    self.environment.process(self._in_turn([*streamed, *work.writes], group.units)),
+                    self.environment.process(self._in_turn(index, [*streamed, *work.writes], group.units)),
                 ]
             )
-            self.spans.append(Span(index, group.first_unit, group.units, "compute", start, self.environment.now))
+            first_unit = lane.first_unit + group.first_unit
+            self.spans.append(Span(index, first_unit, group.units, "compute", start, self.environment.now))
 
     def _parameters(self, index: int, group: Group, work: Work) -> simpy.Event:
         if not work.by_dma or not work.parameters:
@@ -125,12 +129,12 @@ class _Run:
         sizes = [sum(each.bytes for each in work.parameters)] * group.units
         return self.environment.process(self._dma(index, sizes, "parameters"))
 
-    def _in_turn(self, transfers: Sequence[Transfer], units: int) -> _Process:
+    def _in_turn(self, index: int, transfers: Sequence[Transfer], units: int) -> _Process:
         for each in transfers:
-            yield self.environment.process(self._move(each, units))
+            yield self.environment.process(self._move(index, each, units))
 
-    def _move(self, transfer: Transfer, units: int) -> _Process:
-        self.moved[-1][transfer.memory] += transfer.bytes * units
+    def _move(self, index: int, transfer: Transfer, units: int) -> _Process:
+        self.moved[index][transfer.memory] += transfer.bytes * units
         own_us = transfer.bytes / rate_gbps(self.plan, transfer.memory) / 1e3
         yield self.environment.all_of(
             [
@@ -150,7 +154,7 @@ class _Run:
         dma = self.plan.device.dma
         size, count = sizes[0], len(sizes)
         start = self.environment.now
-        self.moved[-1][Where.EXTERNAL] += size * count
+        self.moved[index][Where.EXTERNAL] += size * count
         rounds = -(-count // dma.channels.value)
         with self.channels.request() as channel:
             yield channel

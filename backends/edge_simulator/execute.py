@@ -1,6 +1,6 @@
 """Runs a plan with NumPy: bytes in the memories that it names, in its layouts with their halos, chunk by chunk.
 
-Units run one after another: a barrier is behind each operator, and no unit of one reads what another unit of it writes.
+Units and lanes run one after another: a barrier is behind each stage, and nothing in one reads what is written beside it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def run(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
     memories = _Memories(plan)
     for name in graph.inputs:
         memories.stored(name).put(Box.whole(graph.types[name].shape), inputs[name])
-    for step in plan.steps:
+    for step in (plan.steps[index] for stage in plan.stages for lane in stage for index in lane.steps):
         for part in step.slices:
             _run_slice(memories, step, part)
     return {

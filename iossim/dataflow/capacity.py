@@ -42,7 +42,7 @@ def held(plan: Plan, index: int, part: Slice) -> list[Held]:
     found += [
         Held(each.value, each.memory, each.address, each.bytes)
         for each in plan.buffers.values()
-        if each.first <= index <= each.last
+        if each.first <= plan.places[index][0] <= each.last
     ]
     staged = (*part.inputs, *([part.output] if part.output else []))
     found += [Held(f"{each.value} (staged)", Where.SHARED, each.address, each.bytes) for each in staged]

@@ -53,13 +53,13 @@ class Collective:
 
     def share_sent(self, parts: Sequence[Box]) -> float:
         """Of what a device made, one of ``parts`` each, what others are sent; of the device that sends most."""
-        sent: dict[int, set[Box]] = defaultdict(set)
-        for each in self.messages:
-            own = each.box.common(parts[each.source])
-            if own is not None:
-                sent[each.source].add(own)
-        elements = {device: sum(math.prod(box.shape) for box in boxes) for device, boxes in sent.items()}
-        return max((min(1.0, n / math.prod(parts[device].shape)) for device, n in elements.items()), default=0.0)
+        found = 0.0
+        for device, part in enumerate(parts):
+            kept = [part]
+            for box in {each.box for each in self.messages if each.source == device}:
+                kept = [rest for piece in kept for rest in piece.without(box)]
+            found = max(found, 1 - sum(math.prod(each.shape) for each in kept) / math.prod(part.shape))
+        return found
 
     def then(self, other: Collective) -> Collective:
         """This, and behind it the other."""

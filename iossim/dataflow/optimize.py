@@ -9,8 +9,8 @@ from math import ceil
 
 from iossim.dataflow.linking import AS_MADE, Layout, Link, visit, wanted
 from iossim.dataflow.operators import Operator, Read, operators
-from iossim.dataflow.placement import Buffer, Where, aligned, largest_gap, place
-from iossim.dataflow.plan import Plan, Slice, Staged, Step, Variant, layout_bytes, unit_work
+from iossim.dataflow.placement import ALIGNMENT, Buffer, Where, aligned, largest_gap, place
+from iossim.dataflow.plan import Plan, Slice, Staged, Stages, Step, Variant, layout_bytes, one_by_one, unit_work
 from iossim.dataflow.pricing import slice_us
 from iossim.dataflow.splitting import Even, Grid, Partition, grids, part_counts
 from iossim.devices.edge import EdgeDevice
@@ -58,25 +58,33 @@ def plan(
     variant: Variant = Variant.FULL,
     policy: str = "priority",
     share: Share = ALL,
+    stages: Stages | None = None,
 ) -> Plan:
-    """The plan of a network on a device, or of a device's share of it.
+    """The plan of a network on a device, or of a device's share of it; ``stages`` are by default one operator after another.
 
     Raises DeviceError where an operator fits no way, and where the device lacks the network's precision.
     """
     if policy not in POLICIES:
         raise OptionError(f"unknown policy {policy!r}; {did_you_mean(policy, POLICIES)}")
     device.multiply_adds_per_us(network.precision)
-    found = _with_steps(_placed(network, device, variant, {}, share), POLICIES[policy], share)
+    if stages is None:
+        stages = one_by_one(range(len(network.units)), device.units.value)
+    found = _with_steps(_placed(network, device, variant, {}, share, stages), POLICIES[policy], share)
     if variant is Variant.FULL:
         layouts = dict(_linked(found))
-        linked = _placed(network, device, variant, layouts, share)
+        linked = _placed(network, device, variant, layouts, share, stages)
         found = _with_steps(linked, POLICIES[policy], share)
         found = replace(found, links=tuple(_links(found)))
     return found
 
 
 def _placed(
-    network: Network, device: EdgeDevice, variant: Variant, layouts: Mapping[str, Layout], share: Share
+    network: Network,
+    device: EdgeDevice,
+    variant: Variant,
+    layouts: Mapping[str, Layout],
+    share: Share,
+    stages: Stages,
 ) -> Plan:
     """A plan without steps: the addresses of parameters and feature maps."""
     graph, address = network.graph, 0
@@ -84,12 +92,13 @@ def _placed(
     for name in graph.constants:
         parameters[name] = address
         address = aligned(address + graph.types[name].bytes)
-    last = {name: len(network.units) for name in graph.outputs}
+    last = {name: len(stages) for name in graph.outputs}
     made: list[tuple[str, int]] = [(name, -1) for name in graph.inputs]
-    for index, unit in enumerate(network.units):
-        made += [(value, index) for value in unit.outputs]
-        for value in unit.inputs:
-            last[value] = max(last.get(value, -1), index)
+    for index, stage in enumerate(stages):
+        for unit in (network.units[step] for lane in stage for step in lane.steps):
+            made += [(value, index) for value in unit.outputs]
+            for value in unit.inputs:
+                last[value] = max(last.get(value, -1), index)
     lives = [
         (
             value,
@@ -109,7 +118,7 @@ def _placed(
             f"network {network.name!r} needs {end:,} bytes of external memory; {device.name} has "
             f"{device.external.bytes.value:,}"
         )
-    return Plan(network, device, network.precision, variant, (), buffers, parameters)
+    return Plan(network, device, network.precision, variant, (), stages, buffers, parameters)
 
 
 def _with_steps(placed: Plan, policy: Policy, share: Share) -> Plan:
@@ -129,10 +138,12 @@ def _partition(placed: Plan, step: Step, part: Slice, policy: Policy, known: dic
         return Even(space, 1, ())
     if placed.variant is Variant.VANILLA:
         return Even(space, placed.device.unpartitioned_units.value, operator.axes)
+    units = placed.places[operator.index][1].units
     places = [placed.buffers[name] for name in (*operator.inputs, *operator.outputs)]
     key = (
         operator.signature,
         space,
+        units,
         tuple((each.memory, each.layout) for each in places),
         tuple(each.value for each in part.inputs) and len(part.inputs),
         part.output is None,
@@ -141,7 +152,7 @@ def _partition(placed: Plan, step: Step, part: Slice, policy: Policy, known: dic
         known[key] = policy(
             operator,
             space,
-            placed.device.units.value,
+            units,
             lambda partition: slice_us(placed, step, replace(part, partition=partition)),
         )
     return known[key]
@@ -195,11 +206,17 @@ def _shared_parameters(placed: Plan, operator: Operator) -> int | None:
 
 
 def _room(placed: Plan, index: int) -> tuple[int, int]:
-    """The largest free run of the shared memory while a step runs."""
+    """Of the largest free run of the shared memory while a step's stage runs, the part of its lane: as much as of the units."""
+    stage, lane = placed.places[index]
     beside = [
-        each for each in placed.buffers.values() if each.memory is Where.SHARED and each.first <= index <= each.last
+        each for each in placed.buffers.values() if each.memory is Where.SHARED and each.first <= stage <= each.last
     ]
-    return largest_gap(beside, placed.device.shared.bytes.value)
+    start, room = largest_gap(beside, placed.device.shared.bytes.value)
+    units = sum(each.units for each in placed.stages[stage])
+    first, end = (
+        room * unit // units // ALIGNMENT * ALIGNMENT for unit in (lane.first_unit, lane.first_unit + lane.units)
+    )
+    return start + first, (room if lane.first_unit + lane.units == units else end) - first
 
 
 def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[Staged] | None:
@@ -264,7 +281,8 @@ def _costs(found: Plan) -> Iterator[tuple[str, dict[Layout, int]]]:
                     reads.setdefault(read.value, []).append((read, where))
     cache = device.cache_bytes.value
     lines = {Where.SHARED: device.shared.line_bytes.value, Where.EXTERNAL: device.external.line_bytes.value}
-    for value in (each for unit in found.network.units for each in unit.outputs):
+    makers = {value: index for index, unit in enumerate(found.network.units) for value in unit.outputs}
+    for value, maker in makers.items():
         kind, buffer = types[value], found.buffers[value]
         item = kind.dtype.bytes
         seen = reads.get(value, [])
@@ -272,7 +290,7 @@ def _costs(found: Plan) -> Iterator[tuple[str, dict[Layout, int]]]:
         if len(layouts) == 1:
             continue
         # What lies outside is written and brought by DMA, which all units share.
-        sharing = device.units.value if buffer.memory is Where.SHARED else 1
+        sharing = found.places[maker][1].units if buffer.memory is Where.SHARED else 1
         yield (
             value,
             {

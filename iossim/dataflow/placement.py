@@ -19,7 +19,7 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A feature map in memory, from step ``first`` (that makes it; -1 for an input) through ``last`` (that reads it)."""
+    """A feature map in memory, from stage ``first`` (that makes it; -1 for an input) through ``last`` (that reads it)."""
 
     value: str
     memory: Where

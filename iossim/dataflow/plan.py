@@ -1,12 +1,12 @@
-"""A plan: where everything lies, and what each unit loads, computes and stores, operator by operator, with a barrier after each.
+"""A plan: where everything lies, and what each unit loads, computes and stores, stage by stage, with a barrier after each.
 
-A plan is compact: a :class:`Step` holds how an operator is split, and :func:`unit_work` says for one unit what that comes to,
+A stage is one operator on all units, or lanes of operators side by side, each on a part of the units. A plan is compact: a :class:`Step` holds how an operator is split, and :func:`unit_work` says for one unit what that comes to,
 transfer by transfer with bytes and addresses. The simulator times it, NumPy runs it, and both see the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -63,6 +63,24 @@ class Step:
     whole: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Steps, by index, one after another on ``units`` units from ``first_unit`` on, beside the other lanes of their stage."""
+
+    steps: tuple[int, ...]
+    first_unit: int
+    units: int
+
+
+#: The lanes of each stage, in order; every step is in one.
+Stages = tuple[tuple[Lane, ...], ...]
+
+
+def one_by_one(steps: Iterable[int], units: int) -> Stages:
+    """Each step a stage of its own on all units."""
+    return tuple((Lane((step,), 0, units),) for step in steps)
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """``parameters`` are addresses in the external memory."""
@@ -72,9 +90,17 @@ class Plan:
     precision: Precision
     variant: Variant
     steps: tuple[Step, ...]
+    stages: Stages
     buffers: Mapping[str, Buffer]
     parameters: Mapping[str, int]
     links: tuple[Link, ...] = ()
+
+    @cached_property
+    def places(self) -> Mapping[int, tuple[int, Lane]]:
+        """The stage of each step, and its lane there."""
+        return {
+            step: (index, lane) for index, stage in enumerate(self.stages) for lane in stage for step in lane.steps
+        }
 
     @cached_property
     def external_bytes(self) -> int:

@@ -9,7 +9,7 @@ from iossim.dataflow.placement import Where
 from iossim.dataflow.plan import Plan, Slice, Staged, Step, Transfer, Work, unit_work
 from iossim.execution.box import Box
 
-VERSION = 1
+VERSION = 2
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
                 "memory": str(each.memory),
                 "address": each.address,
                 "bytes": each.bytes,
-                "first_step": each.first,
-                "last_step": each.last,
+                "first_stage": each.first,
+                "last_stage": each.last,
                 "axes": list(each.layout.axes) if each.layout.axes else None,
                 "rows_per_band": each.layout.bands.rows if each.layout.bands else None,
             }
@@ -47,10 +47,14 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "steps": [
             {
                 "operator": step.operator.name,
+                "stage": stage,
+                "first_unit": lane.first_unit,
+                "units": lane.units,
                 "whole": step.whole,
                 "slices": [_slice(plan, step, part) for part in step.slices],
             }
-            for step in plan.steps
+            for index, (stage, lane) in plan.places.items()
+            for step in [plan.steps[index]]
         ],
     }
 
