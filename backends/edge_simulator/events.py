@@ -6,7 +6,6 @@ equally much work do it at the same time, and are one process that moves all of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import simpy
 from iossim.dataflow.placement import Where
 from iossim.dataflow.plan import Lane, Plan, Slice, Staged, Step, Transfer, Work, unit_work
 from iossim.dataflow.pricing import rate_gbps
+from iossim.dataflow.splitting import equal_units
 
 _Process = Generator[simpy.Event, Any, None]
 
@@ -53,16 +53,9 @@ class Group:
 
 def groups(plan: Plan, step: Step, part: Slice) -> list[Group]:
     """The units of a slice that have work, those with equally much together."""
-    alike: dict[int, list[tuple[int, int]]] = {}
-    for unit in range(part.partition.units):
-        if boxes := part.partition.boxes(unit):
-            elements = sum(math.prod(box.shape) for box in boxes)
-            alike.setdefault(elements, []).append((unit, len(boxes)))
-    found = []
-    for units in alike.values():
-        most = max(units, key=lambda one: (one[1], -one[0]))[0]
-        found.append(Group(units[0][0], len(units), unit_work(plan, step, part, most)))
-    return found
+    return [
+        Group(first, units, unit_work(plan, step, part, most)) for first, units, most in equal_units(part.partition)
+    ]
 
 
 def simulate(plan: Plan) -> Timed:
