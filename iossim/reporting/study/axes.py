@@ -15,7 +15,7 @@ from iossim.tables import Cell, Column
 #: Of more values a reader chooses one, rather than to see all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
 #: Axes that make the best groups first.
-_PREFERENCE = ("model", "device", "dtype", "engine", "rewrite", "workspace", "search", "cost_model", "batch")
+_PREFERENCE = ("model", "device", "dtype", "engine", "rewrite", "workspace", "dataflow", "search", "cost_model", "batch")
 #: Stands for all axes together, where they do not make a grid.
 POINT = "point_label"
 
