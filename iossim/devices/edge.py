@@ -126,13 +126,17 @@ class EdgeDevice(Device):
         try:
             return EdgeDevice.model_validate(data)
         except ValidationError as error:
-            raise DeviceError(f"{self.name} with {told} cannot be: {first_problem(error)}; change the value") from None
+            raise DeviceError(
+                f"{self.name} with {told} cannot be: {first_problem(error)}; change the value"
+            ) from None
 
     def numbers(self) -> dict[str, float]:
         """Every number of the profile, by where it stands in it, as :meth:`changed` takes them."""
         found: dict[str, float] = {}
         for where, fact in self.facts().items():
-            inner = {f"{where}.{key}": value for key, value in fact.value.items()} if isinstance(fact.value, dict) else {}
+            inner = (
+                {f"{where}.{key}": value for key, value in fact.value.items()} if isinstance(fact.value, dict) else {}
+            )
             found |= inner or {where: fact.value}
         return found
 

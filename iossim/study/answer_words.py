@@ -127,7 +127,19 @@ def place(row: Row, varied: Iterable[str], told: Iterable[str] = ()) -> str:
 
 
 #: The order in which places are spoken.
-_SPOKEN = ("model", "device", "scheduler", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "workspace", "dataflow")
+_SPOKEN = (
+    "model",
+    "device",
+    "scheduler",
+    "batch",
+    "dtype",
+    "engine",
+    "cost_model",
+    "search",
+    "rewrite",
+    "workspace",
+    "dataflow",
+)
 assert set(_SPOKEN) == set(QUESTION_AXES)
 
 

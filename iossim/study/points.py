@@ -213,23 +213,21 @@ def _explicit(scenario: Scenario, lists: Mapping[Axis, list[Any]], values: Point
 
 def _listed(listed: Sequence[Any], axis: Axis, given: Any, index: int) -> Any:
     """A value, or the listed one that it tells by its label."""
-    if isinstance(given, Model | Device | Rewrite | Workspace | Dataflow):
+    if isinstance(given, Model | Device | Rewrite | Workspace):
         # A name alone, which a listed value may be called, or be.
         name = _name_alone(given)
         alone = type(given).model_validate(name)
         return next((value for value in listed if value.label == name and given == alone), given)
-    if axis != "search" or isinstance(given, Search):
+    if axis not in ("search", "dataflow") or isinstance(given, Search | Dataflow):
         return given
     for value in listed:
         if value.label == given:
             return value
     known = ", ".join(value.label for value in listed)
-    raise ScenarioError(f"field points[{index}].{axis}: no search is called {given!r}; known: {known}")
+    raise ScenarioError(f"field points[{index}].{axis}: no {axis} is called {given!r}; known: {known}")
 
 
-def _name_alone(given: Model | Device | Rewrite | Workspace | Dataflow) -> str:
-    if isinstance(given, Dataflow):
-        return given.policy
+def _name_alone(given: Model | Device | Rewrite | Workspace) -> str:
     if isinstance(given, Rewrite):
         return given.rules
     return given.limit or "none" if isinstance(given, Workspace) else given.label

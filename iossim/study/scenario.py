@@ -20,7 +20,9 @@ from iossim.scheduling.options import StageSpace
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.values import Value
 
-Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "workspace", "dataflow"]
+Axis = Literal[
+    "model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "workspace", "dataflow"
+]
 #: The plots that a report may be asked for; each is drawn by the module of its name in ``iossim.reporting.study.plots``.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
@@ -48,6 +50,10 @@ USUAL: dict[Axis, str] = {
     "dtype": "fp32", "engine": "paper", "cost_model": "simulator", "search": "exact", "rewrite": "as given",
     "workspace": "any workspace", "dataflow": "no dataflow",
 }  # fmt: skip
+
+
+#: Axes that say nothing of edge devices.
+OF_OTHERS: tuple[Axis, ...] = ("engine", "cost_model", "search", "rewrite", "workspace")
 
 
 class Model(Value):
@@ -231,7 +237,7 @@ class PointValues(Value):
     search: Search | str | None = None
     rewrite: Rewrite | None = None
     workspace: Workspace | None = None
-    dataflow: Dataflow | None = None
+    dataflow: Dataflow | str | None = None
 
 
 class Published(Value):

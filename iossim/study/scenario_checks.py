@@ -22,7 +22,20 @@ from iossim.rewriting.rule_sets import rules_named
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study.points import FIELD_OF_AXIS, device_of, edge_device_of, labels_of, points_of
 from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
-from iossim.study.scenario import AXES, PLOTS, USUAL, VARIANTS, Axis, Device, Model, Rewrite, Scenario, Workspace
+from iossim.study.scenario import (
+    AXES,
+    OF_OTHERS,
+    PLOTS,
+    USUAL,
+    VARIANTS,
+    Axis,
+    Dataflow,
+    Device,
+    Model,
+    Rewrite,
+    Scenario,
+    Workspace,
+)
 from iossim.study.scenario_faults import Fault
 from iossim.study.sentences import DiagonalIsBest, Labels, Sentence, columns_of
 
@@ -71,14 +84,19 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
 def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
     """What a study of edge devices cannot vary or ask, and how many devices there may be, and joined by what."""
     listed = [(("dataflow", index), each) for index, each in enumerate(scenario.dataflow)]
-    listed += [(("points", index, "dataflow"), each.dataflow) for index, each in enumerate(scenario.points) if each.dataflow]
+    listed += [
+        (("points", index, "dataflow"), each.dataflow)
+        for index, each in enumerate(scenario.points)
+        if isinstance(each.dataflow, Dataflow)
+    ]
     for place, each in listed:
         if each.plans is not scenario.plans_dataflow:
-            yield Fault(place, "a study is of edge devices or of others; list no 'none' beside policies in 'dataflow'")
+            yield Fault(
+                place, "a study is of edge devices or of others; list no 'none' beside policies in 'dataflow'"
+            )
     if not scenario.plans_dataflow:
         return
-    unused: tuple[Axis, ...] = ("engine", "cost_model", "search", "rewrite", "workspace")
-    for axis in unused:
+    for axis in OF_OTHERS:
         field = FIELD_OF_AXIS[axis]
         labels = [getattr(value, "label", value) for value in getattr(scenario, field)]
         if labels != [USUAL[axis]]:
@@ -195,7 +213,9 @@ def _model(model: Model, place: Location) -> Iterator[Fault]:
 
 def _device(device: Device, place: Location) -> Iterator[Fault]:
     if device.device in edge_names():
-        yield Fault((*place, "device"), f"device {device.device!r} is an edge device; write 'dataflow: [priority]' besides")
+        yield Fault(
+            (*place, "device"), f"device {device.device!r} is an edge device; write 'dataflow: [priority]' besides"
+        )
         return
     faults = list(_asked(lambda: device_of(Device(device=device.device)), (*place, "device")))
     yield from faults

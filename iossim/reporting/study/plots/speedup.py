@@ -49,7 +49,10 @@ def baseline_of(run: StudyRun) -> str:
     rows = run.results.rows
     if any(row.waited_ms is not None for row in rows):
         return "one device"
-    return next((name for name in ("sequential", "vanilla") if any(row.scheduler == name for row in rows)), "the slowest schedule")
+    return next(
+        (name for name in ("sequential", "vanilla") if any(row.scheduler == name for row in rows)),
+        "the slowest schedule",
+    )
 
 
 def _finding(run: StudyRun, baseline: str) -> str:
