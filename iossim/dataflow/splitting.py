@@ -167,16 +167,16 @@ class Grid(Partition):
 
 
 @lru_cache(maxsize=4096)
-def equal_units(partition: Partition) -> tuple[tuple[int, int, int], ...]:
-    """Units with equally many elements together, those without any left out: the first, how many, and the first of those whose
-    elements are in most boxes."""
+def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Units with equally many elements together, those without any left out; and the first of them whose elements are in most boxes."""
     alike: dict[int, list[tuple[int, int]]] = {}
     for unit in range(partition.units):
         elements, boxes = partition.size(unit)
         if boxes:
             alike.setdefault(elements, []).append((unit, boxes))
     return tuple(
-        (units[0][0], len(units), max(units, key=lambda one: (one[1], -one[0]))[0]) for units in alike.values()
+        (tuple(unit for unit, _ in units), max(units, key=lambda one: (one[1], -one[0]))[0])
+        for units in alike.values()
     )
 
 
