@@ -6,7 +6,6 @@ equally much work do it at the same time, and are one process that moves all of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,20 +15,22 @@ import simpy
 from iossim.dataflow.placement import Where
 from iossim.dataflow.plan import Lane, Plan, Slice, Staged, Step, Transfer, Work, unit_work
 from iossim.dataflow.pricing import rate_gbps
+from iossim.dataflow.splitting import equal_units
 
 _Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What units, or DMA, were at: ``first_unit`` to ``first_unit + units - 1`` (of a group that works alike); DMA has 0 units."""
+    """What ``units`` that work alike were at (``wait`` for lines, ``compute``, ``stream`` once that is done), or without any units
+    what DMA or a memory moved."""
 
     step: int
-    first_unit: int
-    units: int
+    lane: str
     what: str
     start_us: float
     end_us: float
+    units: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +47,17 @@ class Timed:
 class Group:
     """Units with equally many elements to compute. The one whose elements are in most boxes stands for all."""
 
-    first_unit: int
-    units: int
+    members: tuple[int, ...]
     works: tuple[Work, ...]
+
+    @property
+    def units(self) -> int:
+        return len(self.members)
 
 
 def groups(plan: Plan, step: Step, part: Slice) -> list[Group]:
     """The units of a slice that have work, those with equally much together."""
-    alike: dict[int, list[tuple[int, int]]] = {}
-    for unit in range(part.partition.units):
-        if boxes := part.partition.boxes(unit):
-            elements = sum(math.prod(box.shape) for box in boxes)
-            alike.setdefault(elements, []).append((unit, len(boxes)))
-    found = []
-    for units in alike.values():
-        most = max(units, key=lambda one: (one[1], -one[0]))[0]
-        found.append(Group(units[0][0], len(units), unit_work(plan, step, part, most)))
-    return found
+    return [Group(members, unit_work(plan, step, part, most)) for members, most in equal_units(part.partition)]
 
 
 def simulate(plan: Plan) -> Timed:
@@ -113,6 +108,7 @@ class _Run:
             for each in (*direct, *work.reads):
                 if not each.streamed:
                     yield self.environment.process(self._move(index, each, group.units))
+            ready = self.environment.now
             streamed = [each for each in (*direct, *work.reads) if each.streamed]
             yield self.environment.all_of(
                 [
@@ -120,8 +116,12 @@ class _Run:
                     self.environment.process(self._in_turn(index, [*streamed, *work.writes], group.units)),
                 ]
             )
-            first_unit = lane.first_unit + group.first_unit
-            self.spans.append(Span(index, first_unit, group.units, "compute", start, self.environment.now))
+            units = tuple(lane.first_unit + unit for unit in group.members)
+            computed = ready + work.compute_us
+            ends = {"wait": (start, ready), "compute": (ready, computed), "stream": (computed, self.environment.now)}
+            self.spans += [
+                Span(index, "units", what, *times, units) for what, times in ends.items() if times[0] < times[1]
+            ]
 
     def _parameters(self, index: int, group: Group, work: Work) -> simpy.Event:
         if not work.by_dma or not work.parameters:
@@ -139,15 +139,17 @@ class _Run:
         yield self.environment.all_of(
             [
                 self.environment.timeout(own_us),
-                self.environment.process(self._serve(transfer.memory, transfer.bytes * units)),
+                self.environment.process(self._serve(index, transfer.memory, transfer.what, transfer.bytes * units)),
             ]
         )
 
-    def _serve(self, memory: Where, size: int) -> _Process:
+    def _serve(self, index: int, memory: Where, what: str, size: int) -> _Process:
         server, bytes_per_us = self.servers[memory]
         with server.request() as turn:
             yield turn
+            start = self.environment.now
             yield self.environment.timeout(size / bytes_per_us)
+            self.spans.append(Span(index, str(memory), what, start, self.environment.now))
 
     def _dma(self, index: int, sizes: Sequence[int], what: str) -> _Process:
         """Equal transfers, as many at a time as there are channels free for one: they are one request for a channel each."""
@@ -162,7 +164,7 @@ class _Run:
             yield self.environment.all_of(
                 [
                     self.environment.timeout(rounds * size / dma.channel_gbps.value / 1e3),
-                    self.environment.process(self._serve(Where.EXTERNAL, size * count)),
+                    self.environment.process(self._serve(index, Where.EXTERNAL, what, size * count)),
                 ]
             )
-        self.spans.append(Span(index, 0, 0, what, start, self.environment.now))
+        self.spans.append(Span(index, "dma", what, start, self.environment.now))

@@ -134,7 +134,7 @@ def distributed(
         raise OptionError(f"`devices` is {devices}; give 1 or more")
     if mix not in MIXES:
         raise OptionError(f"unknown `mix` {mix!r}; {did_you_mean(mix, MIXES)}")
-    name, joined = _link(device, link)
+    name, joined = link_of(device, link)
     way = synchronisation(sync)
     whole = plan(network, device, Variant.FULL, policy)
     one_us = simulate(whole).total_us
@@ -168,7 +168,8 @@ def distributed(
     )
 
 
-def _link(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
+def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
+    """The link of that name, by default the first; raises DeviceError where the device has none such."""
     if not device.links:
         raise DeviceError(
             f"device {device.name!r} has no links to others; give it some in its profile, or one device"

@@ -205,6 +205,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     from iossim.analysis.distribution import Distributed
     from iossim.dataflow.plan import Variant
     from iossim.dataflow.plan_json import distribution_to_json
+    from iossim.reporting.dataflow_trace import dataflow_trace
 
     files: dict[str, Writer]
     if isinstance(found, Distributed):
@@ -219,11 +220,13 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     files = {
         "plan.json": _plan_file(found.parts.plan if found.parts else found.plans[Variant.FULL]),
         "dataflow.json": text_file(json.dumps(found.to_json(), indent=1) + "\n"),
+        "trace.json": text_file(dataflow_trace(found, title)),
     }
     if draws:
+        from iossim.reporting.figures.dataflow_timeline import dataflow_timeline_figure
         from iossim.reporting.figures.memory_use import memory_figure
 
-        files |= pictures(memory_figure(found, title))
+        files |= pictures(memory_figure(found, title), dataflow_timeline_figure(found, title))
     return files
 
 

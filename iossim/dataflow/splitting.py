@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from iossim.dataflow.operators import Demand, Operator, Part, part_sizes, with_part
@@ -26,6 +27,11 @@ class Partition(ABC):
     @abstractmethod
     def boxes(self, unit: int) -> tuple[Box, ...]:
         """Those of one unit; unit 0 has the most."""
+
+    def size(self, unit: int) -> tuple[int, int]:
+        """How many elements a unit has, and in how many boxes."""
+        boxes = self.boxes(unit)
+        return sum(math.prod(box.shape) for box in boxes), len(boxes)
 
     @property
     @abstractmethod
@@ -63,6 +69,24 @@ class Even(Partition):
         if unit < left:
             found += self._runs(first + unit, 1, sizes)
         return tuple(found)
+
+    def size(self, unit: int) -> tuple[int, int]:
+        if not self.axes:
+            return super().size(unit)
+        first, left, elements, boxes = 0, 1, 0, 0
+        each = math.prod(self.space.shape)
+        sizes: list[int] = []
+        for axis in self.axes:
+            sizes.append(self.space.shape[axis])
+            first, left, each = first * sizes[-1], left * sizes[-1], each // sizes[-1]
+            share = left // self.units
+            if share:
+                elements += share * each
+                boxes += _run_count(first + unit * share, share, sizes)
+                first, left = first + share * self.units, left - share * self.units
+            if not left:
+                return elements, boxes
+        return (elements + each, boxes + 1) if unit < left else (elements, boxes)
 
     def _runs(self, start: int, count: int, sizes: Sequence[int]) -> list[Box]:
         return [self._box(ranges) for ranges in _runs(start, count, sizes)]
@@ -104,6 +128,19 @@ def _runs(start: int, count: int, sizes: Sequence[int]) -> list[tuple[tuple[int,
     return found
 
 
+def _run_count(start: int, count: int, sizes: Sequence[int]) -> int:
+    """How many blocks :func:`_runs` makes."""
+    if len(sizes) == 1:
+        return 1
+    inner = math.prod(sizes[1:])
+    offset = start % inner
+    before = min(count, inner - offset) if offset else 0
+    whole, behind = divmod(count - before, inner)
+    found = 1 if whole else 0
+    found += _run_count(offset, before, sizes[1:]) if before else 0
+    return found + (_run_count(0, behind, sizes[1:]) if behind else 0)
+
+
 @dataclass(frozen=True)
 class Grid(Partition):
     """``parts[i]`` parts along ``axes[i]``, as equal as can be, a block a unit; the largest comes first."""
@@ -127,6 +164,20 @@ class Grid(Partition):
     @property
     def words(self) -> tuple[tuple[int, int], ...]:
         return tuple((axis, parts) for axis, parts in zip(self.axes, self.parts, strict=True) if parts > 1)
+
+
+@lru_cache(maxsize=4096)
+def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Units with equally many elements together, those without any left out; and the first of them whose elements are in most boxes."""
+    alike: dict[int, list[tuple[int, int]]] = {}
+    for unit in range(partition.units):
+        elements, boxes = partition.size(unit)
+        if boxes:
+            alike.setdefault(elements, []).append((unit, boxes))
+    return tuple(
+        (tuple(unit for unit, _ in units), max(units, key=lambda one: (one[1], -one[0]))[0])
+        for units in alike.values()
+    )
 
 
 def grids(space: Box, units: int, axes: tuple[int, ...]) -> Iterator[Grid]:

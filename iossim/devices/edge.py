@@ -6,6 +6,7 @@ prints is a fact with the source ``assumed``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,6 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from iossim.devices.device import Device, Fact
 from iossim.devices.edge_names import EDGE, FOLDER, edge_names, shipped_edge_names
+from iossim.devices.override import changes_of
 from iossim.errors import DeviceError, did_you_mean
 from iossim.ir.types import Precision
 from iossim.located_yaml import LocatedYamlError, read_located
@@ -23,6 +25,8 @@ from iossim.user_folders import user_data
 from iossim.values import Value, first_problem
 
 _SMALLEST, _LARGEST = 1e-9, 1e18
+#: The source of a fact that a user replaced.
+_WHAT_IF = "what-if"
 
 
 class Memory(Value):
@@ -99,6 +103,43 @@ class EdgeDevice(Device):
         """Peak of all units: a multiply-add is two."""
         return 2 * self.units.value * self.multiply_adds_per_us(precision) / 1e3
 
+    def changed(self, changes: Mapping[str, float]) -> EdgeDevice:
+        """The device with facts of other values, by where they stand in it (``shared.bytes``, ``links.srio.latency_us``,
+        ``multiply_adds_per_cycle.fp32``); its name tells every change. Raises DeviceError for what it has not or cannot be."""
+        if not changes:
+            return self
+        data, known = self.model_dump(), self.numbers()
+        told = ",".join(f"{name}={value:.15g}" for name, value in changes.items())
+        for name, given in changes.items():
+            if name not in known:
+                raise DeviceError(f"{name!r} is no number of device {self.name}; {did_you_mean(name, known)}")
+            value = int(given) if isinstance(known[name], int) and given == int(given) else given
+            *outer, last = name.split(".")
+            place: Any = data
+            for key in outer:
+                place = place[key]
+            if name in self.facts():
+                place[last] = {"value": value, "source": _WHAT_IF}
+            else:
+                place["value"][last] = value
+        data |= {"name": f"{self.name}+{told}", "sources": {**self.sources, _WHAT_IF: f"replaced: {told}"}}
+        try:
+            return EdgeDevice.model_validate(data)
+        except ValidationError as error:
+            raise DeviceError(
+                f"{self.name} with {told} cannot be: {first_problem(error)}; change the value"
+            ) from None
+
+    def numbers(self) -> dict[str, float]:
+        """Every number of the profile, by where it stands in it, as :meth:`changed` takes them."""
+        found: dict[str, float] = {}
+        for where, fact in self.facts().items():
+            inner = (
+                {f"{where}.{key}": value for key, value in fact.value.items()} if isinstance(fact.value, dict) else {}
+            )
+            found |= inner or {where: fact.value}
+        return found
+
     @property
     def first_precision(self) -> Precision:
         """The first of its precisions, fp32 if there."""
@@ -115,11 +156,15 @@ class EdgeDevice(Device):
 
 
 def edge_device(name_or_path: str) -> EdgeDevice:
-    """The edge device that ships by that name, of the user's folder, or of a YAML file.
+    """The edge device that ships by that name, of the user's folder, or of a YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it
+    the same device with these facts replaced (``c6678+shared.bytes=8388608``).
 
     Raises DeviceError naming the file and the field at fault, or that the device is of another kind.
     """
     path = Path(name_or_path)
+    if "=" in name_or_path.partition("+")[2] and not path.exists():
+        base, changes = changes_of(name_or_path)
+        return edge_device(base).changed(changes)
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return _parse(
             read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), path

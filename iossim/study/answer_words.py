@@ -31,6 +31,11 @@ _UNITS = {
     "micro_batch_gain": "x",
     "largest_gain": "x",
     "workspace_mib": " MiB of workspaces",
+    "private_mib": " MiB of a unit's memory",
+    "shared_mib": " MiB of shared memory",
+    "external_mib": " MiB of external memory",
+    "sent_mib": " MiB sent",
+    "waited_ms": " ms of waiting",
     "board_power_w": " W",
     "peak_tflops": " TFLOP/s",
 }
@@ -52,6 +57,7 @@ _WORDS = {
     "search": "searched {}",
     "rewrite": "{}",
     "workspace": "under {}",
+    "dataflow": "by {}",
     "scheduler": "with {}",
 }
 #: Names that a sentence lists before it counts the rest.
@@ -121,7 +127,19 @@ def place(row: Row, varied: Iterable[str], told: Iterable[str] = ()) -> str:
 
 
 #: The order in which places are spoken.
-_SPOKEN = ("model", "device", "scheduler", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "workspace")
+_SPOKEN = (
+    "model",
+    "device",
+    "scheduler",
+    "batch",
+    "dtype",
+    "engine",
+    "cost_model",
+    "search",
+    "rewrite",
+    "workspace",
+    "dataflow",
+)
 assert set(_SPOKEN) == set(QUESTION_AXES)
 
 

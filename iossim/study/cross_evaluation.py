@@ -65,6 +65,7 @@ def _values(point: Point) -> dict[str, object]:
         "search": point.search.model_dump(),
         "rewrite": point.rewrite.model_dump(),
         "workspace": point.workspace.model_dump(),
+        "dataflow": point.dataflow.model_dump(),
     }
 
 

@@ -21,6 +21,7 @@ from iossim.scheduling.ios import solve
 from iossim.scheduling.memo import SearchMemo
 from iossim.scheduling.options import SearchOptions
 from iossim.scheduling.scheduler import schedule
+from iossim.study.dataflow_rows import dataflow_rows
 from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.failures import Failures
 from iossim.study.points import Point
@@ -65,8 +66,10 @@ def evaluate_point(task: PointTask) -> PointResult:
     Raises KeyboardInterrupt where a search was interrupted: half a point is none.
     """
     set_pricing_threads(1 if task.one_of_many else None)
-    _load_compiled_code()
     failures = Failures()
+    if task.point.dataflow.plans:
+        return _on_edge_devices(task, failures)
+    _load_compiled_code()
     try:
         context = context_of(task.point)
     except Exception as error:  # whatever a point dies of is the reason of its rows, and the others go on
@@ -109,6 +112,16 @@ def evaluate_point(task: PointTask) -> PointResult:
         {name: search_s[name] for name in schedules},
         failures.tracebacks,
     )
+
+
+def _on_edge_devices(task: PointTask, failures: Failures) -> PointResult:
+    rows: list[Row]
+    try:
+        rows, search_s = dataflow_rows(task.point, task.schedulers)
+    except Exception as error:  # as above
+        reason = failures.reason(error)
+        rows, search_s = [_failed(task.point, name, reason) for name in task.schedulers], {}
+    return PointResult(task.point, tuple(rows), {}, {}, search_s, failures.tracebacks)
 
 
 def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from iossim._version import __version__
+from iossim.devices.device import Device as AnyDevice
+from iossim.devices.edge import EdgeDevice, edge_device
 from iossim.devices.load import device as load_device
 from iossim.devices.override import overridden
 from iossim.devices.profile import DeviceProfile
@@ -21,7 +23,18 @@ from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.rewriting.rule_sets import rules_named
 from iossim.rewriting.trusted import trusted
-from iossim.study.scenario import AXES, Axis, Device, Model, PointValues, Rewrite, Scenario, Search, Workspace
+from iossim.study.scenario import (
+    AXES,
+    Axis,
+    Dataflow,
+    Device,
+    Model,
+    PointValues,
+    Rewrite,
+    Scenario,
+    Search,
+    Workspace,
+)
 
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000
@@ -42,6 +55,7 @@ class Point:
     search: Search
     rewrite: Rewrite
     workspace: Workspace
+    dataflow: Dataflow
     #: Of random weights, graphs and cost models.
     seed: int = 0
     #: A hash of all that the point's results depend on, the same in every process: what was found under it holds for it.
@@ -60,6 +74,7 @@ class Point:
             "search": self.search.label,
             "rewrite": self.rewrite.label,
             "workspace": self.workspace.label,
+            "dataflow": self.dataflow.label,
         }
 
 
@@ -76,8 +91,13 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
 
 
 def device_of(device: Device) -> DeviceProfile:
-    """The profile of a scenario's device, changed as it says; raises DeviceError."""
+    """The profile of a scenario's GPU or processor, changed as it says; raises DeviceError."""
     return overridden(load_device(device.device), device.set)
+
+
+def edge_device_of(device: Device) -> EdgeDevice:
+    """The edge device of a scenario, changed as it says; raises DeviceError."""
+    return edge_device(device.device).changed(device.set)
 
 
 def network_of(point: Point) -> Network:
@@ -129,6 +149,7 @@ def axis_values(scenario: Scenario) -> dict[Axis, list[Any]]:
         "search": list(scenario.searches),
         "rewrite": list(scenario.rewrites),
         "workspace": list(scenario.workspace),
+        "dataflow": list(scenario.dataflow),
     }
 
 
@@ -143,6 +164,7 @@ FIELD_OF_AXIS: dict[Axis, str] = {
     "search": "searches",
     "rewrite": "rewrites",
     "workspace": "workspace",
+    "dataflow": "dataflow",
 }
 
 
@@ -196,13 +218,13 @@ def _listed(listed: Sequence[Any], axis: Axis, given: Any, index: int) -> Any:
         name = _name_alone(given)
         alone = type(given).model_validate(name)
         return next((value for value in listed if value.label == name and given == alone), given)
-    if axis != "search" or isinstance(given, Search):
+    if axis not in ("search", "dataflow") or isinstance(given, Search | Dataflow):
         return given
     for value in listed:
         if value.label == given:
             return value
     known = ", ".join(value.label for value in listed)
-    raise ScenarioError(f"field points[{index}].{axis}: no search is called {given!r}; known: {known}")
+    raise ScenarioError(f"field points[{index}].{axis}: no {axis} is called {given!r}; known: {known}")
 
 
 def _name_alone(given: Model | Device | Rewrite | Workspace) -> str:
@@ -217,6 +239,7 @@ class _Fingerprints:
     def __init__(self) -> None:
         self._model = cache(_model_print)
         self._device = cache(_device_print)
+        self._edge_device = cache(_edge_device_print)
         self._cost_model = cache(_cost_model_print)
         self._rules = cache(_rules_print)
 
@@ -226,7 +249,9 @@ class _Fingerprints:
         return [
             self._model(model.model),
             model.model_dump(mode="json", exclude={"label", "model"}),
-            self._device(point.device.device, tuple(point.device.set.items())),
+            (self._edge_device if point.dataflow.plans else self._device)(
+                point.device.device, tuple(point.device.set.items())
+            ),
             point.batch,
             point.dtype,
             point.engine,
@@ -235,6 +260,7 @@ class _Fingerprints:
             self._rules(rewrite.rules, rewrite.unproved) if rewrite.rewrites else None,
             rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
             point.workspace.model_dump(mode="json", exclude={"label"}),
+            point.dataflow.model_dump(mode="json", exclude={"label"}),
         ]
 
 
@@ -247,7 +273,14 @@ def _model_print(model: str) -> str:
 
 
 def _device_print(device: str, changes: tuple[tuple[str, float], ...]) -> list[str]:
-    profile = device_of(Device(device=device, set=dict(changes)))
+    return _profile_print(device_of(Device(device=device, set=dict(changes))))
+
+
+def _edge_device_print(device: str, changes: tuple[tuple[str, float], ...]) -> list[str]:
+    return _profile_print(edge_device_of(Device(device=device, set=dict(changes))))
+
+
+def _profile_print(profile: AnyDevice) -> list[str]:
     return [profile.name, hashlib.sha256(profile.model_dump_json().encode()).hexdigest()]
 
 

@@ -20,8 +20,8 @@ not. In full, with columns those of :class:`~iossim.study.study_run.Row`::
     quotient   = COLUMN ["per" COLUMN]
     quantity   = ["mean" | "geomean" | "min" | "max"] COLUMN {"of" VALUE | "at" AXIS VALUE}
 
-An AXIS is ``model``, ``device``, ``batch``, ``dtype``, ``engine``, ``cost_model``, ``search``, ``rewrite``, ``workspace`` or
-``scheduler``; a VALUE is a label of one, in quotes where it holds more than letters, digits and ``. _ - +``. A NUMBER may be a percentage: ``2%`` is 0.02.
+An AXIS is ``model``, ``device``, ``batch``, ``dtype``, ``engine``, ``cost_model``, ``search``, ``rewrite``, ``workspace``,
+``dataflow`` or ``scheduler``; a VALUE is a label of one, in quotes where it holds more than letters, digits and ``. _ - +``. A NUMBER may be a percentage: ``2%`` is 0.02.
 
 What it means:
 

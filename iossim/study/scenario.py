@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from iossim.dataflow.plan import Variant
 from iossim.memory_size import size_bytes
 from iossim.passes.unit_fusion import MODEL
 from iossim.rewriting.backtracking import ALPHA
@@ -19,7 +20,9 @@ from iossim.scheduling.options import StageSpace
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.values import Value
 
-Axis = Literal["model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "workspace"]
+Axis = Literal[
+    "model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "workspace", "dataflow"
+]
 #: The plots that a report may be asked for; each is drawn by the module of its name in ``iossim.reporting.study.plots``.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
@@ -36,13 +39,21 @@ AXES: tuple[Axis, ...] = (
     "search",
     "rewrite",
     "workspace",
+    "dataflow",
 )
+
+#: What stands for schedulers on edge devices.
+VARIANTS = tuple(map(str, Variant))
 
 #: Values that go without saying, of the axes that have one.
 USUAL: dict[Axis, str] = {
     "dtype": "fp32", "engine": "paper", "cost_model": "simulator", "search": "exact", "rewrite": "as given",
-    "workspace": "any workspace",
+    "workspace": "any workspace", "dataflow": "no dataflow",
 }  # fmt: skip
+
+
+#: Axes that say nothing of edge devices.
+OF_OTHERS: tuple[Axis, ...] = ("engine", "cost_model", "search", "rewrite", "workspace")
 
 
 class Model(Value):
@@ -181,10 +192,40 @@ class Workspace(Value):
         return None if self.total is None else size_bytes(self.total, "total")
 
 
+class Dataflow(Value):
+    """How networks run on edge devices; in a file a policy alone (``priority``, ``exhaustive``), or ``none``, will do."""
+
+    policy: Literal["none", "priority", "exhaustive"] = "priority"
+    label: str = ""
+    #: So many of the device, joined by ``link`` (by default its first).
+    devices: int = Field(default=1, ge=1, le=1024)
+    link: str | None = None
+    sync: Literal["ring", "server"] = "ring"
+    #: How operators are divided among them: as is best for each, or all alike.
+    mix: Literal["mix", "outC", "inH", "inW"] = "mix"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_policy(cls, given: Any) -> Any:
+        return {"policy": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        parts = ["1 device"] if self.devices == 1 else [f"{self.devices} devices", self.sync, self.mix]
+        parts += [self.link] if self.link and self.devices > 1 else []
+        parts += [self.policy] if self.policy != "priority" else []
+        _label(self, ", ".join(parts) if self.plans else USUAL["dataflow"])
+        return self
+
+    @property
+    def plans(self) -> bool:
+        return self.policy != "none"
+
+
 class PointValues(Value):
     """One explicit point: a value for some of the axes. An axis that is left out takes its list's only value.
 
-    A model, device, search, rewriting or workspace may be told by its label, where the scenario lists it.
+    A model, device, search, rewriting, workspace or dataflow may be told by its label, where the scenario lists it.
     """
 
     model: Model | None = None
@@ -196,6 +237,7 @@ class PointValues(Value):
     search: Search | str | None = None
     rewrite: Rewrite | None = None
     workspace: Workspace | None = None
+    dataflow: Dataflow | str | None = None
 
 
 class Published(Value):
@@ -224,11 +266,13 @@ class Scenario(Value):
     searches: list[Search] = Field(default_factory=lambda: [Search()], min_length=1)
     rewrites: list[Rewrite] = Field(default_factory=lambda: [Rewrite(rules="none")], min_length=1)
     workspace: list[Workspace] = Field(default_factory=lambda: [Workspace()], min_length=1)
+    #: Of edge devices, which need it, and no others.
+    dataflow: list[Dataflow] = Field(default_factory=lambda: [Dataflow(policy="none")], min_length=1)
     #: All combinations of the axes; the first of each, the second of each ... (an axis of one value stands for all); or ``points`` alone.
     combine: Literal["grid", "zip", "points"] = "grid"
     #: Explicit points; where there are some, ``combine`` is ``points``.
     points: list[PointValues] = Field(default_factory=list)
-    #: What makes the schedules of each point, side by side.
+    #: What makes the schedules of each point, side by side; of edge devices the plans vanilla, horizontal and full, of several full.
     schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()), min_length=1)
     #: Price the schedules of each point at all others that differ in this axis alone: the specialisation matrix.
     cross_evaluate: list[Literal["device", "batch"]] = Field(default_factory=list)
@@ -250,8 +294,20 @@ class Scenario(Value):
             return {**given, "combine": "points"}
         return given
 
+    @model_validator(mode="after")
+    def _with_plans(self) -> Self:
+        if "schedulers" not in self.model_fields_set and self.plans_dataflow:
+            several = any(each.devices > 1 for each in self.dataflow)
+            object.__setattr__(self, "schedulers", ["full"] if several else list(VARIANTS))
+        return self
 
-def _label(value: Model | Device | Search | Rewrite | Workspace, label: str) -> None:
+    @property
+    def plans_dataflow(self) -> bool:
+        """Whether it is a study of edge devices."""
+        return any(each.plans for each in self.dataflow)
+
+
+def _label(value: Model | Device | Search | Rewrite | Workspace | Dataflow, label: str) -> None:
     """Call a value that has no label so."""
     if not value.label:
         object.__setattr__(value, "label", label)

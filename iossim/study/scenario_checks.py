@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from iossim.analysis.distribution import link_of
 from iossim.cost.create import cost_model_names
+from iossim.dataflow.plan import Variant
+from iossim.devices.edge import edge_device
+from iossim.devices.edge_names import edge_names
 from iossim.errors import IossimError, ScenarioError, did_you_mean
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
@@ -16,9 +20,22 @@ from iossim.models.catalogue import zoo_models
 from iossim.passes.unit_fusion import unit_policy
 from iossim.rewriting.rule_sets import rules_named
 from iossim.scheduling.scheduler import scheduler_names
-from iossim.study.points import FIELD_OF_AXIS, device_of, labels_of, points_of
+from iossim.study.points import FIELD_OF_AXIS, device_of, edge_device_of, labels_of, points_of
 from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
-from iossim.study.scenario import AXES, PLOTS, USUAL, Axis, Device, Model, Rewrite, Scenario, Workspace
+from iossim.study.scenario import (
+    AXES,
+    OF_OTHERS,
+    PLOTS,
+    USUAL,
+    VARIANTS,
+    Axis,
+    Dataflow,
+    Device,
+    Model,
+    Rewrite,
+    Scenario,
+    Workspace,
+)
 from iossim.study.scenario_faults import Fault
 from iossim.study.sentences import DiagonalIsBest, Labels, Sentence, columns_of
 
@@ -33,12 +50,17 @@ def faults_of(scenario: Scenario) -> Iterator[Fault]:
         found = True
         yield fault
     if not found:
+        for fault in _faults_of_dataflow(scenario):
+            found = True
+            yield fault
+    if not found:
         yield from _faults_of_points(scenario)
 
 
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
+    checks = _CHECKS | ({"device": _edge_device} if scenario.plans_dataflow else {})
     for axis in AXES:
-        check = _CHECKS.get(axis, _nothing)
+        check = checks.get(axis, _nothing)
         listed: Sequence[Any] = getattr(scenario, FIELD_OF_AXIS[axis])
         for index, value in enumerate(listed):
             yield from check(value, (FIELD_OF_AXIS[axis], index))
@@ -48,7 +70,7 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
             value = getattr(point, axis)
             if value is not None and getattr(value, "label", value) not in labels:
                 yield from check(value, ("points", index, axis))
-    names = scheduler_names()
+    names = VARIANTS if scenario.plans_dataflow else scheduler_names()
     for index, name in enumerate(scenario.schedulers):
         if name not in names:
             yield Fault(("schedulers", index), f"unknown scheduler {name!r}; {did_you_mean(name, names)}")
@@ -57,6 +79,37 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
             yield Fault(("plots", index), f"plot {name!r} is not known; {did_you_mean(name, PLOTS)}")
     for field in ("schedulers", "cross_evaluate", "measures", "constraints", "questions"):
         yield from _twice(getattr(scenario, field), field)
+
+
+def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
+    """What a study of edge devices cannot vary or ask, and how many devices there may be, and joined by what."""
+    listed = [(("dataflow", index), each) for index, each in enumerate(scenario.dataflow)]
+    listed += [
+        (("points", index, "dataflow"), each.dataflow)
+        for index, each in enumerate(scenario.points)
+        if isinstance(each.dataflow, Dataflow)
+    ]
+    for place, each in listed:
+        if each.plans is not scenario.plans_dataflow:
+            yield Fault(
+                place, "a study is of edge devices or of others; list no 'none' beside policies in 'dataflow'"
+            )
+    if not scenario.plans_dataflow:
+        return
+    for axis in OF_OTHERS:
+        field = FIELD_OF_AXIS[axis]
+        labels = [getattr(value, "label", value) for value in getattr(scenario, field)]
+        if labels != [USUAL[axis]]:
+            yield Fault((field,), "says nothing of edge devices; leave it or 'dataflow' out")
+    for field in ("cross_evaluate", "measures"):
+        if getattr(scenario, field):
+            yield Fault((field,), "is of GPUs and processors; leave it or 'dataflow' out")
+    several = {place: each for place, each in listed if each.devices > 1}
+    if several and scenario.schedulers != [Variant.FULL]:
+        yield Fault(("schedulers",), "several devices run full plans alone; write 'schedulers: [full]'")
+    for device in [*scenario.devices, *(each.device for each in scenario.points if each.device)]:
+        for place, each in several.items():
+            yield from _asked(lambda device=device, each=each: link_of(edge_device_of(device), each.link), place)
 
 
 def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
@@ -99,7 +152,7 @@ def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
     """Listed points whose models, devices or searches differ and are called the same."""
     called: dict[tuple[str, str], Any] = {}
     for index, point in enumerate(points_of(scenario) if scenario.points else ()):
-        for axis in ("model", "device", "search", "rewrite", "workspace"):
+        for axis in ("model", "device", "search", "rewrite", "workspace", "dataflow"):
             value = getattr(point, axis)
             if called.setdefault((axis, value.label), value) != value:
                 yield Fault(
@@ -112,6 +165,9 @@ def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
 _MEASURES = {"active_warps": "active_warps", "peak_memory_mib": "peak_memory"} | dict.fromkeys(
     ("convolutions_ms", "undivided_ms", "micro_batch_gain", "largest_gain", "workspace_mib"), "micro_batches"
 )
+
+#: The columns that are there only in studies of edge devices.
+_OF_EDGE_DEVICES = {"private_mib", "shared_mib", "external_mib", "sent_mib", "waited_ms"}
 
 
 def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
@@ -131,6 +187,8 @@ def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
         except ScenarioError as error:
             yield Fault(place, str(error))
             continue
+        for column in sorted(columns_of(sentence) & _OF_EDGE_DEVICES if not scenario.plans_dataflow else ()):
+            yield Fault(place, f"{column} is known of edge devices alone; leave it out")
         for column in sorted(columns_of(sentence) & set(_MEASURES)):
             if _MEASURES[column] not in scenario.measures:
                 yield Fault(
@@ -154,10 +212,20 @@ def _model(model: Model, place: Location) -> Iterator[Fault]:
 
 
 def _device(device: Device, place: Location) -> Iterator[Fault]:
+    if device.device in edge_names():
+        yield Fault(
+            (*place, "device"), f"device {device.device!r} is an edge device; write 'dataflow: [priority]' besides"
+        )
+        return
     faults = list(_asked(lambda: device_of(Device(device=device.device)), (*place, "device")))
     yield from faults
     if not faults and device.set:
         yield from _asked(lambda: device_of(device), (*place, "set"))
+
+
+def _edge_device(device: Device, place: Location) -> Iterator[Fault]:
+    faults = list(_asked(lambda: edge_device(device.device), (*place, "device")))
+    yield from faults or _asked(lambda: edge_device_of(device), (*place, "set"))
 
 
 def _dtype(dtype: str, place: Location) -> Iterator[Fault]:
@@ -218,6 +286,6 @@ def _twice(values: Sequence[Any], field: str) -> Iterator[Fault]:
     for index, value in enumerate(values):
         first = places.setdefault(value, index)
         if first < index:
-            takes_label = field in ("models", "devices", "searches", "rewrites", "workspace")
+            takes_label = field in ("models", "devices", "searches", "rewrites", "workspace", "dataflow")
             remedy = "give one of them another 'label'" if takes_label else "leave one out"
             yield Fault((field, index), f"{value!r} is there twice, first as {field}[{first}]; {remedy}")

@@ -44,6 +44,7 @@ searches:
 # engines: [paper, graph]             # streams with syncs between stages; one CUDA graph; partition: a graph on divided SMs
 # rewrites: [none, default]           # the graph as given; rewritten by rules (iossim rules list) for its schedule
 # workspace: [none, 64MiB]            # of all kernels that run at the same time, besides their tensors
+# dataflow: [priority, exhaustive]    # of edge devices (c6678, zcu102), which need it; {{devices: 4, sync: ring}}: several of them
 # combine: zip                        # the first value of each list, the second of each ...; or list 'points'
 # cross_evaluate: [batch]             # run the schedules of each batch size at all others: who specialises, and what for?
 # measures: [active_warps, peak_memory, micro_batches]

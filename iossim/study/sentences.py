@@ -19,6 +19,7 @@ QUESTION_AXES = (
     "search",
     "rewrite",
     "workspace",
+    "dataflow",
     "scheduler",
 )
 #: Columns that hold numbers, other than ``batch``: whether low ones are better.
@@ -26,6 +27,7 @@ NUMBERS: dict[str, bool] = {
     "latency_ms": True, "low_ms": True, "high_ms": True, "published_ms": True, "stages": True, "streams": True,
     "merged_stages": True, "gap": True, "weights_mib": True, "peak_memory_mib": True, "board_power_w": True,
     "kernels": True, "gmacs": True, "traffic_mib": True, "convolutions_ms": True, "undivided_ms": True, "workspace_mib": True,
+    "private_mib": True, "shared_mib": True, "external_mib": True, "sent_mib": True, "waited_ms": True,
     "throughput_per_s": False, "speedup": False, "active_warps": False, "micro_batch_gain": False, "largest_gain": False, "peak_tflops": False,
 }  # fmt: skip
 

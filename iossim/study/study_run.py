@@ -47,9 +47,10 @@ class Row(Value):
     engine: str
     cost_model: str
     search: str
-    #: Of runs before there were these axes: networks as given, no limit.
+    #: Of runs before there were these axes: networks as given, no limit, no edge devices.
     rewrite: str = "as given"
     workspace: str = "any workspace"
+    dataflow: str = "no dataflow"
     scheduler: str
     status: Literal["ok", "failed"] = "ok"
     #: Why it failed, in one line.
@@ -59,7 +60,8 @@ class Row(Value):
     low_ms: float | None = None
     high_ms: float | None = None
     throughput_per_s: float | None = None
-    #: Against the sequential schedule of the point, or the slowest where there is none.
+    #: Against the sequential schedule of the point (on an edge device: vanilla), or the slowest where there is none; of several
+    #: edge devices against one.
     speedup: float | None = None
     #: Schedulers of the point whose schedules differ from this one by less than the noise.
     ties: list[str] = Field(default_factory=list)
@@ -82,6 +84,13 @@ class Row(Value):
     micro_batch_gain: float | None = None
     largest_gain: float | None = None
     workspace_mib: float | None = None
+    #: Of edge devices: the most that is in use at a time of a unit's own memory, of the shared and of the external one; of several
+    #: devices on any one, and besides what they send one another, and how long they wait for it.
+    private_mib: float | None = None
+    shared_mib: float | None = None
+    external_mib: float | None = None
+    sent_mib: float | None = None
+    waited_ms: float | None = None
     #: Average over the run and all SMs (measure ``active_warps``).
     active_warps: float | None = None
     #: Of the device: what ``per watt`` and ``smallest device`` go by, and its fp32 peak, whatever the precision.

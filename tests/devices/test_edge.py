@@ -67,3 +67,26 @@ def test_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own.write_text(text.replace("source: msmc", "source: hearsay"))
     with pytest.raises(DeviceError, match="source 'hearsay' is not among the profile's sources"):
         edge_device(str(own))
+
+
+def test_a_fact_replaced_in_the_name() -> None:
+    changed = edge_device("c6678+links.srio.latency_us=3,shared.bytes=8388608,multiply_adds_per_cycle.fp32=4")
+    assert changed.links["srio"].latency_us.value == 3
+    assert (changed.shared.bytes.value, changed.gflops(Precision.FP32)) == (8388608, pytest.approx(80))
+    assert changed.shared.bandwidth_gbps == edge_device("c6678").shared.bandwidth_gbps
+    assert edge_device(changed.name) == changed
+    assert edge_device("zcu102").changed(edge_device("zcu102").numbers()).numbers() == edge_device("zcu102").numbers()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("bytes=1", "'bytes' is no number of device c6678; "),
+        ("units=2.5", "units=2.5 cannot be: field 'units.value'"),
+        ("units=0", "a fact must be a positive number"),
+        ("units=9,units", "'units' is not NAME=NUMBER"),
+    ],
+)
+def test_what_cannot_be_replaced(change: str, says: str) -> None:
+    with pytest.raises(DeviceError, match=says):
+        edge_device(f"c6678+{change}")

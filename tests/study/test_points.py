@@ -20,7 +20,8 @@ from iossim.study.points import count_points, device_of, labels_of, network_of, 
 from iossim.study.scenario import AXES, Scenario
 
 FIELDS = {"model": "models", "device": "devices", "batch": "batch_sizes", "dtype": "dtypes", "engine": "engines",
-          "cost_model": "cost_models", "search": "searches", "rewrite": "rewrites", "workspace": "workspace"}  # fmt: skip
+          "cost_model": "cost_models", "search": "searches", "rewrite": "rewrites", "workspace": "workspace",
+          "dataflow": "dataflow"}  # fmt: skip
 CHOICES: dict[str, list[Any]] = {
     "model": ["squeezenet", "ios_sample", {"model": "squeezenet", "block": 2}],
     "device": ["t4", "p4", {"device": "t4", "set": {"dram_gbps": 100}}],
@@ -31,6 +32,8 @@ CHOICES: dict[str, list[Any]] = {
     "search": [{}, {"max_groups": 2}],
     "rewrite": ["none", "simplify"],
     "workspace": ["8MiB", "64MiB"],
+    # Of GPUs: edge devices have a test of their own.
+    "dataflow": [{"policy": "none"}],
 }
 REWRITTEN = {"none": "as given", "simplify": "rewritten by simplify for ios-both"}
 
@@ -39,6 +42,8 @@ def label(value: Any) -> str | int:
     """What a value of the choices is called."""
     if not isinstance(value, dict):
         return REWRITTEN.get(value, value)
+    if "policy" in value:
+        return "no dataflow"
     if "model" in value:
         return "squeezenet, block 2"
     return "t4 (dram_gbps=100)" if "device" in value else f"s={value['max_groups']}" if value else "exact"
@@ -84,7 +89,8 @@ def test_listed_points_take_the_only_value_of_what_they_leave_out(listed: list[d
     scenario = Scenario.model_validate({"name": "p", "models": ["resnet18"], "devices": ["k80"], "points": listed})
     assert scenario.combine == "points"
     alone = {"model": "resnet18", "device": "k80", "batch": 1, "dtype": "fp32", "engine": "paper",
-             "cost_model": "simulator", "search": {}, "rewrite": "none", "workspace": "any workspace"}  # fmt: skip
+             "cost_model": "simulator", "search": {}, "rewrite": "none", "workspace": "any workspace",
+             "dataflow": "no dataflow"}  # fmt: skip
     expected = [tuple(label(point.get(axis, alone[axis])) for axis in AXES) for point in listed]
     assert [tuple(point.labels.values()) for point in points_of(scenario)] == expected
     labels = labels_of(scenario)

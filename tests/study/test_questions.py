@@ -298,7 +298,8 @@ def test_no_rows_answer_nothing_and_claims_are_open() -> None:
 LABELS = {
     "model": ["squeezenet", "resnet18"], "device": ["t4", "V100 (slow)"], "batch": [1, 8], "dtype": ["fp32"],
     "engine": ["paper"], "cost_model": ["simulator"], "search": ["exact", "paper"],
-    "rewrite": ["as given"], "workspace": ["any workspace"], "scheduler": ["sequential", "ios-both"],
+    "rewrite": ["as given"], "workspace": ["any workspace"], "dataflow": ["no dataflow"],
+    "scheduler": ["sequential", "ios-both"],
 }  # fmt: skip
 ERRORS = {
     "smallest device by latency_ms": (20, "where a column is expected; known: board_power_w, peak_tflops"),

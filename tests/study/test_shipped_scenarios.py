@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iossim.study.points import device_of, points_of
+from iossim.study.points import device_of, edge_device_of, points_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import MODELINE, read_scenario, scenario_names, scenario_path
 from iossim.study.study_run import Results
@@ -17,7 +17,7 @@ NAMES = {
     "schedules_compared", "active_warps", "another_device", "pruning", "batch_specialisation", "device_specialisation",
     "last_inception_block", "block_by_block", "throughput_and_batch", "resnet", "which_gpu", "streams_worth_having",
     "batching_or_concurrency", "twice_the_sms", "edge_or_server", "substitutions", "substitutions_and_schedules",
-    "micro_batches_conv2", "micro_batches_training",
+    "micro_batches_conv2", "micro_batches_training", "dataflow_devices", "dataflow_partitions", "dataflow_scaling",
 }  # fmt: skip
 #: Claims of publications that do not hold on the simulator: the scenarios' descriptions say why.
 NOT_SHOWN = {
@@ -31,6 +31,10 @@ NOT_SHOWN = {
         "micro_batches_conv2",
         "Under 64 MiB the second convolution is 2.33 times as fast as undivided (within 25%).",
     ),
+    ("dataflow_devices", "On the C6678 horizontal optimisation takes 17.9 to 43.9% off."),
+    ("dataflow_devices", "On the ZCU102 horizontal optimisation takes 80.4 to 96.2% off."),
+    ("dataflow_devices", "On the ZCU102 vertical optimisation takes a further 21.2 to 83.3% off."),
+    ("dataflow_partitions", "A ring with the mix is about 3.7 times as fast as one device (3.3 to 4.0)."),
     ("substitutions", "Fewer kernels run, 138 -> 115, 50 -> 40 and 70 -> 67."),
     (
         "resnet",
@@ -53,9 +57,9 @@ def test_a_scenario_is_complete_and_makes_points(name: str) -> None:
     points = points_of(scenario)
     assert len({point.key for point in points}) == len(points)
     for device in scenario.devices:
-        device_of(device)
+        (edge_device_of if scenario.plans_dataflow else device_of)(device)
     for published in scenario.published:
-        assert published.source.startswith(("IOS thesis, ", "MetaFlow, ", "u-cuDNN, "))
+        assert published.source.startswith(("IOS thesis, ", "MetaFlow, ", "u-cuDNN, ", "Xenos, "))
         assert published.claim
     first, *_ = scenario_path(name).read_text(encoding="utf-8").splitlines()
     assert first == f"{MODELINE}../docs/schemas/scenario.json"
@@ -87,7 +91,7 @@ def test_what_the_smallest_show(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "another_device", "batch_specialisation", "block_by_block", "device_specialisation", "micro_batches_conv2", "pruning", "resnet",
+        "another_device", "batch_specialisation", "block_by_block", "dataflow_devices", "dataflow_partitions", "device_specialisation", "micro_batches_conv2", "pruning", "resnet",
         "schedules_compared", "substitutions", "throughput_and_batch", "twice_the_sms",
     ],
 )  # fmt: skip

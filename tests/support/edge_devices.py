@@ -9,11 +9,4 @@ from iossim.devices.edge import EdgeDevice, edge_device
 
 def made(name: str = "c6678", **values: Any) -> EdgeDevice:
     """A device that ships with facts of other values: ``units=3``, ``shared__bytes=4096``."""
-    data = edge_device(name).model_dump()
-    for path, value in values.items():
-        place = data
-        *outer, last = path.split("__")
-        for key in outer:
-            place = place[key]
-        place[last]["value"] = value
-    return EdgeDevice.model_validate(data)
+    return edge_device(name).changed({path.replace("__", "."): value for path, value in values.items()})

@@ -8,14 +8,25 @@ from math import prod
 
 from iossim.analysis.comparison import fastest
 from iossim.reporting.figures.figure import title_of
-from iossim.study.scenario import AXES
+from iossim.study.scenario import AXES, OF_OTHERS, USUAL
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column
 
 #: Of more values a reader chooses one, rather than to see all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
 #: Axes that make the best groups first.
-_PREFERENCE = ("model", "device", "dtype", "engine", "rewrite", "workspace", "search", "cost_model", "batch")
+_PREFERENCE = (
+    "model",
+    "device",
+    "dtype",
+    "engine",
+    "rewrite",
+    "workspace",
+    "dataflow",
+    "search",
+    "cost_model",
+    "batch",
+)
 #: Stands for all axes together, where they do not make a grid.
 POINT = "point_label"
 
@@ -47,7 +58,10 @@ def varying(rows: Sequence[Row]) -> list[str]:
 
 def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
     """The axes that have one value, and that value."""
-    return {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
+    found = {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
+    if any(row.dataflow != USUAL["dataflow"] for row in rows):
+        return {axis: value for axis, value in found.items() if axis not in OF_OTHERS}
+    return {axis: value for axis, value in found.items() if axis != "dataflow"}
 
 
 def fixed_in_words(rows: Sequence[Row]) -> str:

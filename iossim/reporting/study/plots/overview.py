@@ -23,7 +23,7 @@ from iossim.tables import Cell, Column, number_of
 
 _FEW_POINTS = 12
 #: The axis along the top, where it varies: the shortest names first.
-_TOP = ("batch", "dtype", "search", "rewrite", "workspace", "model", "engine", "cost_model", "device")
+_TOP = ("batch", "dtype", "search", "rewrite", "workspace", "dataflow", "model", "engine", "cost_model", "device")
 
 _NAME = "overview"
 

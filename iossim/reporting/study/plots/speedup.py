@@ -46,7 +46,13 @@ def draw(run: StudyRun) -> Figure | None:
 
 def baseline_of(run: StudyRun) -> str:
     """What speed-ups are against, in words."""
-    return "sequential" if any(row.scheduler == "sequential" for row in run.results.rows) else "the slowest schedule"
+    rows = run.results.rows
+    if any(row.waited_ms is not None for row in rows):
+        return "one device"
+    return next(
+        (name for name in ("sequential", "vanilla") if any(row.scheduler == name for row in rows)),
+        "the slowest schedule",
+    )
 
 
 def _finding(run: StudyRun, baseline: str) -> str:

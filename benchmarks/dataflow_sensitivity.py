@@ -1,0 +1,254 @@
+"""Which conclusions about dataflow survive when every number of the devices' profiles is up to 20% off.
+
+    python benchmarks/dataflow_sensitivity.py run samples.jsonl --samples 200 --seed 0
+    python benchmarks/dataflow_sensitivity.py table samples.jsonl
+
+``run`` writes a line of JSON a sample, and goes on where a file ends. Sample 0 is the profiles as they ship; of every other each number
+of each profile is multiplied by a factor of its own, uniform in 0.8 to 1.2 and a function of seed and sample alone: rates, sizes and
+latencies, and also what counts (units, DMA channels: rounded to whole ones) and lines (to whole words of 4 bytes, since no line holds a
+part of one). ``table`` prints in how many samples each conclusion holds, and which number of a profile the figure behind it follows
+most (Spearman's rank correlation).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from iossim.analysis.distribution import distributed
+from iossim.backends.edge_simulator.events import simulate
+from iossim.dataflow.optimize import plan
+from iossim.dataflow.plan import Variant
+from iossim.devices.edge import EdgeDevice, edge_device
+from iossim.errors import DeviceError
+from iossim.ir.network import Network
+from iossim.models.load import load
+
+ALONE = ("mobilenet_v1", "squeezenet_1_0", "shufflenet_v1", "resnet18", "bert_s")
+TOGETHER = ("mobilenet_v1", "squeezenet_1_0", "resnet18")
+DEVICES, WORD_BYTES = 4, 4
+LEAST, MOST = 0.8, 1.2
+#: What is published of the time that horizontal and vertical optimisation take off, by device.
+PUBLISHED = {"c6678": ((0.179, 0.439), (0.303, 0.849)), "zcu102": ((0.804, 0.962), (0.212, 0.833))}
+
+#: By network the figures of a sample: reductions, and how many times as fast.
+Figures = Mapping[str, float]
+app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What the shipped profiles show, or what is published; ``figure`` is what decides it."""
+
+    says: str
+    holds: Callable[[Figures], bool]
+    figure: Callable[[Figures], float]
+
+
+def between(key: str, low: float, high: float) -> Callable[[Figures], bool]:
+    return lambda figures: low <= figures[key] <= high
+
+
+def ranges() -> list[Conclusion]:
+    found = []
+    for device, both in PUBLISHED.items():
+        for part, (low, high) in zip(("horizontal", "vertical"), both, strict=True):
+            key = f"{device} {part}"
+            says = f"{part} takes off {low:.1%} to {high:.1%} on the {device.upper()}, as published"
+            found.append(Conclusion(says, between(key, low, high), lambda each, key=key: each[key]))
+    return found
+
+
+def best_mode(figures: Figures) -> float:
+    """The speed-up of the best single mode."""
+    return max(figures["outC"], figures["inH"], figures["inW"])
+
+
+ONE_DEVICE = (
+    Conclusion(
+        "horizontal takes more off on the ZCU102 than on the C6678",
+        lambda each: each["zcu102 horizontal"] > each["c6678 horizontal"],
+        lambda each: each["zcu102 horizontal"] - each["c6678 horizontal"],
+    ),
+    Conclusion(
+        "vertical takes more off on the C6678 than on the ZCU102",
+        lambda each: each["c6678 vertical"] > each["zcu102 vertical"],
+        lambda each: each["c6678 vertical"] - each["zcu102 vertical"],
+    ),
+    *ranges(),
+)
+SEVERAL_DEVICES = (
+    Conclusion("ring with the mix is 3.3 to 4.0x as fast as one", between("mix", 3.3, 4.0), lambda each: each["mix"]),
+    Conclusion(
+        "the mix is never worse than a single mode",
+        lambda each: each["mix"] >= best_mode(each),
+        lambda each: each["mix"] / best_mode(each),
+    ),
+    Conclusion(
+        "no single mode is as good as the mix",
+        lambda each: each["mix"] > best_mode(each) * (1 + 1e-9),
+        lambda each: each["mix"] / best_mode(each),
+    ),
+    Conclusion(
+        "the ring is faster than the server",
+        lambda each: each["mix"] > each["server"],
+        lambda each: each["mix"] / each["server"],
+    ),
+    Conclusion(
+        "the server, all outC, is slower than one device",
+        lambda each: each["server outC"] < 1,
+        lambda each: each["server outC"],
+    ),
+)
+
+
+def factors(device: EdgeDevice, seed: int, sample: int) -> dict[str, float]:
+    """What each number of the profile is multiplied by in a sample; 1 in sample 0."""
+    rng = random.Random(f"{seed} {sample} {device.name}")
+    return {name: rng.uniform(LEAST, MOST) if sample else 1.0 for name in device.numbers()}
+
+
+def scaled(device: EdgeDevice, by: Mapping[str, float]) -> EdgeDevice:
+    """The device with its numbers multiplied; what is whole stays whole."""
+    changes: dict[str, float] = {}
+    for name, value in device.numbers().items():
+        product = value * by[name]
+        if isinstance(value, int):
+            unit = WORD_BYTES if name.endswith("line_bytes") else 1
+            product = max(unit, unit * round(product / unit))
+        changes[name] = product
+    changes["unpartitioned_units"] = min(changes["unpartitioned_units"], changes["units"])
+    return device.changed(changes)
+
+
+def reductions(network: Network, device: EdgeDevice) -> tuple[float, float]:
+    """What horizontal takes off, and vertical of the rest."""
+    times_us = [simulate(plan(network, device, variant)).total_us for variant in Variant]
+    return 1 - times_us[1] / times_us[0], 1 - times_us[2] / times_us[1]
+
+
+def speedups(network: Network, device: EdgeDevice) -> dict[str, float]:
+    ring = distributed(network, device, DEVICES, "srio", "ring")
+    server = distributed(network, device, DEVICES, "srio", "server")
+    return {
+        "mix": ring.speedup,
+        **{mode: ring.one_us / us for mode, us in ring.by_mode_us.items()},
+        "server": server.speedup,
+        "server outC": server.one_us / server.by_mode_us["outC"],
+    }
+
+
+def sampled(alone: Mapping[str, Network], together: Mapping[str, Network], seed: int, sample: int) -> dict[str, Any]:
+    """A sample: its factors, and the figures of each network; a network that fits no more has the reason instead."""
+    by = {name: factors(edge_device(name), seed, sample) for name in PUBLISHED}
+    devices = {name: scaled(edge_device(name), by[name]) for name in PUBLISHED}
+    told: dict[str, dict[str, Any]] = {"alone": {}, "together": {}}
+    for model, network in alone.items():
+        try:
+            own = {name: reductions(network, device) for name, device in devices.items()}
+            told["alone"][model] = {
+                f"{name} {part}": value
+                for name, both in own.items()
+                for part, value in zip(("horizontal", "vertical"), both, strict=True)
+            }
+        except DeviceError as error:
+            told["alone"][model] = {"fails": str(error)}
+    for model, network in together.items():
+        try:
+            told["together"][model] = speedups(network, devices["c6678"])
+        except DeviceError as error:
+            told["together"][model] = {"fails": str(error)}
+    return {"seed": seed, "sample": sample, "factors": by, **told}
+
+
+@app.command()
+def run(
+    file: Path,
+    samples: int = 200,
+    seed: int = 0,
+    alone: Annotated[list[str], typer.Option(help="Networks on one device.")] = list(ALONE),  # noqa: B006
+    together: Annotated[list[str], typer.Option(help="Networks on four C6678.")] = list(TOGETHER),  # noqa: B006
+    seconds: Annotated[float, typer.Option(help="Stop after so many; the next run goes on.")] = float("inf"),
+) -> None:
+    """Draw and time samples that the file has not yet."""
+    done = {each["sample"] for each in read(file)} if file.exists() else set()
+    networks = {name: load(name) for name in dict.fromkeys([*alone, *together])}
+    one, several = {name: networks[name] for name in alone}, {name: networks[name] for name in together}
+    started = time.monotonic()
+    with file.open("a", encoding="utf-8") as out:
+        for sample in range(samples + 1):
+            if sample not in done and time.monotonic() - started < seconds:
+                out.write(json.dumps(sampled(one, several, seed, sample)) + "\n")
+                out.flush()
+                done.add(sample)
+                typer.echo(f"\r{len(done) - 1} of {samples} samples", err=True, nl=False)
+    typer.echo(err=True)
+
+
+@app.command()
+def table(file: Path) -> None:
+    """How many samples each conclusion holds in, by network, as Markdown."""
+    found = read(file)
+    for part, conclusions in (("alone", ONE_DEVICE), ("together", SEVERAL_DEVICES)):
+        models = list(found[0][part])
+        print(f"| of {len(found) - 1} samples | {' | '.join(models)} | follows most |")
+        print("|---" * (len(models) + 2) + "|")
+        for each in conclusions:
+            cells = [cell(each, found, part, model) for model in models]
+            print(f"| {each.says} | {' | '.join(cells)} | {strongest(each, found, part)} |")
+        print()
+
+
+def cell(conclusion: Conclusion, found: Sequence[Mapping[str, Any]], part: str, model: str) -> str:
+    """How many of the samples hold; in brackets where the shipped profiles do not."""
+    first, *drawn = (each[part][model] for each in found)
+    count = sum("fails" not in each and conclusion.holds(each) for each in drawn)
+    return f"{count}" if "fails" not in first and conclusion.holds(first) else f"({count})"
+
+
+def strongest(conclusion: Conclusion, found: Sequence[Mapping[str, Any]], part: str) -> str:
+    """The number of a profile that ranks most like the figure, on the average over networks."""
+    models = list(found[0][part])
+    drawn = [each for each in found[1:] if not any("fails" in each[part][model] for model in models)]
+    if len(drawn) < 3:
+        return ""
+    columns = {
+        f"{device} {name}": [each["factors"][device][name] for each in drawn]
+        for device, names in drawn[0]["factors"].items()
+        for name in names
+    }
+    ranked = np.array([ranks(values) for values in columns.values()])
+    total = np.zeros(len(columns))
+    for model in models:
+        figure = ranks([conclusion.figure(each[part][model]) for each in drawn])
+        if figure.std():
+            total += (ranked @ figure) / (len(drawn) * ranked.std(axis=1) * figure.std())
+    best = int(np.argmax(np.abs(total)))
+    mean = total[best] / len(models)
+    return f"{list(columns)[best]} ({mean:+.2f})" if abs(mean) >= 0.2 else ""
+
+
+def ranks(values: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Ranks about their mean; equal values share theirs."""
+    _, places, counts = np.unique(np.round(values, 12), return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    middle = ends - (counts - 1) / 2
+    return np.asarray(middle[places] - middle[places].mean(), dtype=np.float64)
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """The samples of a file in their order."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return sorted((json.loads(line) for line in lines), key=lambda each: each["sample"])
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,42 @@
+"""A plan on an edge device as a Chrome trace: a track for its operators, one a unit, and those of DMA and of the memories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iossim.analysis.dataflow import Dataflow
+from iossim.dataflow.plan import Variant
+from iossim.reporting.dataflow_lanes import dataflow_lanes
+from iossim.reporting.trace_events import PROCESS, complete, trace_text
+
+_OPERATORS = 1
+
+
+def dataflow_trace(found: Dataflow, title: str, variant: Variant = Variant.FULL) -> str:
+    """The trace of one of the plans as JSON text, with what is in use of each memory as counters; units are all there."""
+    plan, timed = found.plans[variant], found.times[variant]
+    names = [step.operator.name for step in plan.steps]
+    tracks, events = {_OPERATORS: "operators"}, []
+    for name, kind, (start_us, end_us) in zip(
+        names, [step.operator.kind for step in plan.steps], timed.steps, strict=True
+    ):
+        lane = plan.places[names.index(name)][1]
+        if lane.first_unit == 0:
+            events.append(complete(name, "operator", _OPERATORS, start_us, end_us, {"kind": kind}))
+    for track, each in enumerate(dataflow_lanes(timed, found.device, found.device.units.value), _OPERATORS + 1):
+        tracks[track] = each.name
+        for span in each.spans:
+            operator = names[span.step]
+            name = operator if span.what == "compute" else f"{operator}: {span.what}"
+            events.append(complete(name, each.resource, track, span.start_us, span.end_us, {"what": span.what}))
+    for row in found.memory(variant):
+        events += [
+            _counter(f"{memory} memory in use, bytes", row.start_us, getattr(row, f"{memory}_bytes"))
+            for memory in ("private", "shared", "external")
+        ]
+    other = {"device": found.device.name, "plan": str(variant), "latency_us": timed.total_us}
+    return trace_text(title, tracks, events, other)
+
+
+def _counter(name: str, time_us: float, value: float) -> dict[str, Any]:
+    return {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}

@@ -1,0 +1,88 @@
+"""What a point on edge devices comes to: a row for each plan of its network, on one device or several."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from iossim.analysis.dataflow import dataflow
+from iossim.analysis.distribution import distributed
+from iossim.dataflow.capacity import uses
+from iossim.dataflow.plan import Plan, Variant
+from iossim.ir.network import Network
+from iossim.study.lru_cache import LruCache
+from iossim.study.points import Point, edge_device_of, network_of
+from iossim.study.study_run import Row
+
+_MIB = 1 << 20
+
+_NETWORKS: LruCache[Network] = LruCache(2)
+
+
+def dataflow_rows(point: Point, schedulers: Sequence[str]) -> tuple[list[Row], dict[str, float]]:
+    """The row of each plan, and by plan the seconds that finding it took. Raises a subclass of IossimError."""
+    model = point.model.model_dump_json()
+    network = _NETWORKS.get((model, point.batch, point.dtype, point.seed), lambda: network_of(point))
+    common = {
+        "point": point.index,
+        **point.labels,
+        "weights_mib": sum(constant.type.bytes for constant in network.graph.constants.values()) / _MIB,
+        "gmacs": network.statistics()["macs"] / 1e9,
+    }
+    asked, device = point.dataflow, edge_device_of(point.device)
+    if asked.devices > 1:
+        several = distributed(network, device, asked.devices, asked.link, asked.sync, asked.mix, asked.policy)
+        row = Row(
+            **common,
+            **_times(point, several.latency_us, several.one_us),
+            **_peaks(several.plans),
+            scheduler=str(Variant.FULL),
+            sent_mib=several.distribution.sent_bytes / _MIB,
+            waited_ms=several.waited_us / 1e3,
+            time_by_kind_us=_by_kind([(each.kind, each.compute_us + each.waited_us) for each in several.rows]),
+        )
+        return [row], {str(Variant.FULL): several.optimise_s}
+    found = dataflow(network, device, asked.policy)
+    slowest_us = max(found.total_us(Variant(name)) for name in schedulers)
+    baseline_us = found.total_us(Variant.VANILLA) if Variant.VANILLA in schedulers else slowest_us
+    rows = []
+    for variant in map(Variant, schedulers):
+        steps = found.times[variant].steps
+        kinds = [step.operator.kind for step in found.plans[variant].steps]
+        own_us = [(kind, end - start) for kind, (start, end) in zip(kinds, steps, strict=True)]
+        rows.append(
+            Row(
+                **common,
+                **_times(point, found.total_us(variant), baseline_us),
+                **_peaks([found.plans[variant]]),
+                scheduler=str(variant),
+                time_by_kind_us=_by_kind(own_us),
+            )
+        )
+    return rows, {str(Variant.FULL): found.optimise_s}
+
+
+def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, float]:
+    return {
+        "latency_ms": latency_us / 1e3,
+        "throughput_per_s": point.batch / latency_us * 1e6,
+        "speedup": baseline_us / latency_us,
+    }
+
+
+def _peaks(plans: Sequence[Plan]) -> dict[str, float]:
+    """The most of each memory that any device has in use."""
+    seen = [use for plan in plans for use in uses(plan)]
+    return {
+        "private_mib": max(use.private_bytes for use in seen) / _MIB,
+        "shared_mib": max(use.shared_bytes for use in seen) / _MIB,
+        "external_mib": max(use.external_bytes for use in seen) / _MIB,
+    }
+
+
+def _by_kind(times_us: Iterable[tuple[str, float]]) -> dict[str, Any]:
+    found: defaultdict[str, float] = defaultdict(float)
+    for kind, us in times_us:
+        found[kind] += us
+    return dict(found)
