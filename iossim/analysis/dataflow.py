@@ -63,26 +63,18 @@ class Dataflow:
         return self.times[variant].total_us
 
     @property
+    def runs(self) -> dict[str, tuple[Plan, Timed]]:
+        """The plans by name, each with its times; the last is what is written."""
+        found = {str(variant): (self.plans[variant], self.times[variant]) for variant in Variant}
+        return found | ({"parts": (self.parts.plan, self.parts.timed)} if self.parts else {})
+
+    @property
     def device(self) -> EdgeDevice:
         return self.plans[Variant.FULL].device
 
     def memory(self, variant: Variant) -> list[MemoryRow]:
         """What each memory holds over time."""
-        most: dict[int, Use] = {}
-        for use in uses(self.plans[variant]):
-            before = most.get(use.step)
-            if before is None or use.shared_bytes + use.external_bytes > before.shared_bytes + before.external_bytes:
-                most[use.step] = use
-        return [
-            MemoryRow(
-                step.operator.name,
-                *self.times[variant].steps[index],
-                most[index].private_bytes,
-                most[index].shared_bytes,
-                most[index].external_bytes,
-            )
-            for index, step in enumerate(self.plans[variant].steps)
-        ]
+        return memory_rows(self.plans[variant], self.times[variant])
 
     def to_json(self) -> dict[str, Any]:
         network = self.plans[Variant.FULL].network
@@ -97,6 +89,25 @@ class Dataflow:
             "operators": [asdict(row) for row in self.operators],
             "memory": {str(variant): [asdict(row) for row in self.memory(variant)] for variant in Variant},
         }
+
+
+def memory_rows(plan: Plan, timed: Timed) -> list[MemoryRow]:
+    """The most that is in use while each operator runs."""
+    most: dict[int, Use] = {}
+    for use in uses(plan):
+        before = most.get(use.step)
+        if before is None or use.shared_bytes + use.external_bytes > before.shared_bytes + before.external_bytes:
+            most[use.step] = use
+    return [
+        MemoryRow(
+            step.operator.name,
+            *timed.steps[index],
+            most[index].private_bytes,
+            most[index].shared_bytes,
+            most[index].external_bytes,
+        )
+        for index, step in enumerate(plan.steps)
+    ]
 
 
 def dataflow(
