@@ -9,20 +9,21 @@ from iossim.reporting.dataflow_lanes import dataflow_lanes
 from iossim.reporting.trace_events import PROCESS, complete, trace_text
 
 _OPERATORS = 1
+_MOST_UNITS = 64
 
 
 def dataflow_trace(found: Dataflow, title: str) -> str:
-    """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; units are all there."""
+    """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; of more than
+    64 units every nth is there."""
     plan_name, (plan, timed) = list(found.runs.items())[-1]
     names = [step.operator.name for step in plan.steps]
-    tracks, events = {_OPERATORS: "operators"}, []
-    for name, kind, (start_us, end_us) in zip(
-        names, [step.operator.kind for step in plan.steps], timed.steps, strict=True
-    ):
-        lane = plan.places[names.index(name)][1]
-        if lane.first_unit == 0:
-            events.append(complete(name, "operator", _OPERATORS, start_us, end_us, {"kind": kind}))
-    for track, each in enumerate(dataflow_lanes(timed, found.device, found.device.units.value), _OPERATORS + 1):
+    tracks: dict[int, str] = {_OPERATORS: "operators"}
+    events: list[dict[str, Any]] = []
+    for index, (step, (start_us, end_us)) in enumerate(zip(plan.steps, timed.steps, strict=True)):
+        if plan.places[index][1].first_unit == 0:  # others run beside them, and their units tell
+            arguments = {"kind": step.operator.kind, "slices": len(step.slices)}
+            events.append(complete(names[index], "operator", _OPERATORS, start_us, end_us, arguments))
+    for track, each in enumerate(dataflow_lanes(timed, found.device, _MOST_UNITS), _OPERATORS + 1):
         tracks[track] = each.name
         for span in each.spans:
             operator = names[span.step]

@@ -42,7 +42,7 @@ def dataflow_timeline_figure(found: Dataflow, title: str) -> Figure:
         spec = _specification([lane for lane in lanes if lane != _TOP], total_ms)
         panels.append(Panel(f"{name}: {total_ms:,.2f} ms", spec, {"plan": name}))
     shown, units = len(shown_units(found.device)), found.device.units.value
-    every = "" if shown == units else f" Of {units} units every {-(-units // shown)}th is shown."
+    every = "" if shown == units else f" Of the {units} units one in {-(-units // shown)} is shown."
     return Figure(
         name="timeline",
         title=f"What units and memories are at: {title}",
@@ -122,7 +122,13 @@ def _drawn(spans: Sequence[Span], least_us: float) -> Iterator[Span]:
 def _specification(lanes: Sequence[str], total_ms: float) -> Mapping[str, Any]:
     alt = need_altair()
     x = alt.X("start_ms:Q", title="ms", scale=alt.Scale(domain=[0, total_ms], nice=False, zero=False))
-    y = alt.Y("lane:N", title=None, sort=list(lanes), scale=alt.Scale(domain=list(lanes), paddingInner=0.15))
+    y = alt.Y(
+        "lane:N",
+        title=None,
+        sort=list(lanes),
+        axis=alt.Axis(labelOverlap=False),
+        scale=alt.Scale(domain=list(lanes), paddingInner=0.15),
+    )
     whole = {"y": alt.value(0), "y2": alt.value("height")}
     tooltip = [
         alt.Tooltip("lane:N"),
