@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from iossim.backends.simulator.parallel_pricing import set_pricing_threads
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import reprice
-from iossim.study.evaluation_context import EvaluationContext, context_of
+from iossim.study.evaluation_context import EvaluationContext, context_of, network_as
 from iossim.study.failures import Failures
 from iossim.study.journal import CrossDone
 from iossim.study.points import Point
@@ -80,7 +80,7 @@ def evaluate_cross(task: CrossTask) -> CrossResult:
         reason = failures.reason(error)
         prices = [_price(task, other, reason=reason) for other in task.others]
     else:
-        known: dict[tuple[str, str], CrossPrice] = {}
+        known: dict[tuple[str, str, str], CrossPrice] = {}
         prices = [_priced(task, other, context, own.get(other.scheduler), known, failures) for other in task.others]
     return CrossResult(CrossDone(axis=task.axis, run_at=task.point.index, prices=prices), failures.tracebacks)
 
@@ -90,7 +90,7 @@ def _priced(
     other: MadeElsewhere,
     context: EvaluationContext,
     own: Schedule | None,
-    known: dict[tuple[str, str], CrossPrice],
+    known: dict[tuple[str, str, str], CrossPrice],
     failures: Failures,
 ) -> CrossPrice:
     """The price of a schedule; ``known`` are those of the same stages, by scheduler: many are made for several points."""
@@ -98,11 +98,15 @@ def _priced(
         return _price(task, other, reason=other.reason)
     try:
         made = Schedule.model_validate_json(other.text)
-        key = other.scheduler, json.dumps([(stage.strategy, stage.groups) for stage in made.stages])
+        stages = json.dumps([(stage.strategy, stage.groups) for stage in made.stages])
+        key = other.scheduler, made.graph_hash, stages
         if key in known:
             return known[key].model_copy(update={"made_for": other.made_for})
-        found = reprice(made, context.network, context.prices)
-        tie = own is not None and context.errors is not None and context.errors.is_tie(found, own)
+        # Rewritten for another point it may be another graph, and then there is nothing that it could tie with.
+        is_same = made.graph_hash == context.network.graph.hash
+        network = context.network if is_same else network_as(task.point, made)
+        found = reprice(made, network, context.prices)
+        tie = is_same and own is not None and context.errors is not None and context.errors.is_tie(found, own)
     except Exception as error:  # as above, of one schedule
         return _price(task, other, reason=failures.reason(error))
     known[key] = _price(task, other, latency_ms=found.latency_us / 1e3, tie=tie)

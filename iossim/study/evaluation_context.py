@@ -18,7 +18,7 @@ from iossim.prediction.published import comparable_published_us, is_in_sample
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.rewriting.backtracking import RewriteBudget
 from iossim.rewriting.rule_sets import rules_named
-from iossim.rewriting.saved_rewriting import applied_rules
+from iossim.rewriting.saved_rewriting import applied_rules, rewritten_again, split_source
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.options import SearchOptions
 from iossim.study.lru_cache import LruCache
@@ -102,14 +102,26 @@ def context_of(point: Point) -> EvaluationContext:
 
 
 def _load(point: Point) -> EvaluationContext:
-    model, device = point.model.model_dump_json(), point.device.model_dump_json()
+    device = point.device.model_dump_json()
     profile = _PROFILES.get(device, lambda: device_of(point.device))
-    network = _NETWORKS.get((model, point.batch, point.dtype, point.seed), lambda: network_of(point))
+    network = _given(point)
     spec = f"random:{point.seed}" if point.cost_model == "random" else point.cost_model
     prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine))
     if point.rewrite.rewrites:
         network = _rewritten(point, network, prices)
     return EvaluationContext(point, network, profile, prices, schedule_errors(network, prices))
+
+
+def _given(point: Point) -> Network:
+    """The network as it is loaded, before it is rewritten."""
+    key = (point.model.model_dump_json(), point.batch, point.dtype, point.seed)
+    return _NETWORKS.get(key, lambda: network_of(point))
+
+
+def network_as(point: Point, schedule: Schedule) -> Network:
+    """The point's network, rewritten as it was for a schedule of another point. Raises ReplayError where it cannot be."""
+    _, rewriting = split_source(schedule.source.to_source())
+    return _given(point) if rewriting is None else rewritten_again(_given(point), rewriting)
 
 
 def _rewritten(point: Point, network: Network, prices: CostModel) -> Network:
@@ -121,6 +133,7 @@ def _rewritten(point: Point, network: Network, prices: CostModel) -> Network:
         rules_named(asked.rules),
         scheduler=asked.scheduler,
         options=SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes),
+        search=asked.search,
         alpha=asked.alpha,
         budget=RewriteBudget(graphs=asked.graphs),
         unproved=asked.unproved,

@@ -15,6 +15,7 @@ from iossim.dataflow.plan import Variant
 from iossim.memory_size import size_bytes
 from iossim.passes.unit_fusion import MODEL
 from iossim.rewriting.backtracking import ALPHA
+from iossim.rewriting.joint import RewriteSearch
 from iossim.schedule.problem import MAX_UNITS
 from iossim.scheduling.options import StageSpace
 from iossim.scheduling.scheduler import scheduler_names
@@ -133,6 +134,8 @@ class Rewrite(Value):
     label: str = ""
     #: Whose schedule is to be the fastest: of ``sequential`` the least sum of operators is searched, of the others jointly.
     scheduler: Literal["sequential", "ios-merge", "ios-parallel", "ios-both"] = "ios-both"
+    #: ``joint`` is the above; the others search for the least sum of operators, whatever the scheduler, in one way alone.
+    search: RewriteSearch = "joint"
     alpha: float = Field(default=ALPHA, ge=1)
     #: How many graphs are searched on.
     graphs: int = Field(default=200, ge=1)
@@ -147,7 +150,8 @@ class Rewrite(Value):
     @model_validator(mode="after")
     def _labelled(self) -> Self:
         rewritten = "rewritten" if self.rules == "default" else f"rewritten by {self.rules}"
-        _label(self, f"{rewritten} for {self.scheduler}" if self.rewrites else USUAL["rewrite"])
+        made_for = f"for {self.scheduler}" if self.search == "joint" else f"by {self.search}"
+        _label(self, f"{rewritten} {made_for}" if self.rewrites else USUAL["rewrite"])
         return self
 
     @property

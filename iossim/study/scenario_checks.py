@@ -140,11 +140,6 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
                 f"{axis!r} has one value, so that there is nothing to price its schedules at; give {FIELD_OF_AXIS[axis]} "
                 "another, or leave it out",
             )
-    if scenario.cross_evaluate and any(label != USUAL["rewrite"] for label in labels["rewrite"]):
-        yield Fault(
-            ("cross_evaluate",),
-            "prices a schedule at other points, and networks that are rewritten there are others; leave it or the rewrites out",
-        )
     if scenario.cross_evaluate and any(workspace.limit for workspace in scenario.workspace):
         yield Fault(("cross_evaluate",), "prices schedules without a limit on workspace; leave it or the limits out")
     yield from _faults_of_sentences(scenario, labels)

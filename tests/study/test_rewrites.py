@@ -9,6 +9,8 @@ import pytest
 
 from iossim import api
 from iossim.errors import ScenarioError
+from iossim.scheduling.scheduler import schedule
+from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.points import points_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import read_scenario
@@ -45,6 +47,48 @@ def test_rows_for_each(tmp_path: Path) -> None:
     assert saved["source"]["options"].keys() == {"rewriting"}
 
 
+def test_each_search_by_itself() -> None:
+    """The least sum of operators is that of one search or of the other, and the joint search has the better."""
+    given = {"rules": "default", "scheduler": "sequential"}
+    searches = [{**given, "search": search, "label": search} for search in ("backtracking", "saturation", "joint")]
+    points = points_of(Scenario.model_validate({**STUDY, "rewrites": searches}))
+    assert len({point.key for point in points}) == 3
+    least_us = [network_us(context_of(point)) for point in points]
+    assert least_us[2] == min(least_us)
+
+
+def network_us(context: EvaluationContext) -> float:
+    return schedule(context.network, context.prices, "sequential").latency_us
+
+
+def test_a_graph_for_one_device_runs_on_another(tmp_path: Path) -> None:
+    study = {
+        **STUDY,
+        "devices": ["v100-sxm2", "k80"],
+        "schedulers": ["sequential"],
+        "rewrites": ["none", {"rules": "default", "scheduler": "sequential", "label": "rewritten"}],
+        "cross_evaluate": ["device"],
+    }
+    scenario = Scenario.model_validate(study)
+    results = run_study(scenario, tmp_path / "run", workers=1).results
+    points = points_of(scenario)
+    rows = {row.point: row for row in results.rows}
+    graphs = {
+        point: json.loads((tmp_path / "run" / str(row.schedule)).read_text())["graph_hash"]
+        for point, row in rows.items()
+    }
+    rewritten = [price for price in results.cross if rows[price.made_for].rewrite == "rewritten"]
+    assert {rows[price.run_at].device for price in rewritten} == {"v100-sxm2", "k80"}
+    for price in results.cross:
+        assert price.latency_ms is not None, price.reason
+        assert rows[price.made_for].rewrite == rows[price.run_at].rewrite
+        at_home = context_of(points[price.made_for])
+        there = context_of(points[price.run_at]).prices
+        assert price.latency_ms * 1e3 == pytest.approx(schedule(at_home.network, there, "sequential").latency_us)
+    # Each has another graph, so that both were rewritten anew from what the schedules say.
+    assert len({graph for point, graph in graphs.items() if rows[point].rewrite == "rewritten"}) == 2
+
+
 def test_a_point_is_another_where_its_rules_are() -> None:
     points = points_of(Scenario.model_validate({**STUDY, "rewrites": ["none", "default", "metaflow,simplify"]}))
     assert [point.rewrite.rewrites for point in points] == [False, True, True]
@@ -58,7 +102,7 @@ def test_a_point_is_another_where_its_rules_are() -> None:
         ("rewrites: [{rules: default, alpha: 0.5}]", "field rewrites[0].alpha: is 0.5"),
         ("rewrites: [{rules: default, scheduler: greedy}]", "field rewrites[0].scheduler: is 'greedy'"),
         ("rewrites: [none, none]", "is there twice"),
-        ("rewrites: [none, default]\nbatch_sizes: [1, 2]\ncross_evaluate: [batch]", "networks that are rewritten"),
+        ("rewrites: [{rules: default, search: joined}]", "field rewrites[0].search: is 'joined'"),
     ],
 )
 def test_mistakes(lines: str, words: str, tmp_path: Path) -> None:

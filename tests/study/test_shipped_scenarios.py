@@ -16,7 +16,7 @@ from iossim.study.sweep import run_study
 NAMES = {
     "schedules_compared", "active_warps", "another_device", "pruning", "batch_specialisation", "device_specialisation",
     "last_inception_block", "block_by_block", "throughput_and_batch", "resnet", "which_gpu", "streams_worth_having",
-    "batching_or_concurrency", "twice_the_sms", "edge_or_server", "substitutions", "substitutions_and_schedules",
+    "batching_or_concurrency", "twice_the_sms", "edge_or_server", "substitutions", "substitutions_and_schedules", "substitutions_alpha", "substitutions_elsewhere",
     "micro_batches_conv2", "micro_batches_training", "dataflow_devices", "dataflow_partitions", "dataflow_scaling",
 }  # fmt: skip
 #: Claims of publications that do not hold on the simulator: the scenarios' descriptions say why.
@@ -121,7 +121,13 @@ def smaller(scenario: Scenario) -> Scenario:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["which_gpu", "streams_worth_having", "batching_or_concurrency", "edge_or_server"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "which_gpu", "streams_worth_having", "batching_or_concurrency", "edge_or_server", "substitutions_alpha",
+        "substitutions_elsewhere",
+    ],
+)  # fmt: skip
 def test_the_large_ones_run_smaller(name: str, tmp_path: Path) -> None:
     scenario = smaller(read_scenario(name))
     results = run_study(scenario, tmp_path / name, workers=1).results
