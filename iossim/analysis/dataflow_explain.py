@@ -28,7 +28,10 @@ _MUCH = 1e6
 LEAST_PART = 0.03
 #: A thing that costs so much of what two together do bounds by itself.
 _NEARLY = 0.9
-_PAIRS = ("arithmetic and ports", "DMA and external memory")
+PAIRS = {
+    "arithmetic and ports": ("arithmetic", "ports of units"),
+    "DMA and external memory": ("DMA", "external memory"),
+}
 
 
 def _free(device: EdgeDevice, precision: Precision) -> dict[str, EdgeDevice]:
@@ -104,7 +107,7 @@ class ExplainedOperator:
         if most_us < LEAST_PART * self.time_us:
             return "several at once"
         near = [thing for thing, us in self.saves_us.items() if us >= _NEARLY * most_us]
-        return min(near, key=lambda thing: thing in _PAIRS)
+        return min(near, key=lambda thing: thing in PAIRS)
 
 
 @dataclass(frozen=True)
