@@ -72,9 +72,12 @@ def _linking(one: ExplainedOperator) -> Iterable[str]:
 
 def _costs(saves_us: Mapping[str, float], total_us: float) -> str:
     """What would be saved without each thing, the largest; of two together where that is more than without one of them."""
-    told = []
+    told: list[str] = []
+    covered: list[str] = []
     for thing, us in saves_us.items():
-        alone_us = max((saves_us[each] for each in PAIRS.get(thing, ())), default=0.0)
-        if us >= max(LEAST_PART * total_us, 1.05 * alone_us):
+        parts = PAIRS.get(thing, ())
+        alone_us = max((saves_us[each] for each in parts), default=0.0)
+        if thing not in covered and us >= max(LEAST_PART * total_us, 1.05 * alone_us):
+            covered += parts
             told.append(f"without {thing} {us:,.1f} us ({us / total_us:.0%}) less")
     return ", ".join(told[:_LISTED]) or "without any one thing it takes about as long"
