@@ -262,13 +262,22 @@ def optimize(
     return _with_intervals(network, [found], prices, "sequential")[0]
 
 
-def dataflow(model: Network | str, device: EdgeDevice | str, *, policy: str = "priority") -> Dataflow:
+def dataflow(
+    model: Network | str,
+    device: EdgeDevice | str,
+    *,
+    policy: str = "priority",
+    parts: bool = False,
+    progress: Progress = ignore,
+) -> Dataflow:
     """A network on an edge device: its operators whole, split over the units, and linked besides, with their times.
 
-    ``policy``: ``priority`` (the paper's) or ``exhaustive``. Raises DeviceError where an operator fits no way.
+    ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches side by side on parts of the units, too, where
+    that takes less; ``progress`` is of that search. Raises DeviceError where an operator fits no way.
     """
     network = load(model) if isinstance(model, str) else model
-    return plan_dataflow(network, edge_device(device) if isinstance(device, str) else device, policy)
+    board = edge_device(device) if isinstance(device, str) else device
+    return plan_dataflow(network, board, policy, parts, progress)
 
 
 def distribute(

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from markdown_tables import differences, table
+from markdown_tables import alike, differences, table
 
 import iossim
 from iossim.cli.main import main
@@ -268,16 +268,22 @@ def transfer_errors(found: dict[str, Any], key: str) -> list[float]:
     return [sum(error * rows for error, rows in each) / sum(rows for _, rows in each) for each in by_chip.values()]
 
 
+#: Of a percentage of a fit done anew. Where least squares end depends on how linear algebra rounds, and that on the processor and
+#: on the number of threads: up to 0.5 were seen.
+ROUNDING = 0.6
+
+
 def test_unseen_devices(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = [f"--data={shared / 'data' / name}" for name in FOLDERS]
     found = validated(capsys, *places, "--part", "operators", "--split", "device")
-    assert differences(table(README, *KINDS), left_out_rows(found)) == []
+    assert differences(table(README, *KINDS), left_out_rows(found), ROUNDING) == []
     zero_shot, refined = (transfer_errors(found, key) for key in ("zero_shot", "refined"))
     assert len(zero_shot) == len(refined) == len(DEVICES)
     assert fmean(zero_shot) <= 0.14
     assert max(zero_shot) <= 0.20
     assert fmean(refined) <= 0.11
-    assert transfer_sentence(found) in prose()
+    (sentence,) = re.findall(r"On average conv .*? from datasheet facts alone\.", prose())
+    assert alike(sentence, transfer_sentence(found), ROUNDING)
 
 
 #: Of the stages of Inception on streams: at most this median difference of the engines, this 95th percentile, and this
@@ -340,3 +346,5 @@ def test_a_table_that_is_wrong_is_found() -> None:
     wrong = [[re.sub(r"\d", "0", cell) for cell in rows[0]], *rows[1:]]
     assert len(differences(wrong, rows)) == 1
     assert differences(rows[1:], rows)
+    assert differences([["V100", "9.6 / 8.0"]], [["V100", "9.5 / 8.3"]], 0.3) == []
+    assert differences([["V100", "9.6 / 8.0"]], [["V100", "9.5 / 8.4"]], 0.3)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from iossim.analysis.parts import Parts, in_parts
 from iossim.backends.edge_simulator.events import Timed, simulate
 from iossim.dataflow.capacity import Use, check, uses
 from iossim.dataflow.linking import linked_form
@@ -14,6 +15,7 @@ from iossim.dataflow.optimize import plan
 from iossim.dataflow.plan import Plan, Step, Variant
 from iossim.devices.edge import EdgeDevice
 from iossim.ir.network import Network
+from iossim.scheduling.scheduler import Progress, ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,24 @@ class MemoryRow:
 
 @dataclass(frozen=True)
 class Dataflow:
-    """``optimise_s`` is what finding the full plan took, its simulation not counted."""
+    """``optimise_s`` is what finding the full plan took, its simulation not counted. ``parts``: the full plan with branches side by
+    side, where it was asked for."""
 
     plans: Mapping[Variant, Plan]
     times: Mapping[Variant, Timed]
     policy: str
     optimise_s: float
     operators: tuple[OperatorRow, ...]
+    parts: Parts | None = None
 
     def total_us(self, variant: Variant) -> float:
         return self.times[variant].total_us
+
+    @property
+    def runs(self) -> dict[str, tuple[Plan, Timed]]:
+        """The plans by name, each with its times; the last is what is written."""
+        found = {str(variant): (self.plans[variant], self.times[variant]) for variant in Variant}
+        return found | ({"parts": (self.parts.plan, self.parts.timed)} if self.parts else {})
 
     @property
     def device(self) -> EdgeDevice:
@@ -64,21 +74,7 @@ class Dataflow:
 
     def memory(self, variant: Variant) -> list[MemoryRow]:
         """What each memory holds over time."""
-        most: dict[int, Use] = {}
-        for use in uses(self.plans[variant]):
-            before = most.get(use.step)
-            if before is None or use.shared_bytes + use.external_bytes > before.shared_bytes + before.external_bytes:
-                most[use.step] = use
-        return [
-            MemoryRow(
-                step.operator.name,
-                *self.times[variant].steps[index],
-                most[index].private_bytes,
-                most[index].shared_bytes,
-                most[index].external_bytes,
-            )
-            for index, step in enumerate(self.plans[variant].steps)
-        ]
+        return memory_rows(self.plans[variant], self.times[variant])
 
     def to_json(self) -> dict[str, Any]:
         network = self.plans[Variant.FULL].network
@@ -89,13 +85,39 @@ class Dataflow:
             "policy": self.policy,
             **{f"{variant}_us": self.total_us(variant) for variant in Variant},
             "optimise_s": self.optimise_s,
+            **(self.parts.to_json() if self.parts else {}),
             "operators": [asdict(row) for row in self.operators],
             "memory": {str(variant): [asdict(row) for row in self.memory(variant)] for variant in Variant},
         }
 
 
-def dataflow(network: Network, device: EdgeDevice, policy: str = "priority") -> Dataflow:
-    """The three plans of a network, each checked against every memory's capacity, and timed."""
+def memory_rows(plan: Plan, timed: Timed) -> list[MemoryRow]:
+    """The most that is in use while each operator runs."""
+    most: dict[int, Use] = {}
+    for use in uses(plan):
+        before = most.get(use.step)
+        if before is None or use.shared_bytes + use.external_bytes > before.shared_bytes + before.external_bytes:
+            most[use.step] = use
+    return [
+        MemoryRow(
+            step.operator.name,
+            *timed.steps[index],
+            most[index].private_bytes,
+            most[index].shared_bytes,
+            most[index].external_bytes,
+        )
+        for index, step in enumerate(plan.steps)
+    ]
+
+
+def dataflow(
+    network: Network,
+    device: EdgeDevice,
+    policy: str = "priority",
+    parts: bool = False,
+    progress: Progress = ignore,
+) -> Dataflow:
+    """The three plans of a network, and one in parts if asked for, each checked against every memory's capacity, and timed."""
     plans = {}
     optimise_s = 0.0
     for variant in Variant:
@@ -106,7 +128,10 @@ def dataflow(network: Network, device: EdgeDevice, policy: str = "priority") -> 
         check(one)
     times = {variant: simulate(one) for variant, one in plans.items()}
     rows = tuple(_row(plans[Variant.FULL], times, index) for index in range(len(network.units)))
-    return Dataflow(plans, times, policy, optimise_s, rows)
+    full = plans[Variant.FULL], times[Variant.FULL]
+    return Dataflow(
+        plans, times, policy, optimise_s, rows, in_parts(*full, policy, progress=progress) if parts else None
+    )
 
 
 def _row(full: Plan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:

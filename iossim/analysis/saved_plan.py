@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from iossim.analysis.dataflow import Dataflow, dataflow
-from iossim.dataflow.plan import Plan
 from iossim.dataflow.plan_json import plan_to_json
 from iossim.devices.edge import edge_device
 from iossim.errors import PlanError
@@ -21,11 +20,13 @@ from iossim.values import first_problem
 _REMEDY = "give a plan.json that 'iossim dataflow optimize --out' wrote"
 
 
-def saved_plan(plan: Plan, policy: str) -> dict[str, Any]:
-    """A plan as JSON, with what it was made of."""
+def saved_plan(found: Dataflow) -> dict[str, Any]:
+    """What is written of a network's plans, the last of them, as JSON, and what it was made of."""
+    *_, (plan, _) = found.runs.values()
     source = plan.network.source
     made_of = ModelReference(model=source.model, batch=source.batch, options=dict(source.options))
-    return {**plan_to_json(plan), "policy": policy, "source": made_of.model_dump(mode="json")}
+    told = {"policy": found.policy, "in_parts": found.parts is not None, "source": made_of.model_dump(mode="json")}
+    return {**plan_to_json(plan), **told}
 
 
 def is_saved_plan(path: Path) -> bool:
@@ -50,6 +51,10 @@ def planned_again(path: Path, device: str | None = None, model: str | None = Non
         raise PlanError(f"plan {path} has no field {error.args[0]!r}; {_REMEDY}, of one device") from None
     except ValidationError as error:
         raise PlanError(f"plan {path} is not valid: {first_problem(error)}; {_REMEDY}") from None
+    if document.get("in_parts"):
+        raise PlanError(
+            f"plan {path} has branches on parts of the units, and explain tells of all units; write one without --parts"
+        )
     network = load_source(reference.to_source(model))
     if network.graph.hash != graph:
         raise PlanError(f"plan {path} is of another model than {reference.model} is now; write it again")

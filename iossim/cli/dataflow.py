@@ -13,6 +13,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import Writer, pictures, plain_console, print_json, text_file, wants_plot, write_files
+from iossim.cli.progress import progress_bars
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ Sync = Annotated[
 Mix = Annotated[
     str,
     typer.Option("--mix", metavar="NAME", help="How operators are divided among them: mix, or all outC, inH or inW."),
+]
+InParts = Annotated[
+    bool, typer.Option("--parts", help="Search for branches to run side by side on parts of the units, too.")
 ]
 Processes = Annotated[
     int | None,
@@ -93,6 +97,7 @@ def optimize(
     sync: Sync = "ring",
     mix: Mix = "mix",
     *,
+    parts: InParts = False,
     batch: options.Batch = None,
     dtype: options.ModelDataType = None,
     policy: Policy = "priority",
@@ -102,7 +107,8 @@ def optimize(
 ) -> None:
     """Plan a network on an edge device: each operator whole, split over the units, and linked besides.
 
-    With --devices, how each operator is divided among them besides, and what they send one another.
+    With --parts, branches side by side on parts of the units where that takes less. With --devices, how each operator is divided
+    among them, and what they send one another.
 
     With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to DIR/dataflow.json; of
     several devices a plan each, and DIR/distribution.json.
@@ -118,8 +124,11 @@ def optimize(
         check_writable(out)
     network = load(model, batch=batch, dtype=dtype)
     found: Dataflow | Distributed
+    if parts and devices != 1:
+        raise OptionError("`parts` are of one device's units; leave `devices` out")
     if devices == 1:
-        found = api.dataflow(network, name, policy=policy)
+        with progress_bars(quiet=as_json or not parts, unit="blocks") as start:
+            found = api.dataflow(network, name, policy=policy, parts=parts, progress=start("parts"))
         title, table, words = _title(network, found.device.name), dataflow_table(found), dataflow_words(found)
     else:
         found = api.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
@@ -254,7 +263,6 @@ def _run_words(done: DataflowRun) -> str:
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
     from iossim.analysis.distribution import Distributed
     from iossim.analysis.saved_plan import saved_plan
-    from iossim.dataflow.plan import Variant
     from iossim.dataflow.plan_json import distribution_to_json
     from iossim.reporting.dataflow_trace import dataflow_trace
 
@@ -269,7 +277,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
             files |= pictures(distribution_figure(found, title))
         return files
     files = {
-        "plan.json": text_file(json.dumps(saved_plan(found.plans[Variant.FULL], found.policy)) + "\n"),
+        "plan.json": text_file(json.dumps(saved_plan(found)) + "\n"),
         "dataflow.json": text_file(json.dumps(found.to_json(), indent=1) + "\n"),
         "trace.json": text_file(dataflow_trace(found, title)),
     }

@@ -37,19 +37,14 @@ class Use:
 
 def held(plan: Plan, index: int, part: Slice) -> list[Held]:
     """What lies in the shared and in the external memory while a slice of a step runs."""
-    operator, types = plan.steps[index].operator, plan.network.graph.types
+    types = plan.network.graph.types
     found = [Held(name, Where.EXTERNAL, address, types[name].bytes) for name, address in plan.parameters.items()]
     found += [
         Held(each.value, each.memory, each.address, each.bytes)
         for each in plan.buffers.values()
         if each.first <= plan.places[index][0] <= each.last
     ]
-    staged = (*part.inputs, *([part.output] if part.output else []))
-    found += [Held(f"{each.value} (staged)", Where.SHARED, each.address, each.bytes) for each in staged]
-    if part.parameters_at is not None:
-        size = sum(types[name].bytes for name in operator.parameters)
-        found.append(Held(f"parameters of {operator.name}", Where.SHARED, part.parameters_at, size))
-    return found
+    return found + _for_a_while(plan, index, part)
 
 
 def check(plan: Plan) -> None:
@@ -59,16 +54,58 @@ def check(plan: Plan) -> None:
         Where.EXTERNAL: plan.device.external.bytes.value,
     }
     known: set[object] = set()
+    for stage in range(len(plan.stages)):
+        _side_by_side(plan, stage)
     for index, step in enumerate(plan.steps):
         for part in step.slices:
             things = held(plan, index, part)
             for memory, size in sizes.items():
                 _apart(step, memory, sorted((each for each in things if each.memory is memory), key=_address), size)
-            same = (step.operator.signature, part.partition)
+            same = (step.operator.signature, part.partition)  # a partition says for how many units
             if same not in known:
                 known.add(same)
                 for works in _distinct_works(plan, step, part):
                     _private(plan, step, works)
+
+
+def _side_by_side(plan: Plan, stage: int) -> None:
+    """Of lanes beside each other: units of their own, what they read made before, and what is staged for each by itself."""
+    lanes = sorted(plan.stages[stage], key=lambda lane: lane.first_unit)
+    end = 0
+    for lane in lanes:
+        name = plan.steps[lane.steps[0]].operator.name
+        if lane.first_unit < end or lane.first_unit + lane.units > plan.device.units.value:
+            raise PlanError(f"operator {name!r} runs on units that others have, or that there are not")
+        end = lane.first_unit + lane.units
+        made: set[str] = set()
+        for step in (plan.steps[index] for index in lane.steps):
+            for value in step.operator.inputs:
+                if value not in made and plan.buffers[value].first >= stage:
+                    raise PlanError(f"operator {step.operator.name!r} reads {value!r} before it is made")
+            made.update(step.operator.outputs)
+    staged = sorted(
+        (each.address, lane.first_unit, each.address + each.bytes, each.what)
+        for lane in lanes
+        for index in lane.steps
+        for part in plan.steps[index].slices
+        for each in _for_a_while(plan, index, part)
+    )
+    reach: dict[int, int] = {}
+    for address, owner, until, what in staged:
+        if any(address < before for other, before in reach.items() if other != owner):
+            raise PlanError(f"{what} overlaps what is staged beside it in the shared memory")
+        reach[owner] = max(reach.get(owner, 0), until)
+
+
+def _for_a_while(plan: Plan, index: int, part: Slice) -> list[Held]:
+    """What a slice of a step has in the shared memory while it runs."""
+    operator, types = plan.steps[index].operator, plan.network.graph.types
+    staged = (*part.inputs, *([part.output] if part.output else []))
+    found = [Held(f"{each.value} (staged)", Where.SHARED, each.address, each.bytes) for each in staged]
+    if part.parameters_at is not None:
+        size = sum(types[name].bytes for name in operator.parameters)
+        found.append(Held(f"parameters of {operator.name}", Where.SHARED, part.parameters_at, size))
+    return found
 
 
 def _address(one: Held) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -127,18 +127,30 @@ def _with_steps(placed: Plan, policy: Policy, share: Share) -> Plan:
     for operator in operators(placed.network):
         spaces = list(_slices(placed, operator, share.space(operator)))
         step = Step(operator, (), operator.unknown)
-        parts = tuple(replace(part, partition=_partition(placed, step, part, policy, known)) for part in spaces)
-        steps.append(replace(step, slices=parts))
+        units = placed.places[operator.index][1].units
+        steps.append(replace(step, slices=_partitioned(placed, step, spaces, policy, units, known)))
     return replace(placed, steps=tuple(steps))
 
 
-def _partition(placed: Plan, step: Step, part: Slice, policy: Policy, known: dict[object, Partition]) -> Partition:
+def on_units(found: Plan, step: Step, units: int, policy: str) -> Step:
+    """A step of a plan as it would be on so many units, its slices and memories as they are."""
+    return replace(step, slices=_partitioned(found, step, step.slices, POLICIES[policy], units, {}))
+
+
+def _partitioned(
+    placed: Plan, step: Step, parts: Iterable[Slice], policy: Policy, units: int, known: dict[object, Partition]
+) -> tuple[Slice, ...]:
+    return tuple(replace(part, partition=_partition(placed, step, part, policy, units, known)) for part in parts)
+
+
+def _partition(
+    placed: Plan, step: Step, part: Slice, policy: Policy, units: int, known: dict[object, Partition]
+) -> Partition:
     operator, space = step.operator, part.partition.space
     if step.whole:
         return Even(space, 1, ())
     if placed.variant is Variant.VANILLA:
         return Even(space, placed.device.unpartitioned_units.value, operator.axes)
-    units = placed.places[operator.index][1].units
     places = [placed.buffers[name] for name in (*operator.inputs, *operator.outputs)]
     key = (
         operator.signature,

@@ -6,6 +6,7 @@ The event-driven simulator times whole plans; this compares ways to split one op
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from iossim.dataflow.placement import Where
 from iossim.dataflow.plan import Plan, Slice, Staged, Step, Transfer, Work, unit_work
@@ -50,8 +51,21 @@ def busy_units(part: Slice) -> int:
     return low
 
 
+class Load(NamedTuple):
+    """What a slice or a step takes, and for how long it would fill the shared and the external memory by itself."""
+
+    us: float
+    shared_us: float
+    external_us: float
+
+
 def slice_us(plan: Plan, step: Step, part: Slice) -> float:
-    """What a slice takes, from the work of unit 0, which has the most."""
+    """What a slice takes."""
+    return slice_load(plan, step, part).us
+
+
+def slice_load(plan: Plan, step: Step, part: Slice) -> Load:
+    """From the work of unit 0, which has the most."""
     works, units = unit_work(plan, step, part, 0), busy_units(part)
     device = plan.device
     ahead = [_parameter_bytes(work) for work in works[1:] if work.by_dma and work.ahead]
@@ -66,18 +80,21 @@ def slice_us(plan: Plan, step: Step, part: Slice) -> float:
     external_us = moved[Where.EXTERNAL] / device.external.bandwidth_gbps.value / 1e3
     waited_us = sum(dma_us(plan, [size], units) for size in waited)
     ahead_us = sum(dma_us(plan, [size], units) for size in ahead)
-    return _staged_us(plan, part) + waited_us + max(unit_us, shared_us, external_us, ahead_us)
+    staged: list[Staged] = [*part.inputs, *([part.output] if part.output else [])]
+    staged_us = sum(dma_us(plan, [each.bytes]) for each in staged)
+    by_dma = units * (sum(waited) + sum(ahead)) + sum(each.bytes for each in staged)
+    return Load(
+        staged_us + waited_us + max(unit_us, shared_us, external_us, ahead_us),
+        shared_us,
+        external_us + by_dma / device.external.bandwidth_gbps.value / 1e3,
+    )
 
 
 def _parameter_bytes(work: Work) -> int:
     return sum(each.bytes for each in work.parameters)
 
 
-def _staged_us(plan: Plan, part: Slice) -> float:
-    staged: list[Staged] = [*part.inputs, *([part.output] if part.output else [])]
-    return sum(dma_us(plan, [each.bytes]) for each in staged)
-
-
-def step_us(plan: Plan, step: Step) -> float:
-    """What a step takes."""
-    return sum(slice_us(plan, step, part) for part in step.slices)
+def step_load(plan: Plan, step: Step) -> Load:
+    """Of a step: its slices one after another."""
+    loads = [slice_load(plan, step, part) for part in step.slices]
+    return Load(*(sum(values) for values in zip(*loads, strict=True)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iossim.analysis.dataflow import Dataflow
-from iossim.dataflow.plan import Variant
+from iossim.analysis.dataflow import Dataflow, memory_rows
 from iossim.reporting.dataflow_lanes import dataflow_lanes
 from iossim.reporting.trace_events import PROCESS, complete, trace_text
 
@@ -13,10 +12,10 @@ _OPERATORS = 1
 _MOST_UNITS = 64
 
 
-def dataflow_trace(found: Dataflow, title: str, variant: Variant = Variant.FULL) -> str:
-    """The trace of one of the plans as JSON text, with what is in use of each memory as counters; of more than
+def dataflow_trace(found: Dataflow, title: str) -> str:
+    """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; of more than
     64 units every nth is there."""
-    plan, timed = found.plans[variant], found.times[variant]
+    plan_name, (plan, timed) = list(found.runs.items())[-1]
     names = [step.operator.name for step in plan.steps]
     tracks: dict[int, str] = {_OPERATORS: "operators"}
     events: list[dict[str, Any]] = []
@@ -30,12 +29,12 @@ def dataflow_trace(found: Dataflow, title: str, variant: Variant = Variant.FULL)
             operator = names[span.step]
             name = operator if span.what == "compute" else f"{operator}: {span.what}"
             events.append(complete(name, each.resource, track, span.start_us, span.end_us, {"what": span.what}))
-    for row in found.memory(variant):
+    for row in memory_rows(plan, timed):
         events += [
             _counter(f"{memory} memory in use, bytes", row.start_us, getattr(row, f"{memory}_bytes"))
             for memory in ("private", "shared", "external")
         ]
-    other = {"device": found.device.name, "plan": str(variant), "latency_us": timed.total_us}
+    other = {"device": found.device.name, "plan": plan_name, "latency_us": timed.total_us}
     return trace_text(title, tracks, events, other)
 
 

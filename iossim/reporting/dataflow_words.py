@@ -43,6 +43,16 @@ def dataflow_words(found: Dataflow) -> str:
         f"({1 - horizontal / vanilla:.1%} less); linked too {full / 1e3:,.3f} ms (a further {1 - full / horizontal:.1%} less). "
         f"Found in {found.optimise_s:.3f} s by policy {found.policy}."
     )
+    if (parts := found.parts) is not None:
+        words += (
+            f"\nBranches side by side on parts of the units: {parts.total_us / 1e3:,.3f} ms "
+            f"({1 - parts.total_us / full:.1%} less), {len(parts.rows)} of {parts.proposed} stages that the search found."
+        )
+        for stage in parts.rows:
+            lanes = "; ".join(
+                f"{', '.join(names)} on {units}" for names, units in zip(stage.operators, stage.units, strict=True)
+            )
+            words += f"\n  {stage.parts_us / 1e3:,.3f} for {stage.whole_us / 1e3:,.3f} ms: {lanes}."
     whole = {row.whole: row.operator for row in found.operators if row.whole}
     for why, operator in whole.items():
         words += f" Whole on one unit for {why}: {operator}."

@@ -63,7 +63,7 @@ def dataflow_rows(point: Point, schedulers: Sequence[str]) -> tuple[list[Row], d
     return rows, {str(Variant.FULL): found.optimise_s}
 
 
-def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, float]:
+def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, Any]:
     return {
         "latency_ms": latency_us / 1e3,
         "throughput_per_s": point.batch / latency_us * 1e6,
@@ -71,7 +71,7 @@ def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, flo
     }
 
 
-def _peaks(plans: Sequence[Plan]) -> dict[str, float]:
+def _peaks(plans: Sequence[Plan]) -> dict[str, Any]:
     """The most of each memory that any device has in use."""
     seen = [use for plan in plans for use in uses(plan)]
     return {

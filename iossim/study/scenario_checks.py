@@ -83,7 +83,9 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
 
 def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
     """What a study of edge devices cannot vary or ask, and how many devices there may be, and joined by what."""
-    listed = [(("dataflow", index), each) for index, each in enumerate(scenario.dataflow)]
+    listed: list[tuple[tuple[str | int, ...], Dataflow]] = [
+        (("dataflow", index), each) for index, each in enumerate(scenario.dataflow)
+    ]
     listed += [
         (("points", index, "dataflow"), each.dataflow)
         for index, each in enumerate(scenario.points)

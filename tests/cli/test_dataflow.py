@@ -54,6 +54,20 @@ def test_a_table_and_files(capsys: pytest.CaptureFixture[str], out: Path) -> Non
     assert json.loads((out / "dataflow.json").read_text())["device"] == "c6678"
 
 
+def test_branches_on_parts_of_the_units(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = printed_json(capsys, f"dataflow optimize squeezenet -d c6678 --parts --json --out {tmp_path} --no-plot")
+    assert found["parts_us"] < found["full_us"]
+    assert 0 < len(found["stages_in_parts"]) <= found["stages_proposed"]
+    assert all(sum(stage["units"]) == 8 for stage in found["stages_in_parts"])
+    steps = json.loads((tmp_path / "plan.json").read_text())["steps"]
+    beside = [step for step in steps if step["units"] < 8]
+    named = {name for stage in found["stages_in_parts"] for lane in stage["operators"] for name in lane}
+    assert {step["operator"] for step in beside} == named
+    text = printed(capsys, "dataflow optimize squeezenet -d c6678 --parts")
+    assert f"{len(found['stages_in_parts'])} of {found['stages_proposed']} stages that the search found" in text
+    assert "leave --devices out" in refused(capsys, "dataflow optimize squeezenet -d c6678 --parts --devices 2")
+
+
 def test_four_devices_ring_and_mix(capsys: pytest.CaptureFixture[str]) -> None:
     """d-Xenos: the mix is faster than any one mode, and a ring than a parameter server."""
     found = printed_json(capsys, "dataflow optimize mobilenet_v1 -d c6678 --devices 4 --link srio --sync ring --json")
@@ -70,7 +84,7 @@ def test_four_devices_ring_and_mix(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_plan_a_device_and_the_messages_between_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = printed(capsys, f"dataflow optimize squeezenet -d zcu102 --devices 2 --out {tmp_path} --no-plot")
+    text = printed(capsys, f"dataflow optimize squeezenet -d c6678 --devices 2 --out {tmp_path} --no-plot")
     assert "Every operator divided alike: outC" in text
     found = json.loads((tmp_path / "distribution.json").read_text())
     sent = [each for step in found["steps"] for exchange in step["exchanges"] for each in exchange["messages"]]
@@ -113,7 +127,11 @@ def test_a_saved_plan_is_explained(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "more operators take" in printed(capsys, "dataflow explain mobilenet_v1 -d c6678")
     assert "is none of the network" in refused(capsys, "dataflow explain ios_sample -d c6678 --operator x")
     plan = json.loads((tmp_path / "plan.json").read_text())
-    for change, says in (({"graph": "0"}, "is of another model"), ({"source": {}}, "is not valid: field 'model'")):
+    for change, says in (
+        ({"graph": "0"}, "is of another model"),
+        ({"in_parts": True}, "write one without --parts"),
+        ({"source": {}}, "is not valid: field 'model'"),
+    ):
         (tmp_path / "other.json").write_text(json.dumps(plan | change))
         assert says in refused(capsys, f"explain {tmp_path / 'other.json'}")
     del plan["policy"]

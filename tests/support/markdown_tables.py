@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,12 +34,21 @@ def table(path: Path, *header: str) -> Table:
     return fitting[0][1:]
 
 
-def differences(printed: Sequence[Sequence[str]], made: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row that is not as it was made, with what it should be."""
+def alike(printed: str, made: str, within: float) -> bool:
+    """Whether two texts are the same but for numbers that differ by ``within`` at most."""
+    number = r"\d+(?:\.\d+)?"
+    if re.split(number, printed) != re.split(number, made):
+        return False
+    pairs = zip(re.findall(number, printed), re.findall(number, made), strict=True)
+    return all(abs(float(one) - float(other)) <= within + 1e-9 for one, other in pairs)
+
+
+def differences(printed: Sequence[Sequence[str]], made: Sequence[Sequence[str]], within: float = 0.0) -> list[str]:
+    """A line for each row that is not as it was made, with what it should be; numbers may differ by ``within``."""
     if len(printed) != len(made):
         return [f"{len(printed)} rows are printed, {len(made)} were made"]
     return [
         f"printed {list(one)}, made {list(other)}"
         for one, other in zip(printed, made, strict=True)
-        if list(one) != list(other)
+        if not alike("|".join(one), "|".join(other), within)
     ]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from iossim.analysis.dataflow import Dataflow
-from iossim.backends.edge_simulator.events import Span
-from iossim.dataflow.plan import Variant
+from iossim.backends.edge_simulator.events import Span, Timed
+from iossim.dataflow.plan import Plan
 from iossim.reporting.dataflow_lanes import dataflow_lanes, shown_units
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.specifications import need_altair, only, specification
@@ -35,12 +35,12 @@ def dataflow_timeline_figure(found: Dataflow, title: str) -> Figure:
     """A panel a plan, each over its own time; the operators' names stand where there is room."""
     records: list[dict[str, Cell]] = []
     panels = []
-    for variant in Variant:
-        records += _records(found, variant)
-        lanes = list(dict.fromkeys(str(record["lane"]) for record in records if record["plan"] == str(variant)))
-        total_ms = found.total_us(variant) / 1e3
+    for name, (plan, timed) in found.runs.items():
+        records += _records(name, plan, timed)
+        lanes = list(dict.fromkeys(str(record["lane"]) for record in records if record["plan"] == name))
+        total_ms = timed.total_us / 1e3
         spec = _specification([lane for lane in lanes if lane != _TOP], total_ms)
-        panels.append(Panel(f"{variant}: {total_ms:,.2f} ms", spec, {"plan": str(variant)}))
+        panels.append(Panel(f"{name}: {total_ms:,.2f} ms", spec, {"plan": name}))
     shown, units = len(shown_units(found.device)), found.device.units.value
     every = "" if shown == units else f" Of the {units} units one in {-(-units // shown)} is shown."
     return Figure(
@@ -58,13 +58,13 @@ def dataflow_timeline_figure(found: Dataflow, title: str) -> Figure:
 def _finding(found: Dataflow) -> str:
     """How much of the units' time they compute, in each plan."""
     shares = []
-    for variant in Variant:
+    for name, (_, timed) in found.runs.items():
         busy_us = sum(
             (span.end_us - span.start_us) * len(span.units)
-            for span in found.times[variant].spans
+            for span in timed.spans
             if span.what == "compute" and span.units
         )
-        shares.append(f"{busy_us / found.device.units.value / found.total_us(variant):.0%} ({variant})")
+        shares.append(f"{busy_us / found.device.units.value / timed.total_us:.0%} ({name})")
     return f"Units compute {', '.join(shares)} of their time."
 
 
@@ -72,23 +72,25 @@ def _finding(found: Dataflow) -> str:
 _TOP = ""
 
 
-def _records(found: Dataflow, variant: Variant) -> Iterator[dict[str, Cell]]:
-    plan, timed = found.plans[variant], found.times[variant]
+def _records(plan_name: str, plan: Plan, timed: Timed) -> Iterator[dict[str, Cell]]:
     pixels_per_us = _WIDTH_PIXELS / timed.total_us
     names = [step.operator.name for step in plan.steps]
-    for index, (name, (start_us, end_us)) in enumerate(zip(names, timed.steps, strict=True)):
-        common: dict[str, Cell] = {"plan": str(variant), "lane": _TOP, "operator": name}
+    for index, name in enumerate(names):
+        start_us, end_us = timed.steps[index]
+        common: dict[str, Cell] = {"plan": plan_name, "lane": _TOP, "operator": name}
         times: dict[str, Cell] = {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
+        if plan.places[index][1].first_unit:  # beside what is marked already
+            continue
         yield {"what": "operator", "odd": index % 2, **common, **times}
         text, size = fitting_label([name, name.rpartition(".")[2]], (end_us - start_us) * pixels_per_us - 2)
         if text:
             middle: dict[str, Cell] = {"start_ms": (start_us + end_us) / 2e3, "size": size, "text": text}
             yield {"what": "name", **common, **middle}
-    for lane in dataflow_lanes(timed, found.device):
+    for lane in dataflow_lanes(timed, plan.device):
         for span in _drawn(lane.spans, _LEAST_PIXELS / pixels_per_us):
             yield {
                 "what": "bar",
-                "plan": str(variant),
+                "plan": plan_name,
                 "lane": lane.name,
                 "operator": names[span.step],
                 "part": _OF_UNITS[span.what] if span.units else _OF_OTHERS[span.lane],
@@ -97,7 +99,7 @@ def _records(found: Dataflow, variant: Variant) -> Iterator[dict[str, Cell]]:
                 "end_ms": span.end_us / 1e3,
             }
         if not lane.spans:
-            yield {"what": "none", "plan": str(variant), "lane": lane.name}
+            yield {"what": "none", "plan": plan_name, "lane": lane.name}
 
 
 def _drawn(spans: Sequence[Span], least_us: float) -> Iterator[Span]:
