@@ -123,7 +123,7 @@ def scaled(device: EdgeDevice, by: Mapping[str, float]) -> EdgeDevice:
         product = value * by[name]
         if isinstance(value, int):
             unit = WORD_BYTES if name.endswith("line_bytes") else 1
-            product = max(unit, unit * round(product / unit))
+            product = max(unit, unit * round(product / unit)) if value else 0
         changes[name] = product
     changes["unpartitioned_units"] = min(changes["unpartitioned_units"], changes["units"])
     return device.changed(changes)
@@ -169,19 +169,22 @@ def sampled(alone: Mapping[str, Network], together: Mapping[str, Network], seed:
     return {"seed": seed, "sample": sample, "factors": by, **told}
 
 
+def loaded(names: str) -> dict[str, Network]:
+    return {name: load(name) for name in names.split(",") if name}
+
+
 @app.command()
 def run(
     file: Path,
     samples: int = 200,
     seed: int = 0,
-    alone: Annotated[list[str], typer.Option(help="Networks on one device.")] = list(ALONE),  # noqa: B006
-    together: Annotated[list[str], typer.Option(help="Networks on four C6678.")] = list(TOGETHER),  # noqa: B006
+    alone: Annotated[str, typer.Option(help="Networks on one device, separated by commas.")] = ",".join(ALONE),
+    together: Annotated[str, typer.Option(help="Networks on four C6678.")] = ",".join(TOGETHER),
     seconds: Annotated[float, typer.Option(help="Stop after so many; the next run goes on.")] = float("inf"),
 ) -> None:
     """Draw and time samples that the file has not yet."""
     done = {each["sample"] for each in read(file)} if file.exists() else set()
-    networks = {name: load(name) for name in dict.fromkeys([*alone, *together])}
-    one, several = {name: networks[name] for name in alone}, {name: networks[name] for name in together}
+    one, several = loaded(alone), loaded(together)
     started = time.monotonic()
     with file.open("a", encoding="utf-8") as out:
         for sample in range(samples + 1):
@@ -199,6 +202,8 @@ def table(file: Path) -> None:
     found = read(file)
     for part, conclusions in (("alone", ONE_DEVICE), ("together", SEVERAL_DEVICES)):
         models = list(found[0][part])
+        if not models:
+            continue
         print(f"| of {len(found) - 1} samples | {' | '.join(models)} | follows most |")
         print("|---" * (len(models) + 2) + "|")
         for each in conclusions:

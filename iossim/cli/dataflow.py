@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from iossim.dataflow.plan import Plan
     from iossim.ir.network import Network
 
+#: So many operators are told where neither --operator nor --all asks for others.
+_FEW = 8
+
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model, as for 'iossim optimize'.")]
 EdgeName = Annotated[
     str | None,
@@ -60,6 +63,15 @@ Processes = Annotated[
         help="Each device a process of this machine (PyTorch's gloo).",
     ),
 ]
+OperatorNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--operator", metavar="NAME", help="Explain this operator, and price every split of it; may be repeated."
+    ),
+]
+AllOperators = Annotated[
+    bool, typer.Option("--all", help="Tell of every operator, not of those alone that take longest.")
+]
 Seed = Annotated[
     int, typer.Option("--seed", metavar="N", parser=options.whole_number, help="Of the inputs that are made.")
 ]
@@ -69,6 +81,9 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Networks on edge devices: split over units, linked, over several devices.")
     group.callback(invoke_without_command=True)(options.help_without_command)
     group.command("optimize", help="Plan a network on an edge device, or several, and time the plan.")(optimize)
+    group.command(
+        "explain", help="Say of each operator what bounds it, how else it could be split, what linking saves."
+    )(explain)
     group.command("run", help="Run the plan, and compare its outputs with the network's.")(run)
     app.add_typer(group, name="dataflow")
 
@@ -128,6 +143,50 @@ def optimize(
         console.print(words, soft_wrap=True)
     if out is not None:
         write_files(out, _files(found, title, wants_plot(plot)))
+
+
+@takes_options
+def explain(
+    model: Model,
+    device: EdgeName = None,
+    operator: OperatorNames = None,
+    all_operators: AllOperators = False,
+    *,
+    batch: options.Batch = None,
+    dtype: options.ModelDataType = None,
+    policy: Policy = "priority",
+    as_json: options.Json = False,
+) -> None:
+    """Explain a network's plan on one edge device, the operators that take longest first; so does 'iossim explain out/plan.json'."""
+    from iossim import api
+    from iossim.models.load import load
+
+    found = api.dataflow(load(model, batch=batch, dtype=dtype), _needed(device), policy=policy)
+    tell_explained(found, operator or [], all_operators, as_json)
+
+
+def tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
+    """Print why the operators are as they are; of those named every split is priced."""
+    from iossim.analysis.dataflow_explain import explain_dataflow
+    from iossim.reporting.dataflow_explanation import explanation_lines, explanation_overview
+
+    explained = explain_dataflow(found, operators)
+    if as_json:
+        print_json(explained.to_json())
+        return
+    ordered = [one for one in explained.by_importance if not operators or one.operator in operators]
+    shown = ordered if all_operators or operators else ordered[:_FEW]
+    for line in explanation_overview(explained):
+        typer.echo(line)
+    for one in shown:
+        typer.echo("")
+        for line in explanation_lines(one):
+            typer.echo(line)
+    if len(shown) < len(ordered):
+        rest = sum(one.share for one in ordered[len(shown) :])
+        typer.echo(
+            f"\n{len(ordered) - len(shown)} more operators take {rest:.1%} (--all; --operator NAME prices every split)"
+        )
 
 
 @takes_options
@@ -203,7 +262,7 @@ def _run_words(done: DataflowRun) -> str:
 
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
     from iossim.analysis.distribution import Distributed
-    from iossim.dataflow.plan import Variant
+    from iossim.analysis.saved_plan import saved_plan
     from iossim.dataflow.plan_json import distribution_to_json
     from iossim.reporting.dataflow_trace import dataflow_trace
 
@@ -218,7 +277,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
             files |= pictures(distribution_figure(found, title))
         return files
     files = {
-        "plan.json": _plan_file(found.parts.plan if found.parts else found.plans[Variant.FULL]),
+        "plan.json": text_file(json.dumps(saved_plan(found)) + "\n"),
         "dataflow.json": text_file(json.dumps(found.to_json(), indent=1) + "\n"),
         "trace.json": text_file(dataflow_trace(found, title)),
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
+from iossim.cli.dataflow import tell_explained
 from iossim.cli.outputs import plain_console, print_json, text_file, write_files
 from iossim.cli.progress import progress_bars
 
@@ -56,13 +57,17 @@ def explain(
 ) -> None:
     """Explain a saved schedule, by default at the prices of its own device; --out writes what is told as drawings (DOT).
 
-    Of a rewritten network each substitution is told: what it changed, and what the network took before and after it.
+    A plan.json of 'iossim dataflow optimize' is explained operator by operator. Of a rewritten network each substitution is told: what it changed, and what the network took before and after it.
     """
     from iossim import api
     from iossim.analysis.explain import explain as explain_schedule
     from iossim.analysis.explain_rewriting import explain_rewriting
+    from iossim.analysis.saved_plan import is_saved_plan, planned_again
     from iossim.user_files import check_writable
 
+    if is_saved_plan(schedule):
+        tell_explained(planned_again(schedule, device, model), [], all_stages, as_json)
+        return
     if out is not None:
         check_writable(out)
     saved, network = api.read_schedule(schedule, model)

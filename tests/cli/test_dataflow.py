@@ -114,3 +114,26 @@ def test_mistakes_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown --sync 'star'" in refused(capsys, "dataflow optimize ios_sample -d c6678 --devices 2 --sync star")
     assert "leave one of them out" in refused(capsys, "dataflow run ios_sample -d c6678 --devices 2 --processes 2")
     assert "does not compute in fp16" in refused(capsys, "dataflow optimize ios_sample -d c6678 --dtype fp16")
+
+
+def test_a_saved_plan_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    printed(capsys, f"dataflow optimize ios_sample -d c6678 --batch 2 --out {tmp_path} --no-plot")
+    saved = printed_json(capsys, f"explain {tmp_path / 'plan.json'} --json")
+    assert saved == printed_json(capsys, "dataflow explain ios_sample -d c6678 --batch 2 --json")
+    assert sum(row["share"] for row in saved["operators"]) == pytest.approx(1)
+    text = printed(capsys, f"dataflow explain ios_sample -d c6678 --operator {saved['operators'][0]['operator']}")
+    assert "bound by" in text
+    assert "more operators" not in text
+    assert "more operators take" in printed(capsys, "dataflow explain mobilenet_v1 -d c6678")
+    assert "is none of the network" in refused(capsys, "dataflow explain ios_sample -d c6678 --operator x")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    for change, says in (
+        ({"graph": "0"}, "is of another model"),
+        ({"in_parts": True}, "write one without --parts"),
+        ({"source": {}}, "is not valid: field 'model'"),
+    ):
+        (tmp_path / "other.json").write_text(json.dumps(plan | change))
+        assert says in refused(capsys, f"explain {tmp_path / 'other.json'}")
+    del plan["policy"]
+    (tmp_path / "other.json").write_text(json.dumps(plan))
+    assert "has no field 'policy'; give a plan.json" in refused(capsys, f"explain {tmp_path / 'other.json'}")

@@ -1,0 +1,78 @@
+"""``benchmarks/dataflow_sensitivity.py``: draws that depend on seed and sample alone, files that go on, and counts of what holds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from iossim.devices.edge import edge_device
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def sensitivity(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The script as a module."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import dataflow_sensitivity
+
+    yield dataflow_sensitivity
+    del sys.modules["dataflow_sensitivity"]
+
+
+def test_every_number_is_scaled_by_a_factor_of_its_own(sensitivity: ModuleType) -> None:
+    for name in ("c6678", "zcu102"):
+        device = edge_device(name)
+        by = sensitivity.factors(device, 0, 7)
+        assert by == sensitivity.factors(device, 0, 7)
+        assert by not in (sensitivity.factors(device, 0, 8), sensitivity.factors(device, 1, 7))
+        assert by.keys() == device.numbers().keys()
+        assert len(set(by.values())) == len(by)
+        assert all(0.8 <= factor <= 1.2 for factor in by.values())
+        scaled = sensitivity.scaled(device, by)
+        for where, value in scaled.numbers().items():
+            wanted = device.numbers()[where] * by[where]
+            unit = {int: 4 if where.endswith("line_bytes") else 1}.get(type(value), 0)
+            assert abs(value - wanted) <= max(unit / 2, 1e-9 * wanted)
+            assert not unit or value % unit == 0
+        same = sensitivity.scaled(device, sensitivity.factors(device, 0, 0))
+        assert same.numbers() == device.numbers()
+
+
+def test_a_file_goes_on_and_tells_what_holds(sensitivity: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "samples.jsonl"
+
+    def command(*given: str) -> str:
+        done = CliRunner().invoke(sensitivity.app, [*given], catch_exceptions=False)
+        assert done.exit_code == 0
+        return done.output
+
+    networks = ("--alone", "ios_sample", "--together", "ios_sample")
+    command("run", str(file), "--samples", "1", *networks)
+    first = file.read_text()
+    command("run", str(file), "--samples", "2", *networks)
+    assert file.read_text().startswith(first)
+    assert [each["sample"] for each in sensitivity.read(file)] == [0, 1, 2]
+    text = command("table", str(file))
+    rows = {cells[1].strip(): cells[2].strip() for line in text.splitlines() if (cells := line.split("|"))[2:]}
+    drawn = sensitivity.read(file)
+    holds = sum(
+        each["together"]["ios_sample"]["mix"] > each["together"]["ios_sample"]["server"] for each in drawn[1:]
+    )
+    assert rows["the ring is faster than the server"].strip("()") == str(holds)
+    assert rows["the mix is never worse than a single mode"] == "2"
+
+
+def test_what_does_not_hold_as_shipped_stands_in_brackets(sensitivity: ModuleType) -> None:
+    conclusion = sensitivity.Conclusion("x", lambda each: each["x"] > 1, lambda each: each["x"])
+    found = [
+        {"part": {"net": one}} for one in ({"x": 0.5}, {"x": 2.0}, {"x": 3.0}, {"x": 0.1}, {"fails": "too small"})
+    ]
+    assert sensitivity.cell(conclusion, found, "part", "net") == "(2)"
+    assert sensitivity.cell(conclusion, found[1:], "part", "net") == "1"
+    assert list(sensitivity.ranks([5.0, 1.0, 5.0])) == [0.5, -1.0, 0.5]
