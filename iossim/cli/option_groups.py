@@ -70,6 +70,7 @@ class ModelOptions(OptionGroup):
     graphs: options.Graphs = None
     units: options.Units = "model"
     max_block: options.MaxBlock = 64
+    training: options.Training = False
 
     def network(self, model: str) -> Network:
         """Load a model as the options say."""
@@ -86,6 +87,7 @@ class ModelOptions(OptionGroup):
             dimensions=_dimensions(self.dim or ()),
             strict=self.strict,
             passes=self.passes or (),
+            training=self.training,
         )
 
 

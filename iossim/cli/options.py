@@ -70,6 +70,9 @@ Strict = Annotated[
     bool,
     typer.Option("--strict", help="Refuse operators that iossim does not know, instead of pricing their traffic."),
 ]
+Training = Annotated[
+    bool, typer.Option("--training", help="The network with the gradients of its maps and weights: docs/training.md.")
+]
 Passes = Annotated[
     list[str] | None,
     typer.Option("--pass", metavar="NAME", help="Rewrite an ONNX file's graph by a plugin's pass; may be repeated."),

@@ -80,6 +80,8 @@ def product(step: Step) -> list[Candidate]:
 @FAMILIES.lowers(
     "global_average_pool",
     "global_max_pool",
+    "max_pool_backward",
+    "average_pool_backward",
     "local_response_norm",
     "reduce",
     "cumsum",

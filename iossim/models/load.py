@@ -17,6 +17,7 @@ from iossim.ir.types import Precision
 from iossim.models.options import LoadOptions
 from iossim.models.sources import ios_file, onnx_file, torch_module, zoo
 from iossim.passes.single_block import single_block
+from iossim.passes.training import training_network
 from iossim.passes.unit_fusion import MODEL
 from iossim.schedule.problem import MAX_UNITS
 
@@ -55,6 +56,7 @@ def load(
     strict: bool = False,
     passes: Sequence[str] = (),
     onnx_file: str | Path | None = None,
+    training: bool = False,
     block: str | int | None = None,
 ) -> Network:
     """The network of a zoo name, an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file), or a module.
@@ -67,7 +69,8 @@ def load(
     ``units`` names a unit policy (:mod:`iossim.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
     ``seed`` is that of the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and
     would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that
-    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.registry`). ``block`` takes one block alone, by its
+    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.registry`). ``training`` adds the gradients
+    of its maps and weights (:func:`iossim.passes.training.training_network`). ``block`` takes one block alone, by its
     name or number (:func:`iossim.passes.single_block.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the arguments of
@@ -91,6 +94,7 @@ def load(
         seed=seed,
         strict=strict,
         passes=tuple(passes),
+        training=training,
         block=block,
         example_inputs=example_inputs,
         onnx_file=None if onnx_file is None else Path(onnx_file),
@@ -111,6 +115,8 @@ def load_source(source: ModelSource) -> Network:
 def _loaded(model: Any, options: LoadOptions) -> Network:
     network = next(source for source in _SOURCES if source.takes(model)).load(model, options)
     source = options.source(network)
+    if options.training:
+        network = training_network(network, options.max_block)
     if options.block is not None:
         network = single_block(network, options.block)
     return replace(network, source=source)

@@ -51,6 +51,7 @@ def _integer(name: str, text: str) -> int:
 
 
 _PRECISION = _Text("dtype", lambda _, text: Precision.named(text), omitted=Precision.FP32)
+_TRAINING = _Text("training", lambda _, text: text == "True", omitted=False)
 _PASSES = _Text("passes", lambda _, text: tuple(filter(None, text.split(","))), ",".join)
 _SHAPE = _Text(
     "shape",
@@ -82,6 +83,7 @@ class LoadOptions:
     shapes: Annotated[Mapping[str, tuple[int, ...]], _SHAPE] = field(default_factory=dict)
     dimensions: Annotated[Mapping[str, int], _Text("dimension", _integer, each=True)] = field(default_factory=dict)
     batch: Annotated[int | None, _BATCH] = None
+    training: Annotated[bool, _TRAINING] = False
     block: Annotated[str | int | None, _Text("block", _plain)] = None
     strict: bool = False
     example_inputs: Any = None

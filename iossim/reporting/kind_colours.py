@@ -44,6 +44,7 @@ _FAMILIES = (
         "rail_idle",
         (
             "max_pool", "average_pool", "global_average_pool", "global_max_pool",
+            "max_pool_backward", "average_pool_backward",
             "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc",
         ),
     ),

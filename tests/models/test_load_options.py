@@ -26,6 +26,7 @@ WRITTEN: dict[str, tuple[Any, dict[str, str]]] = {
     "shapes": ({"x": (1, 2), "a.b": (3,)}, {"shape.a.b": "3", "shape.x": "1x2"}),
     "dimensions": ({"N": 4}, {"dimension.N": "4"}),
     "batch": (5, {}),
+    "training": (True, {"training": "True"}),
     "block": ("stem", {"block": "stem"}),
 }
 #: What a source does not keep: how strictly the model is read, and what stays in memory.

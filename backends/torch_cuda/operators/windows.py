@@ -17,6 +17,7 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.resize import Resize
 from iossim.ir.types import TensorType
 
@@ -113,6 +114,42 @@ def _average_pool(op: AveragePool, operands: Sequence[Operand], types: Sequence[
         for part in (padded(x, before, behind, 0.0), counted)
     )
     return (torch.div(total, torch.clamp(count, min=1.0)),)
+
+
+@computes("max_pool_backward")
+def _max_pool_backward(
+    op: MaxPoolBackward, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    forward, rank, size = op.forward, len(op.kernel), types[0].shape[2:]
+    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
+    x = padded(operands[0], op.pads[:rank], _reach_behind(forward, types[0]), -math.inf)
+    _, places = pool(x, op.kernel, op.strides, 0, op.dilations, return_indices=True)
+    flat = torch.zeros_like(x).flatten(2).scatter_add(2, places.flatten(2), operands[1].flatten(2))
+    return (_inside(flat.reshape(x.shape), op.pads[:rank], size),)
+
+
+@computes("average_pool_backward")
+def _average_pool_backward(
+    op: AveragePoolBackward, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    (grad_output,), rank, channels = operands, len(op.kernel), types[0].shape[1]
+    counts = torch.as_tensor(op.forward.counts(op.input_size, types[0].shape[2:]))
+    share = torch.div(grad_output, counts.to(grad_output))
+    spread = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
+    ones = grad_output.new_ones((channels, 1, *op.kernel))
+    made = spread(share, ones, None, op.strides, 0, 0, channels, op.dilations)
+    short = tuple(
+        max(0, first + size - have)
+        for first, size, have in zip(op.pads[:rank], op.input_size, made.shape[2:], strict=True)
+    )
+    return (_inside(padded(made, (0,) * rank, short, 0.0), op.pads[:rank], op.input_size),)
+
+
+def _inside(x: Operand, before: Sequence[int], size: Sequence[int]) -> Operand:
+    """What is left of a padded image."""
+    for axis, (first, length) in enumerate(zip(before, size, strict=True), 2):
+        x = torch.narrow(x, axis, first, length)
+    return x
 
 
 def _first_refusal(op: ChannelsLast, types: Sequence[TensorType]) -> str:

@@ -81,10 +81,10 @@ class AveragePool(Op):
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = widen(inputs[0])
         total = _reduce(self, x, 0, np.add)
-        y = total / self._counts(x.shape[2:], total.shape[2:]).astype(total.dtype)
+        y = total / self.counts(x.shape[2:], total.shape[2:]).astype(total.dtype)
         return (y.astype(inputs[0].dtype, copy=False),)
 
-    def _counts(self, size: Sequence[int], out: Sequence[int]) -> NDArray[np.int64]:
+    def counts(self, size: Sequence[int], out: Sequence[int]) -> NDArray[np.int64]:
         """How many elements each window averages, shape ``out``: the product of what it covers along each axis."""
         counts = np.ones((1,) * len(out), dtype=np.int64)
         for axis, before, after in _axes(self):

@@ -19,6 +19,7 @@ import math
 
 from iossim.ir.ops.local_response_norm import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.types import DType
 from iossim.lowering.gpu.families.reductions import reduction
 from iossim.lowering.gpu.registry import FAMILIES
@@ -51,6 +52,17 @@ def global_pooling(step: Step) -> list[Candidate]:
     """The library's kernel with the whole image as its window; a reduction of the framework's."""
     (reduced,) = reduction(step)
     return [_of_cudnn(step, math.prod(step.operands[0].type.shape[2:])), _of_framework(*reduced.kernels)]
+
+
+@FAMILIES.lowers("max_pool_backward", "average_pool_backward")
+def pooling_backward(step: Step) -> list[Candidate]:
+    """A thread an element of the input, which goes through the windows that have it; no measurement is behind this."""
+    assert isinstance(step.op, MaxPoolBackward | AveragePoolBackward)
+    windows = math.prod(ceil_div(taps, stride) for taps, stride in zip(step.op.kernel, step.op.strides, strict=True))
+    return [
+        _of_cudnn(step, windows),
+        _of_framework(_window_kernel(step, _AVERAGE + _TAP * windows, WorkClass.WINDOW)),
+    ]
 
 
 def _of_framework(*kernels: Kernel) -> Candidate:
