@@ -17,7 +17,7 @@ from iossim.schedule.schedule import ModelReference
 from iossim.user_files import read_text
 from iossim.values import first_problem
 
-_REMEDY = "give a plan.json that 'iossim dataflow optimize --out' wrote"
+_REMEDY = "give a plan.json that 'iossim dataflow optimize' wrote"
 
 
 def saved_plan(found: Dataflow) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def planned_again(path: Path, device: str | None = None, model: str | None = Non
         raise PlanError(f"plan {path} is not valid: {first_problem(error)}; {_REMEDY}") from None
     if document.get("in_parts"):
         raise PlanError(
-            f"plan {path} has branches on parts of the units, and explain tells of all units; write one without --parts"
+            f"plan {path} has branches on parts of the units, and explain tells of all units; leave out `parts`"
         )
     network = load_source(reference.to_source(model))
     if network.graph.hash != graph:
