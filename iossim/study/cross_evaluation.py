@@ -103,7 +103,7 @@ def _priced(
         if key in known:
             return known[key].model_copy(update={"made_for": other.made_for})
         # Rewritten for another point it may be another graph, and then there is nothing that it could tie with.
-        is_same = made.graph_hash == context.network.graph.hash
+        is_same = not task.point.rewrite.rewrites or made.graph_hash == context.network.graph.hash
         network = context.network if is_same else network_as(task.point, made)
         found = reprice(made, network, context.prices)
         tie = is_same and own is not None and context.errors is not None and context.errors.is_tie(found, own)
