@@ -61,6 +61,13 @@ def unit_steps(network: Network, unit: Unit) -> list[Step]:
     ]
 
 
+def main_kind(network: Network, unit: Unit) -> str:
+    """The kind of a unit's op that works most: that by which time is dealt to kinds."""
+    steps = unit_steps(network, unit)
+    most = max(steps, key=lambda step: (step.flops, step.activation_bytes + step.bytes_written), default=None)
+    return unit.kind if most is None else most.op.kind
+
+
 def unit_bytes(network: Network, unit: Unit) -> int:
     """What a unit must move: each value from outside once, weights included, and what is needed of it outside."""
     graph, nodes = network.graph, network.unit_nodes(unit)

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from iossim.ir.network import Network, Unit
-from iossim.lowering.unit import unit_steps
 from iossim.prediction.schedule_interval import BOUNDARIES
 
 #: Kinds without a colour of their own.
@@ -77,13 +75,6 @@ _COLOURS = {
 _RESERVED = {kind: family.reserved for family in _FAMILIES for kind in family.kinds}
 #: Relative luminance below which text on a colour is white (WCAG 2.2: then it has the higher contrast).
 _DARK = 0.179
-
-
-def op_kind(network: Network, unit: Unit) -> str:
-    """The kind of a unit's op that works most: that by which time is dealt to kinds."""
-    steps = unit_steps(network, unit)
-    most = max(steps, key=lambda step: (step.flops, step.activation_bytes + step.bytes_written), default=None)
-    return unit.kind if most is None else most.op.kind
 
 
 def kind_colour(kind: str) -> str:

@@ -15,7 +15,8 @@ from iossim.execution.timeline import Span
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
-from iossim.reporting.kind_colours import op_kind, reserved_colour
+from iossim.lowering.unit import main_kind
+from iossim.reporting.kind_colours import reserved_colour
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.reporting.trace_events import complete, counters, trace_text
 from iossim.schedule.schedule import Schedule, Stage
@@ -70,7 +71,7 @@ def _kernel_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
     arguments = {"unit": span.unit, "kernel": span.name, "stage": span.stage, **_work(network, members)}
     if span.sms is not None:
         arguments["sms"] = f"{span.sms.start}-{span.sms.stop - 1}"
-    kind = op_kind(network, network.units[network.unit_index[members[0]]])
+    kind = main_kind(network, network.units[network.unit_index[members[0]]])
     track = _FIRST_STREAM_TRACK + span.stream
     return complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
 

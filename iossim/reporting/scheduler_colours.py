@@ -14,6 +14,10 @@ _OWN = {
     "ios-merge": ("#009e73", "diamond"),
     "ios-parallel": ("#c2629a", "cross"),
     "ios-both": ("#0072b2", "circle"),
+    # Plans on edge devices: never beside those above.
+    "vanilla": ("#808080", "square"),
+    "horizontal": ("#009e73", "diamond"),
+    "full": ("#0072b2", "circle"),
 }
 #: For schedulers that others add, in the order of their names.
 _OTHERS = (("#8a6d00", "triangle-down"), ("#7566c9", "triangle-right"), ("#2f8f9d", "triangle-left"))

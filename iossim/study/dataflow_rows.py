@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from iossim.analysis.dataflow import dataflow
@@ -11,6 +11,7 @@ from iossim.analysis.distribution import distributed
 from iossim.dataflow.capacity import uses
 from iossim.dataflow.plan import Plan, Variant
 from iossim.ir.network import Network
+from iossim.lowering.unit import main_kind
 from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, edge_device_of, network_of
 from iossim.study.study_run import Row
@@ -40,7 +41,7 @@ def dataflow_rows(point: Point, schedulers: Sequence[str]) -> tuple[list[Row], d
             scheduler=str(Variant.FULL),
             sent_mib=several.distribution.sent_bytes / _MIB,
             waited_ms=several.waited_us / 1e3,
-            time_by_kind_us=_by_kind([(each.kind, each.compute_us + each.waited_us) for each in several.rows]),
+            time_by_kind_us=_by_kind(network, [each.compute_us + each.waited_us for each in several.rows]),
         )
         return [row], {str(Variant.FULL): several.optimise_s}
     found = dataflow(network, device, asked.policy)
@@ -49,15 +50,14 @@ def dataflow_rows(point: Point, schedulers: Sequence[str]) -> tuple[list[Row], d
     rows = []
     for variant in map(Variant, schedulers):
         steps = found.times[variant].steps
-        kinds = [step.operator.kind for step in found.plans[variant].steps]
-        own_us = [(kind, end - start) for kind, (start, end) in zip(kinds, steps, strict=True)]
+        own_us = [end - start for start, end in steps]
         rows.append(
             Row(
                 **common,
                 **_times(point, found.total_us(variant), baseline_us),
                 **_peaks([found.plans[variant]]),
                 scheduler=str(variant),
-                time_by_kind_us=_by_kind(own_us),
+                time_by_kind_us=_by_kind(network, own_us),
             )
         )
     return rows, {str(Variant.FULL): found.optimise_s}
@@ -81,8 +81,9 @@ def _peaks(plans: Sequence[Plan]) -> dict[str, Any]:
     }
 
 
-def _by_kind(times_us: Iterable[tuple[str, float]]) -> dict[str, Any]:
+def _by_kind(network: Network, times_us: Sequence[float]) -> dict[str, float]:
+    """The time of each operator dealt to kinds, the longest first."""
     found: defaultdict[str, float] = defaultdict(float)
-    for kind, us in times_us:
-        found[kind] += us
-    return dict(found)
+    for unit, us in zip(network.units, times_us, strict=True):
+        found[main_kind(network, unit)] += us
+    return dict(sorted(found.items(), key=lambda one: -one[1]))

@@ -15,7 +15,8 @@ from iossim.execution.timeline import Span
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat
-from iossim.reporting.kind_colours import op_kind, reserved_colour
+from iossim.lowering.unit import main_kind
+from iossim.reporting.kind_colours import reserved_colour
 from iossim.reporting.perfetto_trace import perfetto_trace
 from iossim.schedule.schedule import Schedule
 
@@ -102,7 +103,7 @@ def test_kernels_have_the_colour_of_their_kind(network: Network, schedule: Sched
         unit = network.units[
             network.unit_index[stage.units[0] if stage.strategy == "merge" else event["args"]["unit"]]
         ]
-        assert event["cname"] == reserved_colour(op_kind(network, unit))
+        assert event["cname"] == reserved_colour(main_kind(network, unit))
     assert len({event["cname"] for event in kernels}) > 1
     assert all("cname" not in event for event in events if event.get("cat") != "kernel")
 

@@ -13,9 +13,9 @@ import numpy as np
 from iossim.execution.execution import Execution, Floats
 from iossim.execution.timeline import Span
 from iossim.ir.network import Network
+from iossim.lowering.unit import main_kind
 from iossim.reporting.figures.figure import LegendEntry
 from iossim.reporting.figures.specifications import layer, need_altair, only, specification
-from iossim.reporting.kind_colours import op_kind
 from iossim.reporting.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
@@ -163,7 +163,7 @@ def _stages(extents: Sequence[StageExtent]) -> list[dict[str, Cell]]:
 
 def _kernels(network: Network, schedule: Schedule, spans: Sequence[Span]) -> list[dict[str, Cell]]:
     stages = schedule.stages
-    kinds = {unit.name: op_kind(network, unit) for unit in network.units}
+    kinds = {unit.name: main_kind(network, unit) for unit in network.units}
     records: list[dict[str, Cell]] = []
     for span in spans:
         merged = stages[span.stage].strategy is Strategy.MERGE

@@ -15,13 +15,14 @@ from random_networks import random_network, random_schedule, sequential_schedule
 from iossim.analysis.comparison import ComparisonRow
 from iossim.errors import OptionError
 from iossim.ir.network import Network
+from iossim.lowering.unit import main_kind
 from iossim.models.load import load
 from iossim.reporting.figures.active_warps import active_warps_figure
 from iossim.reporting.figures.comparison import comparison_figure
 from iossim.reporting.figures.figure import Figure, Panel
 from iossim.reporting.figures.pictures import picture_files, whole_specification
 from iossim.reporting.figures.schedule_timeline import timeline_figure
-from iossim.reporting.kind_colours import kind_colour, kind_colours, op_kind, text_on
+from iossim.reporting.kind_colours import kind_colour, kind_colours, text_on
 from iossim.reporting.scheduler_colours import scheduler_marks
 from iossim.schedule.schedule import Schedule
 
@@ -85,7 +86,7 @@ def test_a_kind_of_op_has_one_colour_in_all_networks_and_pictures() -> None:
         schedule = sequential_schedule(network)
         figure = timeline_figure(network, schedule, fake_timeline(network, schedule))
         used = {record["kind"] for record in figure.records if record["what"] == "kernel"}
-        assert used == {op_kind(network, unit) for unit in network.units}
+        assert used == {main_kind(network, unit) for unit in network.units}
         legend = {entry.label: entry.colour for entry in figure.legend}
         assert all(legend[kind] == kind_colour(kind) for kind in legend if kind in kinds)
         assert "conv" in legend

@@ -7,10 +7,10 @@ from typing import Any
 
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.lowering.unit import unit_bytes
+from iossim.lowering.unit import main_kind, unit_bytes
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.specifications import layer, log_ticks, need_altair, specification
-from iossim.reporting.kind_colours import kind_colours, op_kind
+from iossim.reporting.kind_colours import kind_colours
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
 from iossim.reporting.study.commands import figure_command
 from iossim.reporting.study.plot import Plot
@@ -96,7 +96,7 @@ def _units(point: ChosenPoint) -> list[dict[str, Cell]]:
                 "what": "unit",
                 "point": point.label,
                 "unit": unit.name,
-                "kind": op_kind(network, unit),
+                "kind": main_kind(network, unit),
                 "intensity": intensity,
                 "gflops": gflops,
                 "time_us": time_us,
