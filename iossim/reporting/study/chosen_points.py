@@ -11,7 +11,8 @@ from iossim.ir.network import Network
 from iossim.lowering.target import target_of
 from iossim.reporting.study.axes import best_of, point_label, points, values_of, varying
 from iossim.schedule.schedule import Schedule
-from iossim.study.points import device_of, network_of, points_of
+from iossim.study.evaluation_context import network_as
+from iossim.study.points import device_of, points_of
 from iossim.study.study_run import StudyRun
 
 #: Looking into more would make the page slow to write and no easier to read.
@@ -56,7 +57,7 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
             if not target_of(profile).has_warps:
                 continue
             first, second = (Schedule.read(run.folder / file) for file in (sequential.schedule, best.schedule))
-            network = network_of(known[number])
+            network = network_as(known[number], second)
         except IossimError:
             continue
         label = point_label(best, axes)
