@@ -99,14 +99,18 @@ def _priced(
     try:
         made = Schedule.model_validate_json(other.text)
         stages = json.dumps([(stage.strategy, stage.groups) for stage in made.stages])
-        key = other.scheduler, made.graph_hash, stages
+        key = other.scheduler, json.dumps(made.source.options), stages
         if key in known:
             return known[key].model_copy(update={"made_for": other.made_for})
-        # Rewritten for another point it may be another graph, and then there is nothing that it could tie with.
-        is_same = made.graph_hash == context.network.graph.hash
-        network = context.network if is_same else network_as(task.point, made)
+        network = network_as(context, made)
         found = reprice(made, network, context.prices)
-        tie = is_same and own is not None and context.errors is not None and context.errors.is_tie(found, own)
+        # Of a network that was rewritten otherwise there is nothing that it could tie with.
+        tie = (
+            network is context.network
+            and own is not None
+            and context.errors is not None
+            and context.errors.is_tie(found, own)
+        )
     except Exception as error:  # as above, of one schedule
         return _price(task, other, reason=failures.reason(error))
     known[key] = _price(task, other, latency_ms=found.latency_us / 1e3, tie=tie)

@@ -118,10 +118,13 @@ def _given(point: Point) -> Network:
     return _NETWORKS.get(key, lambda: network_of(point))
 
 
-def network_as(point: Point, schedule: Schedule) -> Network:
+def network_as(context: EvaluationContext, schedule: Schedule) -> Network:
     """The point's network, rewritten as it was for a schedule of another point. Raises ReplayError where it cannot be."""
-    _, rewriting = split_source(schedule.source.to_source())
-    return _given(point) if rewriting is None else rewritten_again(_given(point), rewriting)
+    (_, wanted), (_, own) = split_source(schedule.source.to_source()), split_source(context.network.source)
+    if wanted == own:
+        return context.network
+    given = _given(context.point)
+    return given if wanted is None else rewritten_again(given, wanted)
 
 
 def _rewritten(point: Point, network: Network, prices: CostModel) -> Network:
