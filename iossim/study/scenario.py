@@ -27,7 +27,7 @@ Axis = Literal[
 #: The plots that a report may be asked for; each is drawn by the module of its name in ``iossim.reporting.study.plots``.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
-    "peak_memory", "blocks", "kinds", "timeline", "roofline", "rules", "micro_batches", "largest_gain",
+    "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches", "largest_gain",
 )  # fmt: skip
 #: The axes of a study, in the order in which points are counted: the last varies fastest.
 AXES: tuple[Axis, ...] = (

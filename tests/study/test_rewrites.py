@@ -9,6 +9,8 @@ import pytest
 
 from iossim import api
 from iossim.errors import ScenarioError
+from iossim.reporting.study.chosen_points import chosen_points
+from iossim.reporting.study.plots import figures
 from iossim.scheduling.scheduler import schedule
 from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.points import points_of
@@ -45,6 +47,18 @@ def test_rows_for_each(tmp_path: Path) -> None:
     assert found[jointly, "ios-both"].published_ms is None
     saved = json.loads((tmp_path / "run" / str(found[jointly, "ios-both"].schedule)).read_text())
     assert saved["source"]["options"].keys() == {"rewriting"}
+
+
+def test_a_report_looks_into_rewritten_networks(tmp_path: Path) -> None:
+    """Its timelines run the schedules on the networks that they were made for."""
+    pytest.importorskip("altair")
+    rewrites = [{"rules": "default", "scheduler": "sequential", "label": "rewritten"}]
+    run = run_study(Scenario.model_validate({**STUDY, "rewrites": rewrites}), tmp_path / "run", workers=1)
+    (point,) = chosen_points(run)
+    (row, *_) = run.results.rows
+    assert row.rules
+    assert point.network.graph.hash == point.best.graph_hash
+    assert [figure.name for figure in figures(run, ["timeline", "roofline"])] == ["timeline", "roofline"]
 
 
 def test_each_search_by_itself() -> None:

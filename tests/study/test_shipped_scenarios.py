@@ -16,7 +16,7 @@ from iossim.study.sweep import run_study
 NAMES = {
     "schedules_compared", "active_warps", "another_device", "pruning", "batch_specialisation", "device_specialisation",
     "last_inception_block", "block_by_block", "throughput_and_batch", "resnet", "which_gpu", "streams_worth_having",
-    "batching_or_concurrency", "twice_the_sms", "edge_or_server", "substitutions", "substitutions_and_schedules", "substitutions_alpha", "substitutions_elsewhere",
+    "batching_or_concurrency", "twice_the_sms", "edge_or_server", "substitutions", "substitutions_and_schedules", "substitutions_alpha", "substitutions_elsewhere", "substitutions_searches",
     "micro_batches_conv2", "micro_batches_training", "dataflow_devices", "dataflow_partitions", "dataflow_scaling",
 }  # fmt: skip
 #: Claims of publications that do not hold on the simulator: the scenarios' descriptions say why.
@@ -92,7 +92,7 @@ def test_what_the_smallest_show(name: str, tmp_path: Path) -> None:
     "name",
     [
         "another_device", "batch_specialisation", "block_by_block", "dataflow_devices", "dataflow_partitions", "device_specialisation", "micro_batches_conv2", "pruning", "resnet",
-        "schedules_compared", "substitutions", "throughput_and_batch", "twice_the_sms",
+        "schedules_compared", "substitutions", "substitutions_searches", "throughput_and_batch", "twice_the_sms",
     ],
 )  # fmt: skip
 def test_what_the_others_show(name: str, tmp_path: Path) -> None:

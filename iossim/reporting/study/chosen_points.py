@@ -10,8 +10,9 @@ from iossim.errors import IossimError
 from iossim.ir.network import Network
 from iossim.lowering.target import target_of
 from iossim.reporting.study.axes import best_of, point_label, points, values_of, varying
+from iossim.rewriting.saved_rewriting import rewritten_again, split_source
 from iossim.schedule.schedule import Schedule
-from iossim.study.points import device_of, network_of, points_of
+from iossim.study.points import Point, device_of, network_of, points_of
 from iossim.study.study_run import StudyRun
 
 #: Looking into more would make the page slow to write and no easier to read.
@@ -56,12 +57,19 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
             if not target_of(profile).has_warps:
                 continue
             first, second = (Schedule.read(run.folder / file) for file in (sequential.schedule, best.schedule))
-            network = network_of(known[number])
+            network = _network(known[number], second)
         except IossimError:
             continue
         label = point_label(best, axes)
         found.append(ChosenPoint(label, network, profile, first, second, sequential.schedule, best.schedule))
     return tuple(found)
+
+
+def _network(point: Point, schedule: Schedule) -> Network:
+    """The network that a schedule of the point was made for: rewritten, where that was asked for."""
+    network = network_of(point)
+    _, rewriting = split_source(schedule.source.to_source())
+    return network if rewriting is None else rewritten_again(network, rewriting)
 
 
 def _numbers(run: StudyRun) -> list[int]:

@@ -19,7 +19,7 @@ from iossim.reporting.figures.theme import HALO, PALETTE, dark, light, paper
 from iossim.reporting.scheduler_colours import scheduler_marks
 from iossim.reporting.study.axes import layout
 from iossim.reporting.study.plots import figures, plots
-from iossim.study.scenario import PLOTS, Device, Model
+from iossim.study.scenario import PLOTS, Device, Model, Rewrite
 from iossim.study.study_run import BlockTime, StudyRun
 
 pytest.importorskip("altair")
@@ -29,6 +29,11 @@ HERE = Path("run")
 
 def devices(count: int) -> list[Device]:
     return [Device(device=f"gpu-{number}") for number in range(count)]
+
+
+def alphas() -> list[Rewrite]:
+    """The network as given, and rewritten at two values of alpha."""
+    return [Rewrite(rules="none"), *(Rewrite(rules="default", alpha=at, label=f"alpha {at}") for at in (1.0, 1.1))]
 
 
 def figure(run: StudyRun, name: str) -> Figure:
@@ -99,7 +104,7 @@ def test_no_row_is_lost(name: str) -> None:
 def test_every_quantity_has_a_title_with_its_unit(name: str, tmp_path: Path) -> None:
     scenario = made_scenario(
         models=[Model(model="squeezenet")], devices=[Device(device="v100-sxm2"), Device(device="t4")], batch_sizes=[1, 8, 32],
-        searches=searches()[:2], cross_evaluate=["device", "batch"],
+        searches=searches()[:2], cross_evaluate=["device", "batch"], rewrites=alphas(),
     )  # fmt: skip
     measured = {"active_warps": 900.0, "peak_memory_mib": 80.0, "micro_batch_gain": 1.5, "largest_gain": 2.0}
     run = made_run(tmp_path, scenario, **measured)
@@ -136,7 +141,11 @@ def test_every_quantity_has_a_title_with_its_unit(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", sorted(set(plots()) - {"timeline", "roofline"}))
 def test_what_a_specification_reads_is_in_every_record(name: str) -> None:
     scenario = made_scenario(
-        devices=devices(2), batch_sizes=[1, 32], searches=searches(), cross_evaluate=["device", "batch"]
+        devices=devices(2),
+        batch_sizes=[1, 32],
+        searches=searches(),
+        cross_evaluate=["device", "batch"],
+        rewrites=alphas(),
     )
     measured = {"active_warps": 900.0, "peak_memory_mib": 80.0, "micro_batch_gain": 1.5, "largest_gain": 2.0}
     run = made_run(HERE, scenario, **measured, rules={"merge-convs": 3, "drop-relu": 1})
@@ -149,6 +158,22 @@ def test_what_a_specification_reads_is_in_every_record(name: str) -> None:
     assert {column.key for column in drawn.columns} <= {key for record in drawn.records for key in record} | {
         "published_ms"
     }
+
+
+def test_alpha_is_drawn_against_the_network_as_given() -> None:
+    run = made_run(HERE, made_scenario(rewrites=alphas(), schedulers=["sequential"]))
+    latency_ms = {(row.model, row.rewrite): row.latency_ms for row in run.results.rows}
+    drawn = figure(run, "alpha")
+    assert [record["alpha"] for record in drawn.records] == [1.0, 1.0, 1.1, 1.1]
+    for record in drawn.records:
+        model = str(record["model"])
+        own_ms, given_ms = latency_ms[model, f"alpha {record['alpha']}"], latency_ms[model, "as given"]
+        assert own_ms
+        assert given_ms
+        assert record["of_given_percent"] == pytest.approx(100 * own_ms / given_ms)
+    assert "alpha" in [each.name for each in figures(run)]
+    without = made_run(HERE, made_scenario(rewrites=alphas()[1:]))
+    assert figures(without, ["alpha"]) == []
 
 
 def test_bars_have_the_values_of_the_rows_whiskers_and_ties() -> None:
