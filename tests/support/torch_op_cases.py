@@ -20,6 +20,7 @@ from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.order import ArgExtreme, TopK
 from iossim.ir.ops.pad import Pad
+from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.prelu import PRelu
 from iossim.ir.ops.quantize import Dequantize, DynamicQuantize, Quantize
 from iossim.ir.ops.quantized_products import IntegerMatMul, QuantizedConv, QuantizedMatMul
@@ -162,6 +163,11 @@ MORE_CASES: list[Case] = [
     (ConvBackwardData((1, 3), (0, 2, 1, 1), (2, 1), 2, (8, 9)), [(2, 4, 5, 4), (4, 1, 3, 2)]),
     (ConvBackwardFilter((2, 2), (1, 1, 1, 1), (1, 1), 1, (3, 3)), [(2, 2, 8, 9), (2, 3, 4, 5)]),
     (ConvBackwardFilter((1, 3), (0, 2, 1, 1), (2, 1), 2, (3, 2)), [(2, 2, 8, 9), (2, 4, 5, 4), (4, 1, 3, 2)]),
+    (MaxPoolBackward((3, 3), (2, 2), (1, 1, 1, 1)), [(2, 3, 8, 7), (2, 3, 4, 4)]),
+    (MaxPoolBackward((2, 3), (3, 2), (0, 1, 1, 0), (2, 1), True), [(1, 2, 9, 8), (1, 2, 3, 4)]),
+    (MaxPoolBackward((2,), (3,), (0, 0), (1,)), [(1, 2, 9), (1, 2, 3)]),
+    (AveragePoolBackward((3, 3), (2, 2), (1, 1, 1, 1), input_size=(8, 7)), [(2, 3, 4, 4)]),
+    (AveragePoolBackward((2, 3), (3, 2), (0, 1, 1, 0), True, True, (2, 1), (9, 8)), [(1, 2, 3, 4)]),
     (ConvTranspose((2, 1, 1), (0,) * 6, (1, 1, 1), 1, (0, 0, 0)), [(1, 2, 2, 2, 2), (2, 1, 2, 2, 2)]),
     (Resize((1, 1, 2, 3), mode="nearest", coordinates="asymmetric", rounding="floor"), [(1, 2, 3, 4)]),
     (Resize((1, 1, 2.0, 2.0)), [(1, 2, 3, 4)]),

@@ -120,33 +120,40 @@ def _average_pool(op: AveragePool, operands: Sequence[Operand], types: Sequence[
 def _max_pool_backward(
     op: MaxPoolBackward, operands: Sequence[Operand], types: Sequence[TensorType]
 ) -> tuple[Operand, ...]:
-    forward, rank, size = op.forward, len(op.kernel), types[0].shape[2:]
+    forward, rank, shape = op.forward, len(op.kernel), types[0].shape
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
     x = padded(operands[0], op.pads[:rank], _reach_behind(forward, types[0]), -math.inf)
     _, places = pool(x, op.kernel, op.strides, 0, op.dilations, return_indices=True)
     flat = torch.zeros_like(x).flatten(2).scatter_add(2, places.flatten(2), operands[1].flatten(2))
-    return (_inside(flat.reshape(x.shape), op.pads[:rank], size),)
+    reach = _reach(forward, types[1].shape[2:])
+    return (_inside(flat.reshape((*shape[:2], *reach)), reach, op.pads[:rank], shape[2:]),)
 
 
 @computes("average_pool_backward")
 def _average_pool_backward(
     op: AveragePoolBackward, operands: Sequence[Operand], types: Sequence[TensorType]
 ) -> tuple[Operand, ...]:
-    (grad_output,), rank, channels = operands, len(op.kernel), types[0].shape[1]
-    counts = torch.as_tensor(op.forward.counts(op.input_size, types[0].shape[2:]))
-    share = torch.div(grad_output, counts.to(grad_output))
+    (grad_output,), rank, channels, out = operands, len(op.kernel), types[0].shape[1], types[0].shape[2:]
+    share = torch.mul(grad_output, torch.as_tensor(1 / op.forward.counts(op.input_size, out)).to(grad_output))
     spread = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
-    ones = grad_output.new_ones((channels, 1, *op.kernel))
-    made = spread(share, ones, None, op.strides, 0, 0, channels, op.dilations)
-    short = tuple(
-        max(0, first + size - have)
-        for first, size, have in zip(op.pads[:rank], op.input_size, made.shape[2:], strict=True)
+    made = spread(
+        share, grad_output.new_ones((channels, 1, *op.kernel)), None, op.strides, 0, 0, channels, op.dilations
     )
-    return (_inside(padded(made, (0,) * rank, short, 0.0), op.pads[:rank], op.input_size),)
+    return (_inside(made, _reach(op.forward, out), op.pads[:rank], op.input_size),)
 
 
-def _inside(x: Operand, before: Sequence[int], size: Sequence[int]) -> Operand:
-    """What is left of a padded image."""
+def _reach(forward: MaxPool | AveragePool, out: Sequence[int]) -> tuple[int, ...]:
+    """How far so many windows reach, from the beginning of the first."""
+    return tuple(
+        (count - 1) * stride + dilation * (taps - 1) + 1
+        for count, stride, dilation, taps in zip(out, forward.strides, forward.dilations, forward.kernel, strict=True)
+    )
+
+
+def _inside(x: Operand, have: Sequence[int], before: Sequence[int], size: Sequence[int]) -> Operand:
+    """What is left of a padded image whose spatial size is ``have``; zero behind the last window."""
+    short = tuple(max(0, first + length - own) for first, length, own in zip(before, size, have, strict=True))
+    x = padded(x, (0,) * len(short), short, 0.0)
     for axis, (first, length) in enumerate(zip(before, size, strict=True), 2):
         x = torch.narrow(x, axis, first, length)
     return x

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch_op_cases import MORE_CASES
 
@@ -224,7 +224,7 @@ COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"
 ROUNDINGS = ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=3),
     st.booleans(),
