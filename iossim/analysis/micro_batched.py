@@ -27,7 +27,9 @@ AUTO = "auto"
 #: What ``auto`` tries of each block.
 TRIED = (2, 4)
 #: ``auto`` leaves blocks undivided whose micro-batches have more transitions than about so many: each takes seconds.
-MOST_TRANSITIONS = 3_000_000
+MOST_TRANSITIONS = 1_000_000
+#: The same under a limit on workspace, where a stage is priced in many ways.
+MOST_LIMITED_TRANSITIONS = 2_100
 #: The option of a source that says which blocks run in micro-batches.
 OPTION = "micro_batches"
 
@@ -105,7 +107,8 @@ def micro_batched(
     if options.workspace_limit_bytes is not None:
         cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
         options = replace(options, workspace_limit_bytes=None)
-    return _Search(network, cost_model, options, progress).best(scheduler)
+        return _Search(network, cost_model, options, progress, MOST_LIMITED_TRANSITIONS).best(scheduler)
+    return _Search(network, cost_model, options, progress, MOST_TRANSITIONS).best(scheduler)
 
 
 def _policy(policy: str | int) -> int | None:
@@ -142,6 +145,7 @@ class _Search:
     cost_model: CostModel
     options: SearchOptions
     progress: Callable[[int], None]
+    most_transitions: int
     _latency_us: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -151,7 +155,7 @@ class _Search:
         for block in self.network.blocks:
             counts = [count for count in TRIED if divisible(self.network, block, count)]
             problem = ScheduleProblem.of_block(self.network, block)
-            narrow = [count for count in counts if estimated_transitions(problem, count) <= MOST_TRANSITIONS]
+            narrow = [count for count in counts if estimated_transitions(problem, count) <= self.most_transitions]
             self.choices.append((1, *narrow))
             if counts and not narrow:
                 self.too_wide.append(block.name)

@@ -30,7 +30,7 @@ from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
 from iossim.scheduling.lattice import build_lattice
 
 #: Neighbouring blocks are one in the result, so that their micro-batches need not wait for each other, up to about so many transitions.
-MOST_TRANSITIONS = 300_000
+MOST_TRANSITIONS = 1_000
 _MOST_STATES = 50_000
 
 
