@@ -11,6 +11,7 @@ from iossim.cost.workspace_limit import workspace_limited
 from iossim.errors import OptionError, ScheduleError
 from iossim.ir.network import ModelSource, Network
 from iossim.microbatching.divided_blocks import (
+    JOINED,
     batch_of,
     divide_blocks,
     divided_units,
@@ -30,6 +31,8 @@ TRIED = (2, 4)
 MOST_TRANSITIONS = 1_000_000
 #: The same under a limit on workspace, where a stage is priced in many ways.
 MOST_LIMITED_TRANSITIONS = 2_100
+#: Under a limit neighbouring blocks are one up to so many transitions only.
+JOINED_LIMITED = 1_000
 #: The option of a source that says which blocks run in micro-batches.
 OPTION = "micro_batches"
 
@@ -97,7 +100,8 @@ def micro_batched(
             f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load one that has"
         )
     if wanted is not None:
-        return _told_how(network, wanted, batch)
+        limited = options is not None and options.workspace_limit_bytes is not None
+        return _told_how(network, wanted, batch, JOINED_LIMITED if limited else JOINED)
     if isinstance(cost_model, MeasuringCostModel) and cost_model.measured_by is not MeasuredBy.STORE:
         raise OptionError(
             f"`micro_batch` auto schedules a network in many ways, and `cost_model` {cost_model.identity.name} measures; "
@@ -107,8 +111,8 @@ def micro_batched(
     if options.workspace_limit_bytes is not None:
         cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
         options = replace(options, workspace_limit_bytes=None)
-        return _Search(network, cost_model, options, progress, MOST_LIMITED_TRANSITIONS).best(scheduler)
-    return _Search(network, cost_model, options, progress, MOST_TRANSITIONS).best(scheduler)
+        return _Search(network, cost_model, options, progress, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(scheduler)
+    return _Search(network, cost_model, options, progress, MOST_TRANSITIONS, JOINED).best(scheduler)
 
 
 def _policy(policy: str | int) -> int | None:
@@ -123,7 +127,7 @@ def _policy(policy: str | int) -> int | None:
     )
 
 
-def _told_how(network: Network, count: int, batch: int) -> MicroBatched:
+def _told_how(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
     if batch % count:
         fitting = [str(size) for size in range(2, min(batch, 64) + 1) if batch % size == 0]
         remedy = f"give {AUTO} or one of {', '.join(fitting)}" if fitting else "load a larger `batch`"
@@ -134,7 +138,7 @@ def _told_how(network: Network, count: int, batch: int) -> MicroBatched:
             f"`micro_batch` {count}: no block of {network.name!r} can be divided: its operators combine images, or blocks have "
             "too many units; give less, or a smaller `max_block`"
         )
-    return MicroBatched(with_micro_batches(network, parts), parts, divided_units(network, parts))
+    return MicroBatched(with_micro_batches(network, parts, joined), parts, divided_units(network, parts))
 
 
 @dataclass(eq=False)
@@ -146,6 +150,7 @@ class _Search:
     options: SearchOptions
     progress: Callable[[int], None]
     most_transitions: int
+    joined: int
     _latency_us: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -173,7 +178,7 @@ class _Search:
             found = whole
         parts = self._parts(found)
         return MicroBatched(
-            with_micro_batches(self.network, parts),
+            with_micro_batches(self.network, parts, self.joined),
             parts,
             divided_units(self.network, parts),
             self._us(whole, scheduler),
@@ -196,7 +201,7 @@ class _Search:
 
     def _us(self, way: tuple[int, ...], scheduler: str) -> float:
         if (scheduler, way) not in self._latency_us:
-            network = divide_blocks(self.network, self._parts(way))
+            network = divide_blocks(self.network, self._parts(way), self.joined)
             found = schedule(network, self.cost_model, scheduler, self.options, memo=self.memo)
             if not found.complete:
                 raise KeyboardInterrupt
@@ -213,30 +218,32 @@ class _Search:
         return max(own for own in choices if own <= count)
 
 
-def with_micro_batches(network: Network, parts: Mapping[str, int]) -> Network:
+def with_micro_batches(network: Network, parts: Mapping[str, int], joined: int) -> Network:
     """The divided network, whose source says how; without parts as it is. Raises OptionError for one that was divided before."""
     if not parts:
         return network
     if OPTION in dict(network.source.options):
         raise OptionError(f"network {network.name!r} is in micro-batches already; divide the model that it was made of")
-    option = (OPTION, json.dumps(dict(parts), separators=(",", ":")))
+    option = (OPTION, json.dumps({"blocks": dict(parts), "joined": joined}, separators=(",", ":")))
     return replace(
-        divide_blocks(network, parts),
+        divide_blocks(network, parts, joined),
         source=replace(network.source, options=(*network.source.options, option)),
     )
 
 
-def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
-    """Where the network came from before it was divided, and the parts of its blocks; none where it was not.
+def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, int], int]:
+    """Where the network came from before it was divided, and what :func:`with_micro_batches` takes; no parts where it was not.
 
     Raises ScheduleError for a text that says no parts.
     """
     options = dict(source.options)
     text = options.pop(OPTION, None)
     if text is None:
-        return source, {}
+        return source, {}, JOINED
     try:
-        parts = {str(name): int(count) for name, count in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError):
+        saved = json.loads(text)
+        parts = {str(name): int(count) for name, count in saved["blocks"].items()}
+        joined = int(saved["joined"])
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise ScheduleError(f"option {OPTION!r} of the schedule's source names no parts of blocks; write it anew") from None
-    return replace(source, options=tuple(options.items())), parts
+    return replace(source, options=tuple(options.items())), parts, joined

@@ -19,7 +19,8 @@ def network_of(saved: Schedule, model: str | None = None) -> Network:
     network, rewriting = before_rewriting(saved, model)
     if rewriting is not None:
         network = rewritten_again(network, rewriting)
-    network = with_micro_batches(network, split_micro_batches(saved.source.to_source(model))[1])
+    _, parts, joined = split_micro_batches(saved.source.to_source(model))
+    network = with_micro_batches(network, parts, joined)
     fit(saved, network)
     return network
 

@@ -30,7 +30,7 @@ from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
 from iossim.scheduling.lattice import build_lattice
 
 #: Neighbouring blocks are one in the result, so that their micro-batches need not wait for each other, up to about so many transitions.
-MOST_TRANSITIONS = 1_000
+JOINED = 300_000
 _MOST_STATES = 50_000
 
 
@@ -76,8 +76,11 @@ def part_of(graph: Graph, node: Node, batch: int, parts: int) -> Op | None:
     return None
 
 
-def divide_blocks(network: Network, parts: Mapping[str, int]) -> Network:
-    """The network with each block named in ``parts`` in so many micro-batches; raises GraphError for one that is not divisible."""
+def divide_blocks(network: Network, parts: Mapping[str, int], joined: int = JOINED) -> Network:
+    """The network with each block named in ``parts`` in so many micro-batches; raises GraphError for one that is not divisible.
+
+    Neighbouring blocks of as many micro-batches are one as long as that has at most about ``joined`` transitions.
+    """
     divided = {
         place: parts[block.name]
         for place, block in enumerate(network.blocks)
@@ -86,7 +89,7 @@ def divide_blocks(network: Network, parts: Mapping[str, int]) -> Network:
     for place, count in divided.items():
         if not divisible(network, network.blocks[place], count):
             raise GraphError(f"block {network.blocks[place].name!r} cannot be divided into {count} parts")
-    return _Division(network, divided).network() if divided else network
+    return _Division(network, divided, joined).network() if divided else network
 
 
 def divided_units(network: Network, parts: Mapping[str, int]) -> dict[str, int]:
@@ -120,6 +123,7 @@ class _Division:
     of: Network
     #: By place of the block.
     parts: Mapping[int, int]
+    joined: int
     blocks: list[list[_Made]] = field(default_factory=list)
     #: What there is besides what a unit makes: values, and into how many parts, each with the place of the block that has it.
     _there: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -234,7 +238,7 @@ class _Division:
         counts = {self.parts.get(place, 1) for place in run}
         if counts == {1} or len(counts) > 1 or sum(len(self.blocks[place]) for place in run) > MAX_UNITS:
             return False
-        return estimated_transitions(self._copy_of(run), counts.pop()) <= MOST_TRANSITIONS
+        return estimated_transitions(self._copy_of(run), counts.pop()) <= self.joined
 
     def _copy_of(self, run: Sequence[int]) -> ScheduleProblem:
         units = tuple(unit for place in run for unit in self.of.blocks[place].units)
