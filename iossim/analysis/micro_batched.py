@@ -30,7 +30,7 @@ TRIED = (2, 4)
 #: ``auto`` leaves blocks undivided whose micro-batches have more transitions than about so many: each takes seconds.
 MOST_TRANSITIONS = 1_000_000
 #: The same under a limit on workspace, where a stage is priced in many ways.
-MOST_LIMITED_TRANSITIONS = 2_100
+MOST_LIMITED_TRANSITIONS = 12_000
 #: Under a limit neighbouring blocks are one up to so many transitions only.
 JOINED_LIMITED = 1_000
 #: The option of a source that says which blocks run in micro-batches.
