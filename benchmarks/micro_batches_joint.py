@@ -19,7 +19,7 @@ import iossim
 from iossim import api
 from iossim.analysis.micro_batched import JOINED_LIMITED, TRIED, micro_batched
 from iossim.cost.model import CostModel
-from iossim.cost.path import price_path
+from iossim.cost.path import START, price_path
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.microbatching.divided_blocks import JOINED, divide_blocks, divisible, part_name
@@ -33,43 +33,66 @@ app = typer.Typer(add_completion=False)
 
 
 def scheduled_first_us(network: Network, prices: CostModel, found: Schedule) -> float:
-    """The undivided schedule with each block's stages divided where that is faster, the block by itself."""
-    saved_us = 0.0
+    """The undivided schedule with each block's stages divided where that is faster, the block by itself; then priced as a whole."""
+    ways: dict[str, tuple[int, bool]] = {}
     for place, block in enumerate(network.blocks):
         own = found.blocks[place]
         before_us = sum(stage.boundary_us + stage.latency_us for stage in own.stages)
-        ways = [before_us]
+        found_us: dict[tuple[int, bool], float] = {(1, False): before_us}
         for count in TRIED:
             if divisible(network, block, count):
                 divided = divide_blocks(network, {block.name: count}, 0)
                 name = f"{block.name} in {count}"
                 inside = next(each for each in divided.blocks if each.name == name)
-                ways.append(stages_divided_us(ScheduleProblem.of_block(divided, inside), prices, own, count))
-        saved_us += before_us - min(ways)
-    return found.latency_us - saved_us
+                problem = ScheduleProblem.of_block(divided, inside)
+                for beside in (False, True):
+                    stages = stages_divided(problem, own, count, beside)
+                    found_us[count, beside] = price_path(problem, stages, prices, 0).cost_us(0.0)
+        ways[block.name] = min(found_us, key=found_us.__getitem__)
+    divided = divide_blocks(network, {name: count for name, (count, _) in ways.items() if count > 1}, 0)
+    total_us, leaving = 0.0, START
+    for block, inside, own in zip(network.blocks, divided.blocks, found.blocks, strict=True):
+        problem = ScheduleProblem.of_block(divided, inside)
+        path = price_path(problem, stages_divided(problem, own, *ways[block.name]), prices, leaving)
+        total_us, leaving = path.cost_us(total_us), path.leaving
+    return min(found.latency_us, total_us)
 
 
-def stages_divided_us(problem: ScheduleProblem, prices: CostModel, own: BlockSchedule, count: int) -> float:
-    """Each stage as so many in a row, or as one of all its micro-batches side by side, whichever is faster in all."""
+def stages_divided(problem: ScheduleProblem, own: BlockSchedule, count: int, beside: bool) -> list[PlannedStage]:
+    """Each stage as so many in a row, or as one of all its micro-batches side by side; views where they ask for no group."""
     place = {name: index for index, name in enumerate(problem.unit_names)}
-    totals = []
-    for beside in (False, True):
-        stages, taken = [], 0
-        for stage in own.stages:
-            masks = [
-                sum(1 << place[part_name(unit, index, count)] for group in stage.groups for unit in group)
-                for index in range(count)
-            ]
-            if beside and stage.strategy is Strategy.CONCURRENT:
-                masks = [sum(masks)]
-            stages += [PlannedStage(mask, stage.strategy) for mask in masks]
-            taken |= sum(masks)
-        # Views that belong to no stage take no time; they stand where they are free.
-        rest = [index for index in range(len(problem)) if not taken >> index & 1]
-        before = [PlannedStage(1 << index, Strategy.CONCURRENT) for index in rest if not problem.predecessors[index]]
-        behind = [PlannedStage(1 << index, Strategy.CONCURRENT) for index in rest if problem.predecessors[index]]
-        totals.append(price_path(problem, [*before, *stages, *behind], prices, 0).cost_us(0.0))
-    return min(totals)
+    stages: list[PlannedStage] = []
+    for stage in own.stages:
+        masks = [
+            sum(
+                1 << place[unit if count == 1 else part_name(unit, index, count)]
+                for group in stage.groups
+                for unit in group
+            )
+            for index in range(count)
+        ]
+        if beside and stage.strategy is Strategy.CONCURRENT:
+            masks = [sum(masks)]
+        stages += [PlannedStage(mask, stage.strategy) for mask in masks]
+    for view in range(len(problem)):
+        if any(stage.mask >> view & 1 for stage in stages):
+            continue
+        bit, before, after = 1 << view, int(problem.predecessors[view]), int(problem.successors[view])
+        first = next((at for at, stage in enumerate(stages) if stage.mask & after), len(stages))
+        last = max((at for at, stage in enumerate(stages) if stage.mask & before), default=-1)
+        fits = [
+            at
+            for at in (last, first)
+            if 0 <= at < len(stages)
+            and last <= at <= first
+            and stages[at].strategy is Strategy.CONCURRENT
+            and len(problem.groups(stages[at].mask | bit)) == len(problem.groups(stages[at].mask))
+        ]
+        if fits:
+            stages[fits[0]] = PlannedStage(stages[fits[0]].mask | bit, Strategy.CONCURRENT)
+        else:
+            stages.insert(last + 1, PlannedStage(bit, Strategy.CONCURRENT))
+    return stages
 
 
 @app.command()

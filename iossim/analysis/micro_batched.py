@@ -30,7 +30,7 @@ TRIED = (2, 4)
 #: ``auto`` leaves blocks undivided whose micro-batches have more transitions than about so many: each takes seconds.
 MOST_TRANSITIONS = 1_000_000
 #: The same under a limit on workspace, where a stage is priced in many ways.
-MOST_LIMITED_TRANSITIONS = 12_000
+MOST_LIMITED_TRANSITIONS = 2_100
 #: Under a limit neighbouring blocks are one up to so many transitions only.
 JOINED_LIMITED = 1_000
 #: The option of a source that says which blocks run in micro-batches.
@@ -111,7 +111,9 @@ def micro_batched(
     if options.workspace_limit_bytes is not None:
         cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
         options = replace(options, workspace_limit_bytes=None)
-        return _Search(network, cost_model, options, progress, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(scheduler)
+        return _Search(network, cost_model, options, progress, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(
+            scheduler
+        )
     return _Search(network, cost_model, options, progress, MOST_TRANSITIONS, JOINED).best(scheduler)
 
 
@@ -122,9 +124,7 @@ def _policy(policy: str | int) -> int | None:
     if isinstance(policy, int) or policy.isdecimal():
         if int(policy) >= 1:
             return int(policy)
-    raise OptionError(
-        f"`micro_batch` {policy!r} is not known; give {AUTO}, or how many micro-batches, as 2"
-    )
+    raise OptionError(f"`micro_batch` {policy!r} is not known; give {AUTO}, or how many micro-batches, as 2")
 
 
 def _told_how(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
@@ -223,7 +223,9 @@ def with_micro_batches(network: Network, parts: Mapping[str, int], joined: int) 
     if not parts:
         return network
     if OPTION in dict(network.source.options):
-        raise OptionError(f"network {network.name!r} is in micro-batches already; divide the model that it was made of")
+        raise OptionError(
+            f"network {network.name!r} is in micro-batches already; divide the model that it was made of"
+        )
     option = (OPTION, json.dumps({"blocks": dict(parts), "joined": joined}, separators=(",", ":")))
     return replace(
         divide_blocks(network, parts, joined),
@@ -245,5 +247,7 @@ def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, int], int]
         parts = {str(name): int(count) for name, count in saved["blocks"].items()}
         joined = int(saved["joined"])
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise ScheduleError(f"option {OPTION!r} of the schedule's source names no parts of blocks; write it anew") from None
+        raise ScheduleError(
+            f"option {OPTION!r} of the schedule's source names no parts of blocks; write it anew"
+        ) from None
     return replace(source, options=tuple(options.items())), parts, joined

@@ -221,7 +221,9 @@ class _Division:
         def named(value: str) -> str:
             return value if value in self.of.graph.constants else part_name(value, index, count)
 
-        return Node(part_name(node.name, index, count), op, tuple(map(named, node.inputs)), tuple(map(named, node.outputs)))
+        return Node(
+            part_name(node.name, index, count), op, tuple(map(named, node.inputs)), tuple(map(named, node.outputs))
+        )
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
         """The blocks that are one in the result: neighbours of as many micro-batches, while few states come of it."""
