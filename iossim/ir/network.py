@@ -19,7 +19,6 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import Precision
 
-
 #: The kind of a unit that takes images out of a batch, or puts them back, where they lie: it is no work for any device.
 BATCH_VIEW = "BatchView"
 
