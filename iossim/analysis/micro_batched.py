@@ -121,9 +121,8 @@ def _policy(policy: str | int) -> int | None:
     """How many micro-batches; None for ``auto``."""
     if policy == AUTO:
         return None
-    if isinstance(policy, int) or policy.isdecimal():
-        if int(policy) >= 1:
-            return int(policy)
+    if (isinstance(policy, int) or policy.isdecimal()) and int(policy) >= 1:
+        return int(policy)
     raise OptionError(f"`micro_batch` {policy!r} is not known; give {AUTO}, or how many micro-batches, as 2")
 
 
