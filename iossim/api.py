@@ -17,6 +17,7 @@ from iossim.analysis.dataflow import Dataflow
 from iossim.analysis.dataflow import dataflow as plan_dataflow
 from iossim.analysis.distribution import Distributed, distributed
 from iossim.analysis.measured_search import measured_schedule
+from iossim.analysis.micro_batched import MicroBatched, micro_batched
 from iossim.analysis.micro_batches import of_network, of_table
 from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
 from iossim.analysis.rewriting import rewrite as rewrite_network
@@ -216,11 +217,15 @@ def optimize(
     alpha: float = ALPHA,
     rewrite_budget: RewriteBudget | str = DEFAULT_BUDGET,
     unproved: bool = False,
+    micro_batch: int | str | None = None,
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
     With ``rewrite`` (rules, or the names of sets) the graph is rewritten for it, as :func:`rewrite_model` does; the schedule
     says how.
+
+    With ``micro_batch`` (how many, or ``auto``) the blocks of the network, rewritten or not, run in micro-batches, as
+    :func:`divide_batch` makes them.
 
     Its ``ties`` say whether it differs from the sequential schedule by more than the noise.
 
@@ -250,9 +255,30 @@ def optimize(
             unproved=unproved,
         )
         again = optimize(
-            rewriting.network, None, scheduler=scheduler, cost_model=prices, options=options, progress=progress
+            rewriting.network,
+            None,
+            scheduler=scheduler,
+            cost_model=prices,
+            options=options,
+            progress=progress,
+            micro_batch=micro_batch,
         )
         return rewriting.told(again)
+    if micro_batch is not None:
+        divided = divide_batch(
+            network, None, micro_batch=micro_batch, scheduler=scheduler, cost_model=prices, options=options
+        )
+        again = optimize(
+            divided.network,
+            device if budget is not None else None,
+            scheduler=scheduler,
+            cost_model=prices,
+            options=options,
+            progress=progress,
+            budget=budget,
+            measuring=measuring,
+        )
+        return divided.told(again)
     if budget is not None and scheduler in STRATEGIES:
         return measured_schedule(network, prices, scheduler, budget, device, options, measuring)
     _warm_up(network, prices)
@@ -260,6 +286,27 @@ def optimize(
     if scheduler == "sequential" or not found.complete:
         return _with_intervals(network, [found], prices)[0]
     return _with_intervals(network, [found], prices, "sequential")[0]
+
+
+def divide_batch(
+    model: Network | str,
+    device: DeviceProfile | str | None,
+    *,
+    micro_batch: int | str = "auto",
+    scheduler: str = "ios-both",
+    engine: str = Engine.PAPER,
+    cost_model: str | CostModel = "simulator",
+    options: SearchOptions | None = None,
+    progress: Callable[[int], None] = lambda seen: None,
+) -> MicroBatched:
+    """A network whose blocks run in micro-batches that are units of their own, for a scheduler to run side by side.
+
+    ``micro_batch``: into how many each block is divided that computes images one by one, or ``auto``: for each block 1, 2 or 4, as the
+    whole schedule is the fastest; never slower than undivided by the same scheduler. ``progress`` is told how many ways were tried.
+    """
+    network = load(model) if isinstance(model, str) else model
+    prices = _cost_model(cost_model, device, network, engine)
+    return micro_batched(network, prices, micro_batch, scheduler=scheduler, options=options, progress=progress)
 
 
 def dataflow(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from iossim.analysis.micro_batched import split_source as split_micro_batches
+from iossim.analysis.micro_batched import with_micro_batches
 from iossim.ir.network import Network
 from iossim.models.load import load_source
 from iossim.rewriting.saved_rewriting import rewritten_again, split_source
@@ -17,11 +19,16 @@ def network_of(saved: Schedule, model: str | None = None) -> Network:
     network, rewriting = before_rewriting(saved, model)
     if rewriting is not None:
         network = rewritten_again(network, rewriting)
+    _, parts, joined = split_micro_batches(saved.source.to_source(model))
+    network = with_micro_batches(network, parts, joined)
     fit(saved, network)
     return network
 
 
 def before_rewriting(saved: Schedule, model: str | None = None) -> tuple[Network, str | None]:
-    """The network that a schedule's was made of, as it was loaded, and the text that says how; None where it is the same."""
-    source, rewriting = split_source(saved.source.to_source(model))
+    """The network that a schedule's was made of, as it was loaded, and the text that says how it is rewritten; None where it is not.
+
+    Micro-batches are divided behind both.
+    """
+    source, rewriting = split_source(split_micro_batches(saved.source.to_source(model))[0])
     return load_source(source), rewriting

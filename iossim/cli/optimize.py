@@ -15,6 +15,7 @@ from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
+    from iossim.analysis.micro_batched import MicroBatched
     from iossim.analysis.rewriting import Rewriting
     from iossim.cost.model import CostModel
     from iossim.scheduling.measured.budget import Budget
@@ -38,13 +39,16 @@ def optimize(
     pricing: PricingOptions,
     budget: options.Budget = None,
     rewrites: RewriteOptions,
+    micro_batch: options.MicroBatch = None,
     onnx: options.OnnxFile = None,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model, print the stages, and write schedule.json, graph.dot, trace.json and timeline.svg to --out.
 
-    With --onnx the network that is scheduled is written as a model, too: after --rewrite, for any other runtime.
+    With --micro-batch blocks run in micro-batches, each beside the others as far as that is faster; after --rewrite.
+
+    With --onnx the network that is scheduled is written as a model, too: after --rewrite and --micro-batch, for any other runtime.
 
     A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
     """
@@ -81,6 +85,20 @@ def optimize(
                 progress=lambda seen, best_us: tell(seen, seen),
             )
         network = rewriting.network
+    divided: MicroBatched | None = None
+    if micro_batch is not None:
+        with progress_bars(quiet=as_json, unit="ways") as ways, interruptible():
+            tell_ways = ways("micro-batches")
+            divided = api.divide_batch(
+                network,
+                None,
+                micro_batch=micro_batch,
+                scheduler=scheduler,
+                cost_model=prices,
+                options=search,
+                progress=lambda seen: tell_ways(seen, seen),
+            )
+        network = divided.network
     # One bar: blocks that are done, or stages that are measured.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():
@@ -98,6 +116,8 @@ def optimize(
         there = under_other_engine(network, found, prices, search) if found.complete else None
     if rewriting is not None:
         found = rewriting.told(found)
+    if divided is not None:
+        found = divided.told(found)
     if there is not None:
         found = found.model_copy(update={"remarks": [*found.remarks, with_flags(there.sentence())]})
     if as_json:

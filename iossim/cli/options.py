@@ -171,6 +171,14 @@ WorkspaceLimit = Annotated[
         "--workspace-limit", metavar="SIZE", help="Workspace of all kernels that run at the same time: 64MiB."
     ),
 ]
+MicroBatch = Annotated[
+    str | None,
+    typer.Option(
+        "--micro-batch",
+        metavar="K|auto",
+        help="Divide the batch of each block into K micro-batches, units of their own; auto: 1, 2 or 4, the fastest.",
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write files into this folder.")]
 Trace = Annotated[
     bool | None, typer.Option("--trace/--no-trace", help="Write a trace for Perfetto (default with --out).")

@@ -19,6 +19,9 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import Precision
 
+#: The kind of a unit that takes images out of a batch, or puts them back, where they lie: it is no work for any device.
+BATCH_VIEW = "BatchView"
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -66,6 +69,8 @@ class Network:
     notes: tuple[str, ...] = ()
     #: How the network was read otherwise than its file says, one sentence each.
     reading: tuple[str, ...] = ()
+    #: Units (names) of one block, each of the same operator of interchangeable micro-batches: none need start before those in front of it.
+    interchangeable: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         in_units = sorted(index for unit in self.units for index in unit.nodes)
@@ -117,7 +122,7 @@ class Network:
     def _signature(self, unit: Unit) -> str:
         graph = self.graph
         local: dict[str, str] = {}
-        parts: list[str] = [str(self.precision)]
+        parts: list[str] = [str(self.precision), *([BATCH_VIEW] if unit.kind == BATCH_VIEW else [])]
         for node in self.unit_nodes(unit):
             read = []
             for value in node.inputs:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from iossim.devices.profile import DeviceProfile
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
-from iossim.ir.network import Network, Unit
+from iossim.ir.network import BATCH_VIEW, Network, Unit
 from iossim.ir.op import Op, Role
 from iossim.ir.types import TensorType
 from iossim.lowering.kernel import Candidate
@@ -53,7 +53,9 @@ def merged_step(network: Network, units: Sequence[int]) -> Step:
 
 
 def unit_steps(network: Network, unit: Unit) -> list[Step]:
-    """The steps of a unit, in execution order."""
+    """The steps of a unit, in execution order; none of one that only looks at ranges of the batch."""
+    if unit.kind == BATCH_VIEW:
+        return []
     fusion = _Fusion(network.graph, network.unit_nodes(unit))
     return [
         Step(op, tuple(operands), tuple(outputs), flops, network.precision, tuple(fused_reads))

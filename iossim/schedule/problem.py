@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,9 @@ class ScheduleProblem:
     signatures: tuple[str, ...]
     network: Network | None = None
     units: tuple[int, ...] = ()
+    #: ``not_before[i]`` (uint64, shape ``[n]``) is the mask of interchangeable units, none of which unit ``i`` need start before
+    #: (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage. None where there are none.
+    not_before: Masks | None = None
 
     def __post_init__(self) -> None:
         count = len(self.unit_names)
@@ -71,6 +75,7 @@ class ScheduleProblem:
             tuple(network.signatures[unit] for unit in block.units),
             network,
             block.units,
+            _not_before(network, position),
         )
 
     @staticmethod
@@ -112,6 +117,11 @@ class ScheduleProblem:
             self.network,
             tuple(self.units[unit] for unit in units) if self.units else (),
         )
+
+    @cached_property
+    def order(self) -> Masks:
+        """For each unit the mask of those that are in every state that it is in: predecessors, and ``not_before``."""
+        return self.predecessors if self.not_before is None else self.predecessors | self.not_before
 
     @cached_property
     def successors(self) -> Masks:
@@ -156,7 +166,8 @@ class ScheduleProblem:
     @cached_property
     def key(self) -> str:
         """Equal for blocks with the same units in the same places: they have the same schedules and prices."""
-        parts = [self.predecessors.tobytes().hex(), self.merge_class.tobytes().hex(), *self.signatures]
+        order = [] if self.not_before is None else [self.not_before.tobytes().hex()]
+        parts = [self.predecessors.tobytes().hex(), self.merge_class.tobytes().hex(), *order, *self.signatures]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
     def ready(self, done: int) -> int:
@@ -178,6 +189,15 @@ class ScheduleProblem:
                     apart.append(group)
             found = [*apart, joined]
         return sorted(found, key=lambda group: group & -group)
+
+
+def _not_before(network: Network, position: dict[int, int]) -> Masks | None:
+    masks = np.zeros(len(position), dtype=np.uint64)
+    for names in network.interchangeable:
+        places = [position[unit] for name in names if (unit := network.unit_index[name]) in position]
+        for before, after in pairwise(sorted(places)):
+            masks[after] |= np.uint64(1 << before)
+    return masks if masks.any() else None
 
 
 def bits(mask: int) -> list[int]:

@@ -276,5 +276,6 @@ def is_small(problem: ScheduleProblem, space: Space, most: int) -> bool:
     """Whether a block has at most ``most`` transitions, so that it is solved again and again in no time."""
     if not space.concurrent:
         return True
+    problem = space.stages.ordered(problem)
     lattice = build_lattice(problem, most)
     return lattice is not None and not more_transitions_than(most, problem, lattice, space.stages)

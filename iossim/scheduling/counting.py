@@ -50,6 +50,7 @@ def count_search_space(
     max_transitions: int = MAX_TRANSITIONS,
 ) -> SearchSpace:
     """Count one block; raises OptionError if it has more than ``max_states`` states or ``max_transitions`` transitions."""
+    problem = space.ordered(problem)
     lattice = _countable_lattice(problem, space, max_states, max_transitions)
     limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
     limbs[-1, 0] = 1
@@ -65,6 +66,7 @@ def distinct_stages(problem: ScheduleProblem, space: StageSpace) -> Masks:
 
     Raises OptionError for a block that is too large to be counted.
     """
+    problem = space.ordered(problem)
     lattice = _countable_lattice(problem, space, MAX_STATES, MAX_TRANSITIONS)
     _, stages = _count(problem, lattice, space, 2**62, np.zeros((len(lattice), 4), dtype=np.uint64))
     return np.sort(stages)
@@ -98,12 +100,12 @@ def width(problem: ScheduleProblem) -> int:
 def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
     """Whether the block has more than ``limit`` transitions; stops counting there."""
     if not space.single_root and space.limits(len(problem)) == (len(problem), len(problem)):
-        return _unpruned_transitions(lattice) > limit
+        return unpruned_transitions(lattice) > limit
     transitions, _ = _count(problem, lattice, space, limit, np.zeros((0, 4), dtype=np.uint64))
     return transitions > limit
 
 
-def _unpruned_transitions(lattice: Lattice) -> float:
+def unpruned_transitions(lattice: Lattice) -> float:
     """All transitions where every set of units that may follow a state is a stage, in time linear in the lattice's edges.
 
     The stages of a state that are grown in ascending order from unit ``u`` on, with ``c`` the state that it leads to, are

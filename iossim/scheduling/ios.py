@@ -367,7 +367,7 @@ def prepare_block(
     parts: list[Part] = []
     while runs:
         units = runs.pop(0)
-        part = problem if len(units) == len(problem) else problem.restrict(units)
+        part = options.space.ordered(problem) if len(units) == len(problem) else problem.restrict(units)
         lattice = build(part, limits.max_states)
         space = None if lattice is None else _solvable_space(part, lattice, options, concurrent, few)
         if lattice is None or space is None:

@@ -1,7 +1,8 @@
 """The lattice of order ideals of a block: the states of the IOS dynamic programming.
 
 A *state* is the set ``D`` of units that are done; since a unit follows what it reads, it is an order ideal (down-set).
-A *stage* leads from ``D`` to a larger ideal ``D | T``. The thesis counts the same pairs from the other end: its state
+A *stage* leads from ``D`` to a larger ideal ``D | T``. Of interchangeable micro-batches
+only the ideals are states that begin the first of them first (:attr:`~iossim.schedule.problem.ScheduleProblem.order`). The thesis counts the same pairs from the other end: its state
 ``S`` is what is still to be scheduled when stages are taken off the end, so ``S = D | T`` and ``T`` is an ending of ``S``.
 
 States are numbered by level (how many units are done), then by mask, so number 0 is the empty set and the last one is
@@ -58,7 +59,7 @@ class Downwards(NamedTuple):
 
 def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
     """All states of the problem, or None if there are more than ``max_states``."""
-    predecessors = problem.predecessors
+    predecessors = problem.order
     count = len(problem)
     level: Masks = np.zeros(1, dtype=np.uint64)
     levels: list[Masks] = []

@@ -39,7 +39,7 @@ class SearchMemo:
     """Belongs to one cost model; a search at other prices passes it by.
 
     Each entry is kept with the seconds that it took, so that a search can say what it would have taken alone. Lattices are
-    kept by the edges of the problem.
+    kept by the order of the problem.
     """
 
     cost_model: CostModel
@@ -58,7 +58,7 @@ class SearchMemo:
 
     def lattice(self, problem: ScheduleProblem, max_states: int) -> tuple[Lattice | None, float]:
         """The lattice (:func:`~iossim.scheduling.lattice.build_lattice`), and the seconds that were saved."""
-        key = problem.predecessors.tobytes(), max_states
+        key = problem.order.tobytes(), max_states
         if key in self._lattices:
             return self._lattices[key]
         started = perf_counter()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from iossim.errors import OptionError, did_you_mean
+from iossim.schedule.problem import ScheduleProblem
 
 StageDefinition = Literal["general", "paper"]
 
@@ -38,6 +39,10 @@ class StageSpace:
     @property
     def single_root(self) -> bool:
         return self.definition == "paper"
+
+    def ordered(self, problem: ScheduleProblem) -> ScheduleProblem:
+        """The problem as it is searched: interchangeable units in any order where a group is all that follows one root."""
+        return replace(problem, not_before=None) if self.single_root and problem.not_before is not None else problem
 
     def limits(self, units: int) -> tuple[int, int]:
         """r and s in a problem of that many units: all of them where nothing, or nothing less, is asked for."""

@@ -1,0 +1,252 @@
+"""Micro-batches chosen together with the schedule: each block in as many as its optimal schedule is the fastest with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.workspace_limit import workspace_limited
+from iossim.errors import OptionError, ScheduleError
+from iossim.ir.network import ModelSource, Network
+from iossim.microbatching.divided_blocks import (
+    JOINED,
+    batch_of,
+    divide_blocks,
+    divided_units,
+    divisible,
+    estimated_transitions,
+)
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.memo import SearchMemo
+from iossim.scheduling.options import SearchOptions
+from iossim.scheduling.scheduler import schedule
+
+AUTO = "auto"
+#: What ``auto`` tries of each block.
+TRIED = (2, 4)
+#: ``auto`` leaves blocks undivided whose micro-batches have more transitions than about so many: each takes seconds.
+MOST_TRANSITIONS = 1_000_000
+#: The same under a limit on workspace, where a stage is priced in many ways.
+MOST_LIMITED_TRANSITIONS = 2_100
+#: Under a limit neighbouring blocks are one up to so many transitions only.
+JOINED_LIMITED = 1_000
+#: The option of a source that says which blocks run in micro-batches.
+OPTION = "micro_batches"
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBatched:
+    """``network`` runs the blocks in ``parts`` (by name) in so many micro-batches, and says so in its source; or none, where none gain.
+
+    ``before_us`` and ``after_us``: by the scheduler that it was divided for, None where it was told how; ``seen`` counts the
+    ways that were tried, ``too_wide`` names the blocks that were not tried since they have too many schedules.
+    """
+
+    network: Network
+    parts: Mapping[str, int]
+    units: Mapping[str, int]
+    before_us: float | None = None
+    after_us: float | None = None
+    seen: int = 0
+    too_wide: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """What came of it, in words."""
+        tried = f"; {self.seen} ways tried" if self.seen else ""
+        wide = f"; too wide to be tried: {', '.join(self.too_wide)}" if self.too_wide else ""
+        if not self.parts:
+            return f"Micro-batches gain nothing: the batch is undivided{tried}{wide}."
+        gain = (
+            ""
+            if self.before_us is None or self.after_us is None
+            else f", {self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms"
+        )
+        listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
+        return f"Micro-batches: {listed}{gain}{tried}{wide}."
+
+    def told(self, found: Schedule) -> Schedule:
+        """The schedule of the network, with what came of it as a remark, and the units that are divided among its options."""
+        return found.model_copy(
+            update={
+                "remarks": [*found.remarks, self.sentence()],
+                "options": {**found.options, OPTION: dict(self.units)},
+            }
+        )
+
+
+def micro_batched(
+    network: Network,
+    cost_model: CostModel,
+    policy: str | int,
+    *,
+    scheduler: str = "ios-both",
+    options: SearchOptions | None = None,
+    progress: Callable[[int], None] = lambda seen: None,
+) -> MicroBatched:
+    """The network in micro-batches: ``policy`` says into how many each block is divided that can be, or ``auto``.
+
+    ``auto`` takes for each block the number (1, 2 or 4) with which the whole schedule is the fastest, block after block until none
+    gains, from each of several beginnings; never slower by the scheduler than undivided. Under a limit on workspace (``options``) all
+    are scheduled under it. Raises OptionError for a policy that is not known, a batch that has no so many equal parts, a
+    network of which no block can be divided, and ``auto`` with a cost model that measures.
+    """
+    wanted = _policy(policy)
+    batch = batch_of(network)
+    if batch is None:
+        raise OptionError(
+            f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load one that has"
+        )
+    if wanted is not None:
+        limited = options is not None and options.workspace_limit_bytes is not None
+        return _told_how(network, wanted, batch, JOINED_LIMITED if limited else JOINED)
+    if isinstance(cost_model, MeasuringCostModel) and cost_model.measured_by is not MeasuredBy.STORE:
+        raise OptionError(
+            f"`micro_batch` auto schedules a network in many ways, and `cost_model` {cost_model.identity.name} measures; "
+            "give simulator, or say how many"
+        )
+    options = options or SearchOptions()
+    if options.workspace_limit_bytes is not None:
+        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
+        options = replace(options, workspace_limit_bytes=None)
+        return _Search(network, cost_model, options, progress, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(
+            scheduler
+        )
+    return _Search(network, cost_model, options, progress, MOST_TRANSITIONS, JOINED).best(scheduler)
+
+
+def _policy(policy: str | int) -> int | None:
+    """How many micro-batches; None for ``auto``."""
+    if policy == AUTO:
+        return None
+    if (isinstance(policy, int) or policy.isdecimal()) and int(policy) >= 1:
+        return int(policy)
+    raise OptionError(f"`micro_batch` {policy!r} is not known; give {AUTO}, or how many micro-batches, as 2")
+
+
+def _told_how(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
+    if batch % count:
+        fitting = [str(size) for size in range(2, min(batch, 64) + 1) if batch % size == 0]
+        remedy = f"give {AUTO} or one of {', '.join(fitting)}" if fitting else "load a larger `batch`"
+        raise OptionError(f"`micro_batch` {count}: a batch of {batch} has no {count} equal parts; {remedy}")
+    parts = {block.name: count for block in network.blocks if count > 1 and divisible(network, block, count)}
+    if count > 1 and not parts:
+        raise OptionError(
+            f"`micro_batch` {count}: no block of {network.name!r} can be divided: its operators combine images, or blocks have "
+            "too many units; give less, or a smaller `max_block`"
+        )
+    return MicroBatched(with_micro_batches(network, parts, joined), parts, divided_units(network, parts))
+
+
+@dataclass(eq=False)
+class _Search:
+    """What is tried, and what it takes: by scheduler and division, an entry a block."""
+
+    network: Network
+    cost_model: CostModel
+    options: SearchOptions
+    progress: Callable[[int], None]
+    most_transitions: int
+    joined: int
+    _latency_us: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.memo = SearchMemo(self.cost_model)
+        self.choices: list[tuple[int, ...]] = []
+        self.too_wide: list[str] = []
+        for block in self.network.blocks:
+            counts = [count for count in TRIED if divisible(self.network, block, count)]
+            problem = ScheduleProblem.of_block(self.network, block)
+            narrow = [count for count in counts if estimated_transitions(problem, count) <= self.most_transitions]
+            self.choices.append((1, *narrow))
+            if counts and not narrow:
+                self.too_wide.append(block.name)
+
+    def best(self, scheduler: str) -> MicroBatched:
+        whole = (1,) * len(self.choices)
+        begin = [whole, *(tuple(self._most(own, count) for own in self.choices) for count in TRIED)]
+        if scheduler != "sequential":
+            begin.append(self._climb(whole, "sequential"))
+        ways = dict.fromkeys(begin)
+        # The two best beginnings lead on.
+        leading = sorted(ways, key=lambda way: self._us(way, scheduler))[:2]
+        found = min((self._climb(way, scheduler) for way in leading), key=lambda way: self._us(way, scheduler))
+        if self._us(found, scheduler) >= self._us(whole, scheduler):
+            found = whole
+        parts = self._parts(found)
+        return MicroBatched(
+            with_micro_batches(self.network, parts, self.joined),
+            parts,
+            divided_units(self.network, parts),
+            self._us(whole, scheduler),
+            self._us(found, scheduler),
+            sum(name == scheduler for name, _ in self._latency_us),
+            tuple(self.too_wide),
+        )
+
+    def _climb(self, way: tuple[int, ...], scheduler: str) -> tuple[int, ...]:
+        """From a division on, block after block to what is fastest with the others as they are, until none gains."""
+        gained = True
+        while gained:
+            gained = False
+            for place, own in enumerate(self.choices):
+                others = [(*way[:place], count, *way[place + 1 :]) for count in own if count != way[place]]
+                best = min(others, key=lambda one: self._us(one, scheduler), default=way)
+                if self._us(best, scheduler) < self._us(way, scheduler):
+                    way, gained = best, True
+        return way
+
+    def _us(self, way: tuple[int, ...], scheduler: str) -> float:
+        if (scheduler, way) not in self._latency_us:
+            network = divide_blocks(self.network, self._parts(way), self.joined)
+            found = schedule(network, self.cost_model, scheduler, self.options, memo=self.memo)
+            if not found.complete:
+                raise KeyboardInterrupt
+            self._latency_us[scheduler, way] = found.latency_us
+            self.progress(len(self._latency_us))
+        return self._latency_us[scheduler, way]
+
+    def _parts(self, way: Sequence[int]) -> dict[str, int]:
+        pairs = zip(self.network.blocks, way, strict=True)
+        return {block.name: count for block, count in pairs if count > 1}
+
+    @staticmethod
+    def _most(choices: tuple[int, ...], count: int) -> int:
+        return max(own for own in choices if own <= count)
+
+
+def with_micro_batches(network: Network, parts: Mapping[str, int], joined: int) -> Network:
+    """The divided network, whose source says how; without parts as it is. Raises OptionError for one that was divided before."""
+    if not parts:
+        return network
+    if OPTION in dict(network.source.options):
+        raise OptionError(
+            f"network {network.name!r} is in micro-batches already; divide the model that it was made of"
+        )
+    option = (OPTION, json.dumps({"blocks": dict(parts), "joined": joined}, separators=(",", ":")))
+    return replace(
+        divide_blocks(network, parts, joined),
+        source=replace(network.source, options=(*network.source.options, option)),
+    )
+
+
+def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, int], int]:
+    """Where the network came from before it was divided, and what :func:`with_micro_batches` takes; no parts where it was not.
+
+    Raises ScheduleError for a text that says no parts.
+    """
+    options = dict(source.options)
+    text = options.pop(OPTION, None)
+    if text is None:
+        return source, {}, JOINED
+    try:
+        saved = json.loads(text)
+        parts = {str(name): int(count) for name, count in saved["blocks"].items()}
+        joined = int(saved["joined"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ScheduleError(
+            f"option {OPTION!r} of the schedule's source names no parts of blocks; write it anew"
+        ) from None
+    return replace(source, options=tuple(options.items())), parts, joined
