@@ -268,9 +268,9 @@ def transfer_errors(found: dict[str, Any], key: str) -> list[float]:
     return [sum(error * rows for error, rows in each) / sum(rows for _, rows in each) for each in by_chip.values()]
 
 
-#: Of a percentage of a fit done anew. Where least squares end depends on how linear algebra rounds, and that on the processor and
-#: on the number of threads: up to 0.5 were seen.
-ROUNDING = 0.6
+#: Of a percentage of a fit done anew, in points. Where least squares end depends on how linear algebra rounds, and that on the
+#: processor, the number of threads and where arrays lie: differences up to 1.0 were seen.
+ROUNDING = 2.0
 
 
 def test_unseen_devices(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
