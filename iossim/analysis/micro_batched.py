@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.workspace_limit import workspace_limited
@@ -18,6 +19,7 @@ from iossim.microbatching.divided_blocks import (
     divisible,
     estimated_transitions,
 )
+from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.memo import SearchMemo
@@ -27,7 +29,8 @@ from iossim.scheduling.scheduler import schedule
 AUTO = "auto"
 #: What ``auto`` tries of each block.
 TRIED = (2, 4)
-#: ``auto`` leaves blocks undivided whose micro-batches have more transitions than about so many: each takes seconds.
+#: Blocks whose micro-batches have more transitions than about so many (each takes seconds) are searched by ``auto`` in whole
+#: stages of their undivided schedule.
 MOST_TRANSITIONS = 1_000_000
 #: The same under a limit on workspace, where a stage is priced in many ways.
 MOST_LIMITED_TRANSITIONS = 2_100
@@ -37,12 +40,27 @@ JOINED_LIMITED = 1_000
 OPTION = "micro_batches"
 
 
+@dataclass(frozen=True)
+class Division:
+    """How a network is divided: the arguments of :func:`~iossim.microbatching.divided_blocks.divide_blocks`."""
+
+    parts: Mapping[str, int] = field(default_factory=dict)
+    joined: int = JOINED
+    clusters: tuple[tuple[str, ...], ...] = ()
+
+    def of(self, network: Network) -> Network:
+        return divide_blocks(network, self.parts, self.joined, self.clusters) if self.parts else network
+
+    def to_json(self) -> dict[str, Any]:
+        return {"blocks": dict(self.parts), "joined": self.joined, "clusters": self.clusters}
+
+
 @dataclass(frozen=True, eq=False)
 class MicroBatched:
     """``network`` runs the blocks in ``parts`` (by name) in so many micro-batches, and says so in its source; or none, where none gain.
 
     ``before_us`` and ``after_us``: by the scheduler that it was divided for, None where it was told how; ``seen`` counts the
-    ways that were tried, ``too_wide`` names the blocks that were not tried since they have too many schedules.
+    ways that were tried. ``wide`` names those of ``parts`` that were searched in whole stages of their undivided schedule.
     """
 
     network: Network
@@ -51,14 +69,14 @@ class MicroBatched:
     before_us: float | None = None
     after_us: float | None = None
     seen: int = 0
-    too_wide: tuple[str, ...] = ()
+    wide: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """What came of it, in words."""
         tried = f"; {self.seen} ways tried" if self.seen else ""
-        wide = f"; too wide to be tried: {', '.join(self.too_wide)}" if self.too_wide else ""
         if not self.parts:
-            return f"Micro-batches gain nothing: the batch is undivided{tried}{wide}."
+            return f"Micro-batches gain nothing: the batch is undivided{tried}."
+        wide = f"; in whole stages of the undivided schedule: {', '.join(self.wide)}" if self.wide else ""
         gain = (
             ""
             if self.before_us is None or self.after_us is None
@@ -137,7 +155,8 @@ def _told_how(network: Network, count: int, batch: int, joined: int) -> MicroBat
             f"`micro_batch` {count}: no block of {network.name!r} can be divided: its operators combine images, or blocks have "
             "too many units; give less, or a smaller `max_block`"
         )
-    return MicroBatched(with_micro_batches(network, parts, joined), parts, divided_units(network, parts))
+    division = Division(parts, joined)
+    return MicroBatched(with_micro_batches(network, division), parts, divided_units(network, parts))
 
 
 @dataclass(eq=False)
@@ -155,35 +174,43 @@ class _Search:
     def __post_init__(self) -> None:
         self.memo = SearchMemo(self.cost_model)
         self.choices: list[tuple[int, ...]] = []
-        self.too_wide: list[str] = []
+        #: The least number of micro-batches, by block, with which it is searched in whole stages.
+        self.wide_from: dict[str, int] = {}
         for block in self.network.blocks:
             counts = [count for count in TRIED if divisible(self.network, block, count)]
             problem = ScheduleProblem.of_block(self.network, block)
-            narrow = [count for count in counts if estimated_transitions(problem, count) <= self.most_transitions]
-            self.choices.append((1, *narrow))
-            if counts and not narrow:
-                self.too_wide.append(block.name)
+            wide = [count for count in counts if estimated_transitions(problem, count) > self.most_transitions]
+            self.choices.append((1, *counts))
+            if wide:
+                self.wide_from[block.name] = min(wide)
 
     def best(self, scheduler: str) -> MicroBatched:
         whole = (1,) * len(self.choices)
+        undivided = schedule(self.network, self.cost_model, scheduler, self.options, memo=self.memo)
+        self.stages = {
+            block.name: [tuple(stage.units) for stage in own.stages]
+            for block, own in zip(self.network.blocks, undivided.blocks, strict=True)
+        }
         begin = [whole, *(tuple(self._most(own, count) for own in self.choices) for count in TRIED)]
         if scheduler != "sequential":
             begin.append(self._climb(whole, "sequential"))
+            first = scheduled_first(self.network, self.cost_model, undivided, TRIED)
+            begin.append(tuple(first.parts.get(block.name, 1) for block in self.network.blocks))
         ways = dict.fromkeys(begin)
         # The two best beginnings lead on.
         leading = sorted(ways, key=lambda way: self._us(way, scheduler))[:2]
         found = min((self._climb(way, scheduler) for way in leading), key=lambda way: self._us(way, scheduler))
         if self._us(found, scheduler) >= self._us(whole, scheduler):
             found = whole
-        parts = self._parts(found)
+        division = self._division(found)
         return MicroBatched(
-            with_micro_batches(self.network, parts, self.joined),
-            parts,
-            divided_units(self.network, parts),
+            with_micro_batches(self.network, division),
+            division.parts,
+            divided_units(self.network, division.parts),
             self._us(whole, scheduler),
             self._us(found, scheduler),
             sum(name == scheduler for name, _ in self._latency_us),
-            tuple(self.too_wide),
+            tuple(name for name, count in division.parts.items() if self._is_wide(name, count)),
         )
 
     def _climb(self, way: tuple[int, ...], scheduler: str) -> tuple[int, ...]:
@@ -200,7 +227,7 @@ class _Search:
 
     def _us(self, way: tuple[int, ...], scheduler: str) -> float:
         if (scheduler, way) not in self._latency_us:
-            network = divide_blocks(self.network, self._parts(way), self.joined)
+            network = self._division(way).of(self.network)
             found = schedule(network, self.cost_model, scheduler, self.options, memo=self.memo)
             if not found.complete:
                 raise KeyboardInterrupt
@@ -208,45 +235,48 @@ class _Search:
             self.progress(len(self._latency_us))
         return self._latency_us[scheduler, way]
 
-    def _parts(self, way: Sequence[int]) -> dict[str, int]:
+    def _division(self, way: Sequence[int]) -> Division:
         pairs = zip(self.network.blocks, way, strict=True)
-        return {block.name: count for block, count in pairs if count > 1}
+        parts = {block.name: count for block, count in pairs if count > 1}
+        wide = [name for name, count in parts.items() if self._is_wide(name, count)]
+        return Division(parts, self.joined, tuple(stage for name in wide for stage in self.stages[name]))
+
+    def _is_wide(self, block: str, count: int) -> bool:
+        return block in self.wide_from and count >= self.wide_from[block]
 
     @staticmethod
     def _most(choices: tuple[int, ...], count: int) -> int:
         return max(own for own in choices if own <= count)
 
 
-def with_micro_batches(network: Network, parts: Mapping[str, int], joined: int) -> Network:
+def with_micro_batches(network: Network, division: Division) -> Network:
     """The divided network, whose source says how; without parts as it is. Raises OptionError for one that was divided before."""
-    if not parts:
+    if not division.parts:
         return network
     if OPTION in dict(network.source.options):
         raise OptionError(
             f"network {network.name!r} is in micro-batches already; divide the model that it was made of"
         )
-    option = (OPTION, json.dumps({"blocks": dict(parts), "joined": joined}, separators=(",", ":")))
-    return replace(
-        divide_blocks(network, parts, joined),
-        source=replace(network.source, options=(*network.source.options, option)),
-    )
+    option = (OPTION, json.dumps(division.to_json(), separators=(",", ":")))
+    return replace(division.of(network), source=replace(network.source, options=(*network.source.options, option)))
 
 
-def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, int], int]:
-    """Where the network came from before it was divided, and what :func:`with_micro_batches` takes; no parts where it was not.
+def split_source(source: ModelSource) -> tuple[ModelSource, Division]:
+    """Where the network came from before it was divided, and how it is; no parts where it was not.
 
     Raises ScheduleError for a text that says no parts.
     """
     options = dict(source.options)
     text = options.pop(OPTION, None)
     if text is None:
-        return source, {}, JOINED
+        return source, Division()
     try:
         saved = json.loads(text)
         parts = {str(name): int(count) for name, count in saved["blocks"].items()}
-        joined = int(saved["joined"])
+        clusters = tuple(tuple(map(str, names)) for names in saved["clusters"])
+        division = Division(parts, int(saved["joined"]), clusters)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ScheduleError(
             f"option {OPTION!r} of the schedule's source names no parts of blocks; write it anew"
         ) from None
-    return replace(source, options=tuple(options.items())), parts, joined
+    return replace(source, options=tuple(options.items())), division

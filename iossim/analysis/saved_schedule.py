@@ -19,8 +19,7 @@ def network_of(saved: Schedule, model: str | None = None) -> Network:
     network, rewriting = before_rewriting(saved, model)
     if rewriting is not None:
         network = rewritten_again(network, rewriting)
-    _, parts, joined = split_micro_batches(saved.source.to_source(model))
-    network = with_micro_batches(network, parts, joined)
+    network = with_micro_batches(network, split_micro_batches(saved.source.to_source(model))[1])
     fit(saved, network)
     return network
 

@@ -71,6 +71,8 @@ class Network:
     reading: tuple[str, ...] = ()
     #: Units (names) of one block, each of the same operator of interchangeable micro-batches: none need start before those in front of it.
     interchangeable: tuple[tuple[str, ...], ...] = ()
+    #: Units (names) of one block that a search keeps in one stage: of a block with too many stages to try them all.
+    clusters: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         in_units = sorted(index for unit in self.units for index in unit.nodes)

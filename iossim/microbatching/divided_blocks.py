@@ -12,9 +12,13 @@ same order of every operator at once would lose schedules: those in which one co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
+from math import inf
+
+import numpy as np
 
 from iossim.errors import GraphError
 from iossim.execution.in_place import in_place_buffers
@@ -26,7 +30,8 @@ from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
 from iossim.ir.types import TensorType
 from iossim.passes.unit_kinds import op_kind
-from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
+from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem
+from iossim.scheduling.clusters import MOST_TRANSITIONS, cluster_states, cluster_transitions
 from iossim.scheduling.lattice import build_lattice
 
 #: Neighbouring blocks are one in the result, so that their micro-batches need not wait for each other, up to about so many transitions.
@@ -76,11 +81,15 @@ def part_of(graph: Graph, node: Node, batch: int, parts: int) -> Op | None:
     return None
 
 
-def divide_blocks(network: Network, parts: Mapping[str, int], joined: int = JOINED) -> Network:
+def divide_blocks(
+    network: Network, parts: Mapping[str, int], joined: int = JOINED, clusters: Iterable[Sequence[str]] = ()
+) -> Network:
     """The network with each block named in ``parts`` in so many micro-batches; raises GraphError for one that is not divisible.
 
-    Neighbouring blocks of as many micro-batches are one as long as that has at most about ``joined`` transitions.
+    Neighbouring blocks of as many micro-batches are one as long as that has at most about ``joined`` transitions. Of each of the
+    ``clusters`` of units of one block a search keeps those of one micro-batch in one stage.
     """
+    network = replace(network, clusters=tuple(map(tuple, clusters)))
     divided = {
         place: parts[block.name]
         for place, block in enumerate(network.blocks)
@@ -179,6 +188,7 @@ class _Division:
             units=units,
             blocks=tuple(blocks),
             interchangeable=tuple(self._first(run) for run in runs if run[0] in self.parts),
+            clusters=tuple(self._clusters()),
         )
         return _with_copies_as_work(result)
 
@@ -240,7 +250,9 @@ class _Division:
         counts = {self.parts.get(place, 1) for place in run}
         if counts == {1} or len(counts) > 1 or sum(len(self.blocks[place]) for place in run) > MAX_UNITS:
             return False
-        return estimated_transitions(self._copy_of(run), counts.pop()) <= self.joined
+        problem = self._copy_of(run)
+        most = min(self.joined, MOST_TRANSITIONS) if problem.clusters else self.joined
+        return estimated_transitions(problem, counts.pop()) <= most
 
     def _copy_of(self, run: Sequence[int]) -> ScheduleProblem:
         units = tuple(unit for place in run for unit in self.of.blocks[place].units)
@@ -255,20 +267,45 @@ class _Division:
     def _first(self, run: Sequence[int]) -> tuple[str, ...]:
         """The copies of the operator that orders the micro-batches: of all the one that most states are left out for."""
         problem, count = self._copy_of(run), self.parts[run[0]]
-        lattice = build_lattice(problem, _MOST_STATES)
+        states = _states(problem)
         unit = 0
-        if lattice is not None:
-            having = [int((lattice.masks >> index & 1).sum()) for index in range(len(problem))]
-            unit = max(range(len(problem)), key=lambda index: having[index] * (len(lattice) - having[index]))
+        if states is not None:
+            having = [int((states >> np.uint64(index) & np.uint64(1)).sum()) for index in range(len(problem))]
+            unit = max(range(len(problem)), key=lambda index: having[index] * (len(states) - having[index]))
         return tuple(part_name(problem.unit_names[unit], index, count) for index in range(count))
+
+    def _clusters(self) -> Iterator[tuple[str, ...]]:
+        """Those of each micro-batch, of the blocks that are divided."""
+        for names in self.of.clusters:
+            count = self.parts.get(self._place_of_unit[names[0]], 1)
+            for index in range(count if count > 1 else 0):
+                yield tuple(part_name(name, index, count) for name in names)
+
+    @cached_property
+    def _place_of_unit(self) -> dict[str, int]:
+        """The place of each unit's block."""
+        units = self.of.units
+        return {units[unit].name: place for place, block in enumerate(self.of.blocks) for unit in block.units}
 
 
 def estimated_transitions(problem: ScheduleProblem, parts: int) -> float:
     """How many transitions a block in so many micro-batches has, where those of each are independent and none is left out."""
     from iossim.scheduling.counting import unpruned_transitions
 
+    if problem.clusters:
+        states = cluster_states(problem)
+        return inf if states is None else float(cluster_transitions(states) + len(states)) ** parts
     lattice = build_lattice(problem, _MOST_STATES)
-    return float("inf") if lattice is None else (unpruned_transitions(lattice) + len(lattice)) ** parts
+    return inf if lattice is None else (unpruned_transitions(lattice) + len(lattice)) ** parts
+
+
+def _states(problem: ScheduleProblem) -> Masks | None:
+    """All sets of units that may be done; None where they are too many."""
+    if problem.clusters:
+        states = cluster_states(problem)
+        return None if states is None else np.array(states, dtype=np.uint64)
+    lattice = build_lattice(problem, _MOST_STATES)
+    return None if lattice is None else lattice.masks
 
 
 def _with_copies_as_work(network: Network) -> Network:

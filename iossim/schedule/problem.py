@@ -42,6 +42,9 @@ class ScheduleProblem:
     #: ``not_before[i]`` (uint64, shape ``[n]``) is the mask of interchangeable units, none of which unit ``i`` need start before
     #: (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage. None where there are none.
     not_before: Masks | None = None
+    #: Masks of the units that a search keeps in one stage (:attr:`~iossim.ir.network.Network.clusters`), each unit in one, by their
+    #: lowest unit. Empty where each unit is for itself.
+    clusters: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.unit_names)
@@ -76,6 +79,7 @@ class ScheduleProblem:
             network,
             block.units,
             _not_before(network, position),
+            _clusters(network, position),
         )
 
     @staticmethod
@@ -167,7 +171,14 @@ class ScheduleProblem:
     def key(self) -> str:
         """Equal for blocks with the same units in the same places: they have the same schedules and prices."""
         order = [] if self.not_before is None else [self.not_before.tobytes().hex()]
-        parts = [self.predecessors.tobytes().hex(), self.merge_class.tobytes().hex(), *order, *self.signatures]
+        together = [f"clusters {self.clusters}"] if self.clusters else []
+        parts = [
+            self.predecessors.tobytes().hex(),
+            self.merge_class.tobytes().hex(),
+            *order,
+            *together,
+            *self.signatures,
+        ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
     def ready(self, done: int) -> int:
@@ -198,6 +209,15 @@ def _not_before(network: Network, position: dict[int, int]) -> Masks | None:
         for before, after in pairwise(sorted(places)):
             masks[after] |= np.uint64(1 << before)
     return masks if masks.any() else None
+
+
+def _clusters(network: Network, position: dict[int, int]) -> tuple[int, ...]:
+    places = ([position.get(network.unit_index[name]) for name in names] for names in network.clusters)
+    masks = [sum(1 << place for place in own if place is not None) for own in places]
+    if not any(masks):
+        return ()
+    alone = (1 << place for place in position.values() if not any(mask >> place & 1 for mask in masks))
+    return tuple(sorted((mask for mask in (*masks, *alone) if mask), key=lambda mask: mask & -mask))
 
 
 def bits(mask: int) -> list[int]:

@@ -56,17 +56,9 @@ class Space:
         """Whether a stage is one of the space, as far as it may run in some order at all."""
         if stage.strategy is Strategy.MERGE:
             return self.merge and stage.mask.bit_count() <= self.stages.limits(len(problem))[1]
-        groups = problem.groups(stage.mask)
         if not self.concurrent:
             return stage.mask.bit_count() == 1
-        most_units, most_groups = self.stages.limits(len(problem))
-        if len(groups) > most_groups or max(group.bit_count() for group in groups) > most_units:
-            return False
-        return not self.stages.single_root or all(_roots(problem, group) == 1 for group in groups)
-
-
-def _roots(problem: ScheduleProblem, group: int) -> int:
-    return sum(not int(problem.predecessors[unit]) & group for unit in bits(group))
+        return self.stages.holds(problem, stage.mask)
 
 
 @dataclass(frozen=True, eq=False)

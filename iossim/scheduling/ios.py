@@ -23,6 +23,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
 from iossim.scheduling.block_search import BlockSolution, solve_block
+from iossim.scheduling.clusters import cluster_states, solve_clusters
 from iossim.scheduling.counting import FEW_STATES, more_transitions_than
 from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.lattice import Lattice, build_lattice
@@ -216,6 +217,11 @@ class _Solver:
         begun = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
+        if problem.clusters and (reached := self._extend_clusters(begun, problem)):
+            self.notes.append(
+                f"block {problem.name}: too wide to be solved unit by unit, stages keep clusters of units whole"
+            )
+            return reached
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
                 problem,
@@ -285,19 +291,29 @@ class _Solver:
         return sum(solution.priced_stages for solution in self._solutions.values())
 
     def _extend_part(self, best: dict[int, _Prefix], part: Part, tell: Callable[[int], None]) -> dict[int, _Prefix]:
-        reached: dict[int, _Prefix] = {}
+        ways = []
         for index, (entry, prefix) in enumerate(best.items()):
             solution = self._solve(part, entry, _shifted(tell, index * len(part.problem), len(best)))
-            if solution is None:
-                continue
-            for bit, path in enumerate((solution.single, solution.concurrent)):
-                if path is None:
-                    continue
-                cost_us = prefix.cost_us + path.cost_us
-                if bit in reached and reached[bit].cost_us <= cost_us:
-                    continue
-                reached[bit] = prefix.followed_by(cost_us, path.stages, part.units)
-        return reached if self.complete else _cheapest(reached, self._extend_plainly(best, part.problem, part.units))
+            ways.append(_behind(prefix, solution, part.units))
+        plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
+        return _cheapest(*ways, plainly)
+
+    def _extend_clusters(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
+        """Append a block whose stages keep clusters whole; nothing where these have too many states."""
+        problem = self.options.space.ordered(problem)
+        states = cluster_states(problem)
+        if states is None:
+            return {}
+        merges = price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
+        merged = merges.masks.tobytes(), merges.prices_us.tobytes()
+        ways = []
+        for entry, prefix in best.items():
+            solve = partial(solve_clusters, problem, states, self.cost_model, self.options.space, merges)
+            question = BlockQuestion(problem.key, entry, self.options.space, self.concurrent, False, merged)
+            solution, saved_s = self._memo.solution(question, partial(solve, concurrent=self.concurrent, entry=entry))
+            self.saved_s += saved_s
+            ways.append(_behind(prefix, solution, range(len(problem))))
+        return _cheapest(*ways)
 
     def _solve(self, part: Part, entry: int, tell: Callable[[int], None]) -> BlockSolution | None:
         key = (part.problem.key, entry)
@@ -406,6 +422,16 @@ def _solvable_space(
         if not more_transitions_than(limit, problem, lattice, tried):
             return tried
     return None
+
+
+def _behind(prefix: _Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, _Prefix]:
+    """A prefix with the solution of a problem behind it, for each bit of its last stage."""
+    paths = () if solution is None else enumerate((solution.single, solution.concurrent))
+    return {
+        bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, units)
+        for bit, path in paths
+        if path is not None
+    }
 
 
 def _cheapest(*ways: dict[int, _Prefix]) -> dict[int, _Prefix]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from iossim.errors import OptionError, did_you_mean
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.problem import ScheduleProblem, bits
 
 StageDefinition = Literal["general", "paper"]
 
@@ -47,6 +47,16 @@ class StageSpace:
     def limits(self, units: int) -> tuple[int, int]:
         """r and s in a problem of that many units: all of them where nothing, or nothing less, is asked for."""
         return min(self.max_group_size or units, units), min(self.max_groups or units, units)
+
+    def holds(self, problem: ScheduleProblem, mask: int) -> bool:
+        """Whether a concurrent stage of these units is one of the space, as far as it may run in some order at all."""
+        groups = problem.groups(mask)
+        most_units, most_groups = self.limits(len(problem))
+        if len(groups) > most_groups or any(group.bit_count() > most_units for group in groups):
+            return False
+        predecessors = problem.predecessors.tolist()
+        roots = (sum(not predecessors[unit] & group for unit in bits(group)) for group in groups)
+        return not self.single_root or all(count == 1 for count in roots)
 
     def walk_limits(self, units: int, concurrent: bool = True) -> tuple[int, int, bool]:
         """r, s and whether a group has one root, in a problem of that many units.

@@ -19,6 +19,7 @@ import iossim
 from iossim import api
 from iossim.analysis.saved_schedule import network_of
 from iossim.backends.numpy_reference.execute import execute
+from iossim.cost.workspace_limit import workspace_limited
 from iossim.errors import GraphError, OptionError
 from iossim.execution.contents import check_contents
 from iossim.execution.happens_before import check_happens_before
@@ -28,6 +29,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW
 from iossim.ir.ops.softmax import Softmax
 from iossim.microbatching.divided_blocks import divide_blocks, divided_units, divisible, part_name
+from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
@@ -163,6 +165,31 @@ def test_auto_is_never_slower_and_finds_again_what_it_saved(tmp_path: Path) -> N
     after.save(tmp_path / "schedule.json")
     again = network_of(Schedule.read(tmp_path / "schedule.json"))
     assert again.graph.hash == after.graph_hash
+
+
+@pytest.mark.parametrize("limit", [None, "1MiB"])
+def test_auto_divides_wide_blocks_in_whole_stages_no_worse_than_the_undivided_schedule_is(
+    limit: str | None, tmp_path: Path
+) -> None:
+    network = iossim.load("nasnet_a", batch=8, block=4)
+    options = api.search_options(workspace_limit=limit)
+    before = api.optimize(network, "v100-sxm2", options=options)
+    found = api.divide_batch(network, "v100-sxm2", options=options)
+    assert set(found.wide) == set(found.parts) == {network.blocks[0].name}
+    assert f"in whole stages of the undivided schedule: {network.blocks[0].name}" in found.sentence()
+    prices = api.cost_model("simulator", "v100-sxm2")
+    if limit is not None:
+        prices = workspace_limited(prices, network, 2**20)
+    first = scheduled_first(network, prices, before)
+    assert found.after_us is not None
+    assert found.after_us <= first.latency_us < before.latency_us
+    after = api.optimize(network, "v100-sxm2", options=options, micro_batch="auto")
+    assert after.latency_us == found.after_us
+    assert "stages keep clusters of units whole" in after.notes[0]
+    own = {unit for stage in before.stages for unit in [tuple(stage.units)]}
+    assert {tuple(name.removesuffix(".1of2") for name in names) for names in found.network.clusters[::2]} == own
+    after.save(tmp_path / "schedule.json")
+    assert network_of(Schedule.read(tmp_path / "schedule.json")).clusters == found.network.clusters
 
 
 @pytest.mark.parametrize("limit", ["0B", "1MiB", "64MiB"])
