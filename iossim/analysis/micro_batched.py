@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.workspace_limit import workspace_limited
-from iossim.errors import OptionError, ScheduleError
-from iossim.ir.network import ModelSource, Network
+from iossim.errors import GraphError, OptionError, ScheduleError
+from iossim.ir.network import Block, ModelSource, Network
 from iossim.microbatching.divided_blocks import (
     JOINED,
     batch_of,
@@ -174,12 +175,15 @@ class _Search:
     def __post_init__(self) -> None:
         self.memo = SearchMemo(self.cost_model)
         self.choices: list[tuple[int, ...]] = []
+        #: By key of a problem, whether ``auto`` searches it: those of the undivided network, and what has few enough transitions.
+        self.searchable: dict[str, bool] = {}
         #: The least number of micro-batches, by block, with which it is searched in whole stages.
         self.wide_from: dict[str, int] = {}
         for block in self.network.blocks:
             counts = [count for count in TRIED if divisible(self.network, block, count)]
             problem = ScheduleProblem.of_block(self.network, block)
             wide = [count for count in counts if estimated_transitions(problem, count) > self.most_transitions]
+            self.searchable[problem.key] = True
             self.choices.append((1, *counts))
             if wide:
                 self.wide_from[block.name] = min(wide)
@@ -227,13 +231,28 @@ class _Search:
 
     def _us(self, way: tuple[int, ...], scheduler: str) -> float:
         if (scheduler, way) not in self._latency_us:
-            network = self._division(way).of(self.network)
-            found = schedule(network, self.cost_model, scheduler, self.options, memo=self.memo)
-            if not found.complete:
-                raise KeyboardInterrupt
-            self._latency_us[scheduler, way] = found.latency_us
+            self._latency_us[scheduler, way] = self._scheduled_us(way, scheduler)
             self.progress(len(self._latency_us))
         return self._latency_us[scheduler, way]
+
+    def _scheduled_us(self, way: tuple[int, ...], scheduler: str) -> float:
+        try:
+            network = self._division(way).of(self.network)
+        except GraphError:  # views of other blocks take one beyond a problem's size
+            return inf
+        if scheduler != "sequential" and not all(self._is_searchable(network, block) for block in network.blocks):
+            return inf
+        found = schedule(network, self.cost_model, scheduler, self.options, memo=self.memo)
+        if not found.complete:
+            raise KeyboardInterrupt
+        return found.latency_us
+
+    def _is_searchable(self, network: Network, block: Block) -> bool:
+        problem = ScheduleProblem.of_block(network, block)
+        if problem.key not in self.searchable:
+            few = inf if problem.clusters else max(self.most_transitions, self.joined)
+            self.searchable[problem.key] = estimated_transitions(problem, 1) < few
+        return self.searchable[problem.key]
 
     def _division(self, way: Sequence[int]) -> Division:
         pairs = zip(self.network.blocks, way, strict=True)

@@ -102,6 +102,8 @@ class Op(ABC):
     flops_per_element: ClassVar[int] = 0
     #: Whether ONNX lets the last outputs be left out.
     may_leave_out_outputs: ClassVar[bool] = False
+    #: Whether one more input, of the shape of its output, is what its result is added to.
+    may_accumulate: ClassVar[bool] = False
     role: ClassVar[Role] = Role.ANCHOR
     #: Whether inference libraries compute what is element-wise behind it as it writes its result.
     has_epilogue: ClassVar[bool] = False
@@ -131,6 +133,11 @@ class Op(ABC):
         ``first_varies`` tells whether its first input depends on what the network is given. What changes that dimension's
         size need not say so: the type of its output does.
         """
+        return False
+
+    @property
+    def sums_images(self) -> bool:
+        """Whether it sums over the leading dimension of its inputs: what it makes of ranges of that adds up to what it makes of all."""
         return False
 
     @property

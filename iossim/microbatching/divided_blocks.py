@@ -5,13 +5,16 @@ weights. A value that two neighbouring blocks divide alike goes from copy to cop
 that is a view (:data:`~iossim.ir.network.BATCH_VIEW`). A join stands in the block that reads it first and a split in the block that
 makes what it splits, so that either is in one group with a neighbour, and asks for no stage of its own.
 
-Copies of a block are interchangeable: any schedule may be read with another numbering of them. So one operator of the block is
+A gradient of a weight is a sum over images: each micro-batch adds its own to what those before it left, and the first begins at nothing.
+
+Copies of a block that adds nothing up are interchangeable: any schedule may be read with another numbering of them. So one operator of the block is
 named whose copies need not start in another order than theirs; which one is chosen so that fewest states are left. The
 same order of every operator at once would lose schedules: those in which one copy overtakes another.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,9 +26,11 @@ import numpy as np
 from iossim.errors import GraphError
 from iossim.execution.in_place import in_place_buffers
 from iossim.ir.graph import Graph, Node
-from iossim.ir.network import BATCH_VIEW, Block, Network, make_unit
+from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
 from iossim.ir.op import Op
+from iossim.ir.ops.add import Add
 from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
 from iossim.ir.types import TensorType
@@ -50,11 +55,49 @@ def divisible(network: Network, block: Block, parts: int) -> bool:
     batch = batch_of(network)
     if batch is None or parts < 1 or batch % parts or parts * len(block.units) >= MAX_UNITS:
         return False
-    return all(
-        part_of(network.graph, network.graph.nodes[node], batch, parts) is not None
-        for unit in block.units
-        for node in network.units[unit].nodes
-    )
+    return all(unit_part(network, network.units[unit], batch, parts) is not None for unit in block.units)
+
+
+@dataclass(frozen=True)
+class UnitPart:
+    """A unit of a range of the batch: an op for each of its own. ``sums``: what it makes is a sum over images, so that parts add up."""
+
+    ops: tuple[Op, ...]
+    sums: bool
+
+
+def unit_part(network: Network, unit: Unit, batch: int, parts: int) -> UnitPart | None:
+    """How a unit is divided; None where its images depend on each other otherwise than by a sum that only changes shape thereafter."""
+    ops: list[Op] = []
+    sums: set[str] = set()
+    for node in network.unit_nodes(unit):
+        summed = sums.issuperset(node.inputs)
+        if summed and isinstance(node.op, Reshape):
+            op: Op | None = node.op
+        elif sums.isdisjoint(node.inputs):
+            op = part_of(network.graph, node, batch, parts)
+            summed = op is None and adds_up(network.graph, node, batch, parts)
+            op = node.op if summed else op
+        else:
+            op = None
+        if op is None:
+            return None
+        if summed:
+            sums.update(node.outputs)
+        ops.append(op)
+    if sums and (len(unit.outputs) > 1 or not sums.issuperset(unit.outputs)):
+        return None
+    return UnitPart(tuple(ops), bool(sums))
+
+
+def adds_up(graph: Graph, node: Node, batch: int, parts: int) -> bool:
+    """Whether what an op makes of the ranges of a batch adds up to what it makes of all, as the gradient of a weight does."""
+    types = [graph.types[name] for name in node.inputs]
+    if not node.op.sums_images or len(types) > 2 or not graph.constants.keys().isdisjoint(node.inputs):
+        return False
+    if any(of.shape[:1] != (batch,) for of in types):
+        return False
+    return node.op.infer([_part(of, parts) for of in types]) == tuple(graph.types[name] for name in node.outputs)
 
 
 def part_of(graph: Graph, node: Node, batch: int, parts: int) -> Op | None:
@@ -84,8 +127,9 @@ def part_of(graph: Graph, node: Node, batch: int, parts: int) -> Op | None:
 def divide_blocks(
     network: Network, parts: Mapping[str, int], joined: int = JOINED, clusters: Iterable[Sequence[str]] = ()
 ) -> Network:
-    """The network with each block named in ``parts`` in so many micro-batches; raises GraphError for one that is not divisible.
+    """The network with each block named in ``parts`` in so many micro-batches.
 
+    Raises GraphError for one that is not divisible, and where a block and its views of others are no problem's size.
     Neighbouring blocks of as many micro-batches are one as long as that has at most about ``joined`` transitions. Of each of the
     ``clusters`` of units of one block a search keeps those of one micro-batch in one stage.
     """
@@ -136,6 +180,10 @@ class _Division:
     blocks: list[list[_Made]] = field(default_factory=list)
     #: What there is besides what a unit makes: values, and into how many parts, each with the place of the block that has it.
     _there: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: How many views each block has, by place.
+    _views: Counter[int] = field(default_factory=Counter)
+    #: The values that are sums over all images, whatever block makes them.
+    _sums: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         network = self.of
@@ -158,8 +206,11 @@ class _Division:
                     self._read(value, count, place)
             for unit in block.units:
                 own = of.units[unit]
+                part = unit_part(of, own, self.images, count) if count > 1 else None
+                if part is not None and part.sums:
+                    self._sums.update(own.outputs)
                 for index in range(count):
-                    nodes = [self._copy(of.graph.nodes[node], index, count) for node in own.nodes]
+                    nodes = of.unit_nodes(own) if part is None else self._copy(own, part, index, count)
                     name = own.name if count == 1 else part_name(own.name, index, count)
                     self.blocks[place].append(_Made(name, own.kind, nodes))
             for value in of.graph.outputs:
@@ -176,6 +227,11 @@ class _Division:
             for block in self.blocks
             for made in block
         )
+        for block, made in zip(of.blocks, self.blocks, strict=True):
+            if len(made) > MAX_UNITS:
+                raise GraphError(
+                    f"block {block.name!r} has {len(made)} units with micro-batches and views, and may have {MAX_UNITS}"
+                )
         runs = list(self._runs())
         ends = list(accumulate(sum(len(self.blocks[place]) for place in run) for run in runs))
         blocks = [
@@ -187,7 +243,7 @@ class _Division:
             graph=graph,
             units=units,
             blocks=tuple(blocks),
-            interchangeable=tuple(self._first(run) for run in runs if run[0] in self.parts),
+            interchangeable=tuple(self._first(run) for run in runs if run[0] in self.parts and not self._adds(run)),
             clusters=tuple(self._clusters()),
         )
         return _with_copies_as_work(result)
@@ -197,43 +253,70 @@ class _Division:
         if value not in self.block_of and value not in self.of.graph.inputs:
             return
         own = self.block_of.get(value)
-        made = 1 if own is None else self.parts.get(own, 1)
+        made = 1 if own is None or value in self._sums else self.parts.get(own, 1)
         if own == place and made == count:
             return
         if made > 1 and made != count:
             if (value, 1) not in self._there:
                 terms = tuple(part_name(value, index, made) for index in range(made))
-                self._there[value, 1] = place
-                self.blocks[place].append(_view(f"{value}.join", Concat(0), terms, (value,)))
+                assert own is not None, "what is in parts was made by a block"
+                self._there[value, 1] = at = place if self._has_room(place) else own
+                self._add_view(at, _view(f"{value}.join", Concat(0), terms, (value,)))
             own = self._there[value, 1]
         if count > 1 and made != count and (value, count) not in self._there:
             names = tuple(part_name(value, index, count) for index in range(count))
             self._there[value, count] = place
             size = self.images // count
             readers = [unit for unit in self.of.blocks[place].units if value in self.of.units[unit].inputs]
-            if own is None and len(readers) == 1:
+            if own is None and len(readers) == 1 and self._has_room(place, count):
                 # Of an input that one unit of a micro-batch reads: in the group of that, instead of before all.
                 for index, name in enumerate(names):
                     images = Slice((index * size,), ((index + 1) * size,), (0,), (1,))
-                    self.blocks[place].append(_view(f"{name}.slice", images, (value,), (name,)))
+                    self._add_view(place, _view(f"{name}.slice", images, (value,), (name,)))
                 return
-            at = place if own is None or len(self.blocks[own]) >= MAX_UNITS else own
-            view = _view(f"{value}.in{count}", Split(0, (size,) * count), (value,), names)
-            self.blocks[at].append(view)
+            at = place if own is None or not self._has_room(own) else own
+            self._add_view(at, _view(f"{value}.in{count}", Split(0, (size,) * count), (value,), names))
 
-    def _copy(self, node: Node, index: int, count: int) -> Node:
-        """An op of micro-batch ``index``; of the whole, as it is."""
-        if count == 1:
-            return node
-        op = part_of(self.of.graph, node, self.images, count)
-        assert op is not None, "divisible"
+    def _has_room(self, place: int, views: int = 1) -> bool:
+        """Whether a block's units, and so many views more, are a problem's size."""
+        units = self.parts.get(place, 1) * len(self.of.blocks[place].units)
+        return units + self._views[place] + views <= MAX_UNITS
+
+    def _add_view(self, place: int, view: _Made) -> None:
+        self._views[place] += 1
+        self.blocks[place].append(view)
+
+    def _copy(self, unit: Unit, part: UnitPart, index: int, count: int) -> list[Node]:
+        """The ops of micro-batch ``index``; of a sum with what was summed before, the last one under the sum's own name."""
 
         def named(value: str) -> str:
             return value if value in self.of.graph.constants else part_name(value, index, count)
 
-        return Node(
-            part_name(node.name, index, count), op, tuple(map(named, node.inputs)), tuple(map(named, node.outputs))
-        )
+        pairs = zip(self.of.unit_nodes(unit), part.ops, strict=True)
+        nodes = [
+            Node(
+                part_name(node.name, index, count),
+                op,
+                tuple(map(named, node.inputs)),
+                tuple(map(named, node.outputs)),
+            )
+            for node, op in pairs
+        ]
+        return self._added(unit.outputs[0], nodes, index, count) if part.sums else nodes
+
+    @staticmethod
+    def _added(value: str, nodes: list[Node], index: int, count: int) -> list[Node]:
+        """The ops of a part of a sum, which add it to that of the micro-batch before: the first begins it (beta 0), others go on (1)."""
+        *others, last = nodes
+        total = value if index == count - 1 else part_name(value, index, count)
+        if index == 0:
+            return [*others, replace(last, outputs=(total,))]
+        before = part_name(value, index - 1, count)
+        if last.op.may_accumulate and last.op.sums_images:
+            return [*others, replace(last, inputs=(*last.inputs, before), outputs=(total,))]
+        own = f"{part_name(value, index, count)}.alone"
+        addition = Node(f"{last.name}.add", Add(), (before, own), (total,))
+        return [*others, replace(last, outputs=(own,)), addition]
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
         """The blocks that are one in the result: neighbours of as many micro-batches, while few states come of it."""
@@ -264,6 +347,11 @@ class _Division:
         count = self.parts.get(run[0], 1)
         return name if count == 1 else f"{name} in {count}"
 
+    def _adds(self, run: Sequence[int]) -> bool:
+        """Whether its micro-batches add up, which orders them."""
+        units = (self.of.units[unit] for place in run for unit in self.of.blocks[place].units)
+        return any(not self._sums.isdisjoint(unit.outputs) for unit in units)
+
     def _first(self, run: Sequence[int]) -> tuple[str, ...]:
         """The copies of the operator that orders the micro-batches: of all the one that most states are left out for."""
         problem, count = self._copy_of(run), self.parts[run[0]]
@@ -275,11 +363,30 @@ class _Division:
         return tuple(part_name(problem.unit_names[unit], index, count) for index in range(count))
 
     def _clusters(self) -> Iterator[tuple[str, ...]]:
-        """Those of each micro-batch, of the blocks that are divided."""
+        """Those of each micro-batch, of the blocks that are divided; each with the views of what it alone makes, or alone reads."""
+        of_place: dict[int, list[list[str]]] = {}
         for names in self.of.clusters:
-            count = self.parts.get(self._place_of_unit[names[0]], 1)
-            for index in range(count if count > 1 else 0):
-                yield tuple(part_name(name, index, count) for name in names)
+            place = self._place_of_unit[names[0]]
+            count = self.parts.get(place, 1)
+            of_place.setdefault(place, []).extend(
+                [part_name(name, index, count) for name in names] for index in range(count if count > 1 else 0)
+            )
+        for place, clusters in of_place.items():
+            holding = {name: cluster for cluster in clusters for name in cluster}
+            made = {value: unit.name for unit in self.blocks[place] for node in unit.nodes for value in node.outputs}
+            for view in (unit for unit in self.blocks[place] if unit.kind == BATCH_VIEW):
+                (node,) = view.nodes
+                beside = {made[value] for value in node.inputs if value in made} or {
+                    unit.name
+                    for unit in self.blocks[place]
+                    if any(not set(node.outputs).isdisjoint(each.inputs) for each in unit.nodes)
+                }
+                found = {id(holding.get(name)): holding.get(name) for name in beside}
+                cluster = next(iter(found.values())) if len(found) == 1 else None
+                if cluster is not None:
+                    cluster.append(view.name)
+                    holding[view.name] = cluster
+            yield from map(tuple, clusters)
 
     @cached_property
     def _place_of_unit(self) -> dict[str, int]:

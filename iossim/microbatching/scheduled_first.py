@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from iossim.cost.model import CostModel
 from iossim.cost.path import START, price_path
-from iossim.ir.network import Network
+from iossim.errors import GraphError
+from iossim.ir.network import Block, Network
 from iossim.microbatching.divided_blocks import divide_blocks, divisible, part_name
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
@@ -37,23 +38,35 @@ def scheduled_first(
             (1, False): sum(stage.boundary_us + stage.latency_us for stage in own.stages)
         }
         for count in counts:
-            if divisible(network, block, count):
-                divided = divide_blocks(network, {block.name: count}, 0)
-                name = f"{block.name} in {count}"
-                inside = next(each for each in divided.blocks if each.name == name)
-                problem = ScheduleProblem.of_block(divided, inside)
-                for beside in (False, True):
-                    stages = _divided(problem, own, count, beside)
-                    found_us[count, beside] = price_path(problem, stages, prices, 0).cost_us(0.0)
+            if (problem := _problem(network, block, count)) is None:
+                continue
+            for beside in (False, True):
+                stages = _divided(problem, own, count, beside)
+                found_us[count, beside] = price_path(problem, stages, prices, 0).cost_us(0.0)
         ways[block.name] = min(found_us, key=found_us.__getitem__)
     parts = {name: count for name, (count, _) in ways.items() if count > 1}
-    divided = divide_blocks(network, parts, 0)
+    try:
+        divided = divide_blocks(network, parts, 0)
+    except GraphError:  # views of other blocks take one beyond a problem's size
+        return ScheduledFirst({}, found.latency_us)
     total_us, leaving = 0.0, START
     for block, inside, own in zip(network.blocks, divided.blocks, found.blocks, strict=True):
         problem = ScheduleProblem.of_block(divided, inside)
         path = price_path(problem, _divided(problem, own, *ways[block.name]), prices, leaving)
         total_us, leaving = path.cost_us(total_us), path.leaving
     return ScheduledFirst(parts, total_us) if total_us < found.latency_us else ScheduledFirst({}, found.latency_us)
+
+
+def _problem(network: Network, block: Block, count: int) -> ScheduleProblem | None:
+    """A block alone in so many micro-batches; None where it cannot be, or takes too many views."""
+    if not divisible(network, block, count):
+        return None
+    try:
+        divided = divide_blocks(network, {block.name: count}, 0)
+    except GraphError:
+        return None
+    inside = next(each for each in divided.blocks if each.name == f"{block.name} in {count}")
+    return ScheduleProblem.of_block(divided, inside)
 
 
 def _divided(problem: ScheduleProblem, own: BlockSchedule, count: int, beside: bool) -> list[PlannedStage]:

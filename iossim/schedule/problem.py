@@ -47,11 +47,7 @@ class ScheduleProblem:
     clusters: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        count = len(self.unit_names)
-        if not 1 <= count <= MAX_UNITS:
-            raise GraphError(
-                f"block {self.name!r} has {count} units; a problem holds 1 to {MAX_UNITS}: split the block"
-            )
+        _check_size(self.name, len(self.unit_names))
         for index, mask in enumerate(self.predecessors.tolist()):
             if mask >> index:
                 raise GraphError(f"block {self.name!r}: unit {self.unit_names[index]!r} precedes what it reads")
@@ -59,6 +55,7 @@ class ScheduleProblem:
     @staticmethod
     def of_block(network: Network, block: Block) -> ScheduleProblem:
         """The problem of one block of a network; edges from other blocks are satisfied when it starts."""
+        _check_size(block.name, len(block.units))
         position = {unit: index for index, unit in enumerate(block.units)}
         predecessors = np.array(
             [sum(1 << position[p] for p in network.predecessors[unit] if p in position) for unit in block.units],
@@ -200,6 +197,11 @@ class ScheduleProblem:
                     apart.append(group)
             found = [*apart, joined]
         return sorted(found, key=lambda group: group & -group)
+
+
+def _check_size(name: str, units: int) -> None:
+    if not 1 <= units <= MAX_UNITS:
+        raise GraphError(f"block {name!r} has {units} units; a problem holds 1 to {MAX_UNITS}: split the block")
 
 
 def _not_before(network: Network, position: dict[int, int]) -> Masks | None:

@@ -100,6 +100,7 @@ class ConvBackwardFilter(ConvBackward):
     """
 
     kind: ClassVar[str] = "conv_backward_filter"
+    may_accumulate: ClassVar[bool] = True
 
     kernel_size: tuple[int, ...] = (1, 1)
 
@@ -117,6 +118,10 @@ class ConvBackwardFilter(ConvBackward):
         return (weight,)
 
     def mixes_images(self, first_varies: bool) -> bool:
+        return True
+
+    @property
+    def sums_images(self) -> bool:
         return True
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:

@@ -26,6 +26,9 @@ class Expand(Op):
         x = one_input(inputs)
         return (broadcast([x, TensorType(self.shape, x.dtype)]),)
 
+    def making(self, shape: tuple[int, ...]) -> Expand:
+        return Expand(shape)
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
         return (np.broadcast_to(x, np.broadcast_shapes(x.shape, self.shape)),)

@@ -21,6 +21,7 @@ class Gemm(Op):
     kind: ClassVar[str] = "gemm"
     onnx_types: ClassVar[tuple[str, ...]] = ("Gemm",)
     has_epilogue: ClassVar[bool] = True
+    may_accumulate: ClassVar[bool] = True
 
     alpha: float = 1.0
     beta: float = 1.0
@@ -40,6 +41,10 @@ class Gemm(Op):
             c = inputs[2]
             require(broadcast([y, c]) == y, f"its bias {c} does not broadcast to {y}")
         return (y,)
+
+    @property
+    def sums_images(self) -> bool:
+        return self.trans_a and not self.trans_b and self.beta == 1
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * inputs[0].shape[0 if self.trans_a else 1]

@@ -61,6 +61,10 @@ class Reduce(Op):
             shape = tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
         return (TensorType(shape, x.dtype),)
 
+    @property
+    def sums_images(self) -> bool:
+        return self.function in ("sum", "l1", "sum_square") and 0 in self.axes
+
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return FUNCTIONS[self.function][1] * inputs[0].elements
 
