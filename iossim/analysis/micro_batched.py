@@ -191,6 +191,8 @@ class _Search:
     def best(self, scheduler: str) -> MicroBatched:
         whole = (1,) * len(self.choices)
         undivided = schedule(self.network, self.cost_model, scheduler, self.options, memo=self.memo)
+        if not undivided.complete:
+            raise KeyboardInterrupt
         self.stages = {
             block.name: [tuple(stage.units) for stage in own.stages]
             for block, own in zip(self.network.blocks, undivided.blocks, strict=True)
@@ -200,10 +202,8 @@ class _Search:
             begin.append(self._climb(whole, "sequential"))
             first = scheduled_first(self.network, self.cost_model, undivided, TRIED)
             begin.append(tuple(first.parts.get(block.name, 1) for block in self.network.blocks))
-        ways = dict.fromkeys(begin)
-        # The two best beginnings lead on.
-        leading = sorted(ways, key=lambda way: self._us(way, scheduler))[:2]
-        found = min((self._climb(way, scheduler) for way in leading), key=lambda way: self._us(way, scheduler))
+        ends = [self._climb(way, scheduler) for way in dict.fromkeys(begin)]
+        found = min(ends, key=lambda way: self._us(way, scheduler))
         if self._us(found, scheduler) >= self._us(whole, scheduler):
             found = whole
         division = self._division(found)
