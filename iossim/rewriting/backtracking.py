@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from time import perf_counter
 from typing import Protocol
@@ -90,7 +90,7 @@ def ignore(seen: int, best_us: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A network, the steps that lead to it from the one that the search began with, and its cost in us."""
+    """A network, the steps that lead to it from the one that the search began with, and its cost in us, or what it is at most."""
 
     network: Network
     steps: tuple[Step, ...]
@@ -233,13 +233,17 @@ class Search:
         """Apply all rules to the cheapest graph that waits."""
         _, _, node = heapq.heappop(self._queue)
         self.expanded += 1
+        self._cost.us(node.candidate.network)  # so that what is made of it is bounded by its cost
         for match in node.focused(self._rules):
             self.matched = True
             for made in self._made(node, match, self._ahead):
                 self._wait(made)
 
     def _wait(self, node: _Node) -> None:
-        self.best = cheaper(self.best, node.candidate)
+        """Queue a node, by what it costs at most; of one that may be the best, it is known exactly."""
+        if cheaper(self.best, node.candidate) is not self.best:
+            exact_us = self._cost.us(node.candidate.network)
+            node.candidate = self.best = replace(node.candidate, cost_us=exact_us)
         heapq.heappush(self._queue, (node.candidate.cost_us, node.graph.hash, node))
 
     def _made(self, node: _Node, match: Match, ahead: int) -> Iterator[_Node]:
@@ -255,7 +259,7 @@ class Search:
         most_us = self._alpha * self.best.cost_us
         cost_us = self._cost.at_least_us(network)
         if cost_us <= most_us:
-            cost_us = self._cost.us(network)
+            cost_us = self._cost.near_us(network, node.candidate.network)
         candidate = Candidate(network, (*node.candidate.steps, application.step), cost_us)
         made = _Node(candidate, node, None if node.focus is None else node.focus | application.made)
         if isfinite(cost_us) and cost_us <= most_us:

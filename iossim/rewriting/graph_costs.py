@@ -7,7 +7,7 @@ model, and prices each distinct unit, and solves each distinct block, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -15,15 +15,21 @@ from typing import Protocol
 import numpy as np
 
 from iossim.cost.model import CostModel
+from iossim.cost.path import START, price_path
 from iossim.errors import ScheduleError
 from iossim.ir.network import Block, Network
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import MAX_UNITS, ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
 from iossim.scheduling.assemble import block_lower_bound_us
-from iossim.scheduling.ios import solve
+from iossim.scheduling.ios import Solution, solve
 from iossim.scheduling.memo import SearchMemo
 from iossim.scheduling.merges import no_merges, price_merges
 from iossim.scheduling.options import SearchOptions
+
+#: A schedule that took more prices to find than this is not found anew for each graph that differs by a step.
+MANY = 3_000
 
 
 class GraphCost(Protocol):
@@ -33,6 +39,10 @@ class GraphCost(Protocol):
 
     def at_least_us(self, network: Network) -> float:
         """Never more than :meth:`us`, and cheaper to tell where that is dear."""
+        ...
+
+    def near_us(self, network: Network, like: Network) -> float:
+        """:meth:`us`; or, where that is dear and known of ``like``, from which the network differs little, about as much and never less."""
         ...
 
 
@@ -73,6 +83,9 @@ class SumOfOperators:
     def at_least_us(self, network: Network) -> float:
         return self.us(network)
 
+    def near_us(self, network: Network, like: Network) -> float:
+        return self.us(network)
+
 
 @dataclass(eq=False)
 class CriticalPath:
@@ -93,6 +106,9 @@ class CriticalPath:
     def at_least_us(self, network: Network) -> float:
         return self.us(network)
 
+    def near_us(self, network: Network, like: Network) -> float:
+        return self.us(network)
+
 
 @dataclass(eq=False)
 class OptimalSchedule:
@@ -106,6 +122,8 @@ class OptimalSchedule:
     concurrent: bool = True
     merge: bool = True
     _memo: SearchMemo = field(init=False, repr=False)
+    #: The stages of networks that are solved, by hash of the graph.
+    _known: dict[str, Transferred] = field(default_factory=dict, repr=False)
     _bounds: dict[tuple[str, bool], float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -113,8 +131,9 @@ class OptimalSchedule:
 
     def us(self, network: Network) -> float:
         try:
+            problems = _problems(network)
             found = solve(
-                _problems(network),
+                problems,
                 self.cost_model,
                 self.options,
                 concurrent=self.concurrent,
@@ -125,7 +144,27 @@ class OptimalSchedule:
             return inf  # a unit that the cost model has no price for
         if not found.complete:
             raise KeyboardInterrupt
+        self._known[network.graph.hash] = Transferred.of(network, problems, found)
         return found.cost_us
+
+    def near_us(self, network: Network, like: Network) -> float:
+        """What the stages of ``like`` take, transferred, where it took more than :data:`MANY` prices to find them."""
+        known = self._known.get(like.graph.hash)
+        if known is None or known.prices <= MANY:
+            return self.us(network)
+        total_us, leaving = 0.0, START
+        for problem in _problems(network):
+            stages = known.stages(problem, network)
+            if not all(self._forms(problem, stage) for stage in stages):
+                return self.us(network)
+            path = price_path(problem, stages, self.cost_model, leaving)
+            total_us, leaving = path.cost_us(total_us), path.leaving
+        return total_us
+
+    def _forms(self, problem: ScheduleProblem, stage: PlannedStage) -> bool:
+        if stage.strategy is Strategy.MERGE or stage.mask.bit_count() == 1:
+            return True
+        return self.concurrent and self.options.space.holds(problem, stage.mask)
 
     def at_least_us(self, network: Network) -> float:
         """The bounds of its blocks (critical path; least work over capacity); 0 where the cost model knows none."""
@@ -141,6 +180,54 @@ class OptimalSchedule:
             found = block_lower_bound_us(problem, merges, self.cost_model, self.concurrent, first)
             self._bounds[key] = found or 0.0
         return self._bounds[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Transferred:
+    """In which stage of a network's schedule each value is made, to run much the same stages of another network.
+
+    ``stage_of``: by value. ``merged`` are the values that merged stages make, by stage. ``prices``: how many it took to find them.
+    """
+
+    stage_of: Mapping[str, int]
+    merged: Mapping[int, frozenset[str]]
+    prices: int
+
+    @staticmethod
+    def of(network: Network, problems: Sequence[ScheduleProblem], found: Solution) -> Transferred:
+        stage_of: dict[str, int] = {}
+        merged: dict[int, frozenset[str]] = {}
+        planned = [(problem, stage) for problem, plan in zip(problems, found.plans, strict=True) for stage in plan]
+        for number, (problem, stage) in enumerate(planned, 1):
+            made = [value for unit in bits(stage.mask) for value in network.units[problem.units[unit]].outputs]
+            stage_of.update(dict.fromkeys(made, number))
+            if stage.strategy is Strategy.MERGE:
+                merged[number] = frozenset(made)
+        return Transferred(stage_of, merged, found.priced_stages)
+
+    def stages(self, problem: ScheduleProblem, network: Network) -> list[PlannedStage]:
+        """Stages of a block of the other network: a unit runs when what it makes was made, or with the first that reads what is new;
+        and not before what it reads."""
+        outputs = [network.units[unit].outputs for unit in problem.units]
+        wanted: list[int | None] = [
+            max((self.stage_of[value] for value in own if value in self.stage_of), default=None) for own in outputs
+        ]
+        for unit in reversed(range(len(problem))):
+            if wanted[unit] is None:
+                after = (wanted[reader] for reader in bits(int(problem.successors[unit])))
+                wanted[unit] = min((each for each in after if each is not None), default=None)
+        members: dict[int, int] = {}
+        number: list[int] = []
+        for unit, own in enumerate(wanted):
+            before = max((number[each] for each in bits(int(problem.predecessors[unit]))), default=0)
+            number.append(max(before, own or 0))
+            members[number[unit]] = members.get(number[unit], 0) | 1 << unit
+        planned = []
+        for stage, mask in sorted(members.items()):
+            made = frozenset(value for unit in bits(mask) for value in outputs[unit])
+            strategy = Strategy.MERGE if self.merged.get(stage) == made else Strategy.CONCURRENT
+            planned.append(PlannedStage(mask, strategy))
+        return planned
 
 
 def _problems(network: Network) -> list[ScheduleProblem]:

@@ -338,3 +338,6 @@ class _Distance:
 
     def at_least_us(self, network: Network) -> float:
         return self.us(network)
+
+    def near_us(self, network: Network, like: Network) -> float:
+        return self.us(network)

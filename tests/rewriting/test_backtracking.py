@@ -158,6 +158,9 @@ class Interrupted:
     def at_least_us(self, network: Network) -> float:
         return self.inner.at_least_us(network)
 
+    def near_us(self, network: Network, like: Network) -> float:
+        return self.us(network)
+
 
 def test_an_interrupt_leaves_the_best_so_far() -> None:
     network = seeded_network(1, units=6, blocks=2)

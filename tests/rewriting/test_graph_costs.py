@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import iossim
 from iossim import api
@@ -15,10 +17,16 @@ from iossim.cost.random import RandomCostModel
 from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
 from iossim.ir.network import Network
 from iossim.models.seeded_network import seeded_network
+from iossim.rewriting import graph_costs as module
+from iossim.rewriting.application import apply
 from iossim.rewriting.graph_costs import CriticalPath, GraphCost, OptimalSchedule, SumOfOperators
+from iossim.rewriting.matching import find_matches
+from iossim.rewriting.rewritten import rewritten_network
+from iossim.rewriting.rule_sets import rule_set
 from iossim.schedule.batch import StageBatch
 from iossim.scheduling.scheduler import schedule
 
+ALL = (*rule_set("metaflow"), *rule_set("simplify"))
 COSTS = (SumOfOperators, CriticalPath, OptimalSchedule)
 
 
@@ -75,3 +83,19 @@ def test_a_network_without_a_price_costs_infinitely_much() -> None:
     table = PriceTable(stages=[StagePrice(units=[first], latency_us=1)], boundary_us=BoundaryPrices())
     for kind in COSTS:
         assert kind(TableCostModel(table)).us(network) == np.inf
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 999), st.integers(4, 9), st.booleans(), st.booleans())
+def test_stages_of_a_network_are_transferred_to_another(seed: int, units: int, concurrent: bool, merge: bool) -> None:
+    network = seeded_network(seed, units=units, blocks=2)
+    cost = OptimalSchedule(RandomCostModel(seed=seed), concurrent=concurrent, merge=merge)
+    exact_us = cost.us(network)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MANY", 0)
+        assert cost.near_us(network, network) == pytest.approx(exact_us, rel=1e-12), "its own stages"
+        applied = (apply(network.graph, match) for rule in ALL for match in find_matches(network.graph, rule))
+        for made in [each for each in applied if each is not None][:5]:
+            other = rewritten_network(network, made.graph)
+            assert cost.near_us(other, network) >= cost.us(other) * (1 - 1e-12)
+    assert cost.near_us(network, network) == exact_us, "few prices: found anew"

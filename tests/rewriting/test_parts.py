@@ -109,6 +109,9 @@ class Stops:
     def at_least_us(self, network: Network) -> float:
         return self.inner.at_least_us(network)
 
+    def near_us(self, network: Network, like: Network) -> float:
+        return self.us(network)
+
 
 @pytest.mark.parametrize("after", [2, 5, 12])
 def test_an_interrupt_leaves_the_best_so_far(after: int) -> None:
