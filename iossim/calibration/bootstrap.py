@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
-from scipy.optimize import lsq_linear
 
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples, coefficient_count
 from iossim.devices.parameter_space import ParameterSpace
+from iossim.least_squares import lsq_linear
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares, lsq_linear
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap
@@ -23,6 +22,7 @@ from iossim.devices.borrowed import Concurrency
 from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.provenance import DataSet, Provenance
 from iossim.ir.types import Precision
+from iossim.least_squares import least_squares, lsq_linear
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
 from iossim.prediction.stage_price import can_be_priced, recorded_engine, stage_us
 

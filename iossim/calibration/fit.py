@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from iossim.calibration.board_state import NOT_TOLD, unslowed
 from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
 from iossim.devices.parameter_space import ParameterSpace
 from iossim.devices.parameters import CALL
 from iossim.devices.profile import DeviceProfile, with_values
+from iossim.least_squares import least_squares
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, float], None]

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.published_networks import run_unit_after_unit
 from iossim.calibration.rounding import rounded
 from iossim.devices.profile import DeviceProfile, with_values
 from iossim.devices.provenance import DataSet
+from iossim.least_squares import least_squares
 
 Floats = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
-from scipy.optimize import least_squares
 
+from iossim.least_squares import least_squares
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 
 Floats = NDArray[np.float64]

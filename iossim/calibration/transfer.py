@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.neutral import facts_of
@@ -30,6 +29,7 @@ from iossim.devices.transfer import (
     transferred_provenance,
     transferred_values,
 )
+from iossim.least_squares import least_squares
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.plausibility import check_plausible
 from iossim.prediction.bands import band_key

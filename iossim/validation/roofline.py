@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from iossim.devices.profile import DeviceProfile
+from iossim.least_squares import least_squares
 from iossim.measurements.operator import Operator
 
 Floats = NDArray[np.float64]
