@@ -25,23 +25,27 @@ from iossim.scheduling.block_search import BlockPath, BlockSolution
 from iossim.scheduling.merges import MergedStages
 from iossim.scheduling.options import StageSpace
 
-#: Where more pairs of states are a stage, a stage takes of what is ready only.
+#: Where more pairs of states are a stage, a stage takes of what is ready only. Where still more are, the block is too wide.
 MOST_TRANSITIONS = 20_000
-MAX_STATES = 20_000
 #: Of so many states the pairs are counted one with another.
 _FEW_STATES = 2_000
 
 
 def cluster_states(problem: ScheduleProblem) -> tuple[int, ...] | None:
-    """The masks of all states, fewest units first; None where there are more than :data:`MAX_STATES`."""
+    """The masks of all states, fewest units first; None where they have more than :data:`MOST_TRANSITIONS` of what is ready."""
     needs = _needs(problem)
-    found = {0}
-    level = [0]
+    found: list[int] = []
+    level, transitions = [0], 0
     while level:
-        level = sorted({done | one for done in level for one in _ready(problem, needs, done)} - found)
-        found.update(level)
-        if len(found) > MAX_STATES:
+        found += level
+        after: set[int] = set()
+        for done in level:
+            ready = _ready(problem, needs, done)
+            transitions += 2 ** len(ready) - 1
+            after.update(done | one for one in ready)
+        if transitions > MOST_TRANSITIONS:
             return None
+        level = sorted(after)
     return tuple(sorted(found, key=lambda mask: (mask.bit_count(), mask)))
 
 

@@ -71,12 +71,13 @@ def test_of_too_many_pairs_a_stage_takes_what_is_ready(monkeypatch: pytest.Monke
     assert len(list(module._steps(problem, states))) == 84
     monkeypatch.setattr(module, "MOST_TRANSITIONS", 83)
     assert len(list(module._steps(problem, states))) == 33
-
-
-def test_where_even_states_are_too_many_the_block_is_searched_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = replace(ScheduleProblem.of_edges(3, []), clusters=(3, 4))
-    monkeypatch.setattr(module, "MAX_STATES", 2)
+    monkeypatch.setattr(module, "MOST_TRANSITIONS", 32)
     assert cluster_states(problem) is None
+
+
+def test_where_even_these_are_too_many_the_block_is_searched_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = replace(ScheduleProblem.of_edges(3, []), clusters=(3, 4))
+    monkeypatch.setattr(module, "MOST_TRANSITIONS", 2)
     found = solve([problem], ScrambledTable(1), SearchOptions(), concurrent=True, merge=False)
     assert found.cost_us == cheapest(problem, ScrambledTable(1), StageSpace(), True, False)
     assert found.notes == ()
