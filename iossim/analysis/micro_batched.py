@@ -14,12 +14,11 @@ from iossim.errors import GraphError, OptionError, ScheduleError
 from iossim.ir.network import Block, ModelSource, Network
 from iossim.microbatching.divided_blocks import (
     JOINED,
-    batch_of,
     divide_blocks,
     divided_units,
-    divisible,
     estimated_transitions,
 )
+from iossim.microbatching.divisible import batch_of, divisible
 from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule

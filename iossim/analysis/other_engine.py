@@ -14,7 +14,7 @@ from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import reprice
-from iossim.scheduling.ios import PAPER_GROUP_SIZE, PAPER_GROUPS
+from iossim.scheduling.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.scheduling.options import SearchLimits, SearchOptions
 from iossim.scheduling.scheduler import schedule
 

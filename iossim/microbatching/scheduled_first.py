@@ -9,7 +9,8 @@ from iossim.cost.model import CostModel
 from iossim.cost.path import START, price_path
 from iossim.errors import GraphError
 from iossim.ir.network import Block, Network
-from iossim.microbatching.divided_blocks import divide_blocks, divisible, part_name
+from iossim.microbatching.divided_blocks import divide_blocks, part_name
+from iossim.microbatching.divisible import divisible
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule

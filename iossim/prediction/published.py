@@ -7,7 +7,8 @@ from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned, published_latency_us
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.ios import PAPER_GROUP_SIZE, PAPER_GROUPS, STRATEGIES
+from iossim.scheduling.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
+from iossim.scheduling.ios import STRATEGIES
 from iossim.scheduling.options import StageSpace
 
 

@@ -9,7 +9,7 @@ notes say which. Such a block still is scheduled no worse than greedily, nor ios
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from time import perf_counter
@@ -22,32 +22,19 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
+from iossim.scheduling.block_parts import Part, prepare_block
 from iossim.scheduling.block_search import BlockSolution, solve_block
 from iossim.scheduling.clusters import cluster_states, solve_clusters
-from iossim.scheduling.counting import FEW_STATES, more_transitions_than
 from iossim.scheduling.greedy import greedy_stages
-from iossim.scheduling.lattice import Lattice, build_lattice
+from iossim.scheduling.lattice import Lattice
 from iossim.scheduling.memo import BlockQuestion, SearchMemo
-from iossim.scheduling.merges import ALL_SUBSETS, MergedStages, largest_class, no_merges, price_merges
-from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.scheduling.merges import MergedStages, largest_class, no_merges, price_merges
+from iossim.scheduling.options import SearchOptions
 from iossim.scheduling.scheduler import Progress, ignore, scheduler
 from iossim.scheduling.sequential import sequential_stages
 
-#: The pruning of the paper's experiments (section 4.1): r and s.
-PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
 #: The schedulers: may a stage run several groups, and may it merge convolutions? One that may do neither is ``sequential``.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A problem that is solved as a whole: a block, or a run of a block that is too wide. ``units`` are the block's."""
-
-    problem: ScheduleProblem
-    lattice: Lattice
-    units: tuple[int, ...]
-    space: StageSpace
-    merges: MergedStages
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,67 +350,6 @@ class _Solver:
         return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
 
 
-def prepare_block(
-    problem: ScheduleProblem,
-    cost_model: CostModel,
-    options: SearchOptions,
-    *,
-    concurrent: bool,
-    merge: bool,
-    few_states: int | None = None,
-    build: Callable[[ScheduleProblem, int], Lattice | None] = build_lattice,
-) -> tuple[list[Part], list[str]]:
-    """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it, in words.
-
-    A block of up to ``few_states`` states (by default :data:`FEW_STATES`) is not asked how many transitions it has.
-    """
-    limits = options.limits
-    few = FEW_STATES if few_states is None else few_states
-    runs = [tuple(range(len(problem)))]
-    parts: list[Part] = []
-    while runs:
-        units = runs.pop(0)
-        part = options.space.ordered(problem) if len(units) == len(problem) else problem.restrict(units)
-        lattice = build(part, limits.max_states)
-        space = None if lattice is None else _solvable_space(part, lattice, options, concurrent, few)
-        if lattice is None or space is None:
-            runs = [*_halves(problem, units), *runs]
-            continue
-        merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
-        parts.append(Part(part, lattice, units, space, merges))
-    said: list[str] = []
-    if len(parts) > 1:
-        sizes = ", ".join(str(len(part.units)) for part in parts)
-        said.append(f"too wide to be solved as a whole, split into runs of {sizes} units")
-    pruned = {part.space for part in parts} - {options.space}
-    said += [
-        f"too many transitions to be solved unpruned, pruned to groups of at most {space.max_group_size} units, "
-        f"{space.max_groups} groups"
-        for space in pruned
-    ]
-    if merge and (many := largest_class(problem)) > ALL_SUBSETS:
-        said.append(f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets")
-    return parts, said
-
-
-def _solvable_space(
-    problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, concurrent: bool, few_states: int
-) -> StageSpace | None:
-    """The space itself, or pruned as in the paper, or None if that still has too many transitions."""
-    space, limit = options.space, options.limits.max_transitions
-    if not concurrent or len(lattice) <= few_states:
-        return space
-    pruned = replace(
-        space,
-        max_group_size=min(PAPER_GROUP_SIZE, space.max_group_size or len(problem)),
-        max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
-    )
-    for tried in dict.fromkeys((space, pruned)):
-        if not more_transitions_than(limit, problem, lattice, tried):
-            return tried
-    return None
-
-
 def _behind(prefix: _Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, _Prefix]:
     """A prefix with the solution of a problem behind it, for each bit of its last stage."""
     paths = () if solution is None else enumerate((solution.single, solution.concurrent))
@@ -441,17 +367,3 @@ def _cheapest(*ways: dict[int, _Prefix]) -> dict[int, _Prefix]:
         if bit not in result or prefix.cost_us < result[bit].cost_us:
             result[bit] = prefix
     return result
-
-
-def _halves(problem: ScheduleProblem, units: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Units cut in two, the first half done before the second.
-
-    The cut is between two depths (longest ways from an entry), the nearest to the middle: units of one depth run side
-    by side. Units of one depth are cut in the middle.
-    """
-    depth = problem.depths
-    ordered = sorted(units, key=lambda unit: (depth[unit], unit))
-    middle = len(units) / 2
-    cuts = [cut for cut in range(1, len(ordered)) if depth[ordered[cut - 1]] != depth[ordered[cut]]]
-    cut = min(cuts, key=lambda cut: abs(cut - middle)) if cuts else len(units) // 2
-    return [tuple(sorted(ordered[:cut])), tuple(sorted(ordered[cut:]))]

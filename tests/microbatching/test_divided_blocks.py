@@ -28,7 +28,8 @@ from iossim.execution.memory import plan_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW
 from iossim.ir.ops.softmax import Softmax
-from iossim.microbatching.divided_blocks import divide_blocks, divided_units, divisible, part_name
+from iossim.microbatching.divided_blocks import divide_blocks, divided_units, part_name
+from iossim.microbatching.divisible import divisible
 from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule

@@ -23,7 +23,8 @@ from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.pool import GlobalAveragePool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
-from iossim.microbatching.divided_blocks import divide_blocks, divisible, unit_part
+from iossim.microbatching.divided_blocks import divide_blocks
+from iossim.microbatching.divisible import divisible, unit_part
 from iossim.passes.training import training_network
 
 

@@ -93,7 +93,7 @@ def test_a_split_block_keeps_its_place_in_the_schedule() -> None:
 def test_what_is_not_searched_as_a_whole_is_no_worse_than_plainer_schedules(
     network: Network, limits: SearchLimits, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iossim.scheduling.ios.FEW_STATES", 0)
+    monkeypatch.setattr("iossim.scheduling.block_parts.FEW_STATES", 0)
     options = SearchOptions(limits=limits)
     found = {name: schedule(network, RandomCostModel(seed), name, options) for name in scheduler_names()}
     assert any("split" in note for note in found["ios-both"].notes)

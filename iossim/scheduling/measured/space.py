@@ -12,7 +12,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
-from iossim.scheduling.ios import prepare_block
+from iossim.scheduling.block_parts import prepare_block
 from iossim.scheduling.measured.planner import PathStep, Planner
 from iossim.scheduling.measured.stage_classes import StageClasses, classify, number_units
 from iossim.scheduling.measured.transitions import Transitions, enumerate_transitions
