@@ -72,10 +72,9 @@ def loaded(model: str) -> Network:
 
 
 def of_searches(
-    network: Network, prices: CostModel, budget: str, device: str, check: bool
+    network: Network, rules: Sequence[Rule], prices: CostModel, budget: str, device: str, check: bool
 ) -> Iterator[dict[str, Any]]:
     operators = SumOfOperators(prices)
-    rules = rules_named("default")
     for name in SEARCHES:
         started = process_time()
         found = rewrite(network, prices, rules, search=name, budget=RewriteBudget.parse(budget))  # type: ignore[arg-type]
@@ -188,14 +187,16 @@ def searches(
     device: Device = "v100-sxm2",
     budget: str = "200",
     check: bool = False,
+    without: Annotated[list[str], typer.Option(help="A rule that is left out.")] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
     """The three searches on each network."""
     prices = api.cost_model("simulator", device)
+    rules = [rule for rule in rules_named("default") if rule.name not in without]
     wrong = []
     for model in models:
         rows = []
-        for row in of_searches(loaded(model), prices, budget, device, check):
+        for row in of_searches(loaded(model), rules, prices, budget, device, check):
             tell(row, out)
             rows.append(row)
         *first, joint = (row["schedule_after_us"] for row in rows)
