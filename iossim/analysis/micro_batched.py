@@ -22,6 +22,7 @@ from iossim.microbatching.divisible import batch_of, divisible
 from iossim.microbatching.scheduled_first import scheduled_first
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
+from iossim.scheduling.free_views import WithoutViews
 from iossim.scheduling.memo import SearchMemo
 from iossim.scheduling.options import SearchOptions
 from iossim.scheduling.scheduler import schedule
@@ -36,6 +37,8 @@ MOST_TRANSITIONS = 1_000_000
 MOST_LIMITED_TRANSITIONS = 2_100
 #: Under a limit neighbouring blocks are one up to so many transitions only.
 JOINED_LIMITED = 1_000
+#: Views of other blocks may leave a block with so many times as many.
+WITH_VIEWS = 4
 #: The option of a source that says which blocks run in micro-batches.
 OPTION = "micro_batches"
 
@@ -174,7 +177,9 @@ class _Search:
     def __post_init__(self) -> None:
         self.memo = SearchMemo(self.cost_model)
         self.choices: list[tuple[int, ...]] = []
-        #: By key of a problem, whether ``auto`` searches it: those of the undivided network, and what has few enough transitions.
+        #: Of each block undivided about how many transitions there are.
+        self.undivided: dict[str, float] = {}
+        #: By key of a problem, whether ``auto`` searches it.
         self.searchable: dict[str, bool] = {}
         #: The least number of micro-batches, by block, with which it is searched in whole stages.
         self.wide_from: dict[str, int] = {}
@@ -182,7 +187,7 @@ class _Search:
             counts = [count for count in TRIED if divisible(self.network, block, count)]
             problem = ScheduleProblem.of_block(self.network, block)
             wide = [count for count in counts if estimated_transitions(problem, count) > self.most_transitions]
-            self.searchable[problem.key] = True
+            self.undivided[block.name] = estimated_transitions(problem, 1)
             self.choices.append((1, *counts))
             if wide:
                 self.wide_from[block.name] = min(wide)
@@ -247,10 +252,13 @@ class _Search:
         return found.latency_us
 
     def _is_searchable(self, network: Network, block: Block) -> bool:
-        problem = ScheduleProblem.of_block(network, block)
+        """Whether views of other blocks, or of its own, leave a block with about as few transitions as were asked for."""
+        problem = WithoutViews.of(ScheduleProblem.of_block(network, block)).problem
         if problem.key not in self.searchable:
-            few = inf if problem.clusters else max(self.most_transitions, self.joined)
-            self.searchable[problem.key] = estimated_transitions(problem, 1) < few
+            own = self.undivided.get(block.name, 0.0)
+            most = inf if problem.clusters else WITH_VIEWS * max(self.most_transitions, self.joined, own)
+            found = estimated_transitions(problem, 1)
+            self.searchable[problem.key] = found <= most and (found < inf or own == inf)
         return self.searchable[problem.key]
 
     def _division(self, way: Sequence[int]) -> Division:

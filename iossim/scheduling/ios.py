@@ -25,6 +25,7 @@ from iossim.scheduling.assemble import build_schedule, network_lower_bound_us
 from iossim.scheduling.block_parts import Part, prepare_block
 from iossim.scheduling.block_search import BlockSolution, solve_block
 from iossim.scheduling.clusters import cluster_states, solve_clusters
+from iossim.scheduling.free_views import WithoutViews
 from iossim.scheduling.greedy import greedy_stages
 from iossim.scheduling.lattice import Lattice
 from iossim.scheduling.memo import BlockQuestion, SearchMemo
@@ -119,6 +120,8 @@ def solve(
     searches at these prices found. Raises ScheduleError if the cost model can run no schedule at all.
     """
     solver = _Solver(cost_model, options, concurrent, merge, memo)
+    originals = [WithoutViews.of(problem) for problem in problems]
+    problems = [each.problem for each in originals]
     best: dict[int, _Prefix] = {entry: _Prefix(0.0)}
     done, total = 0, sum(len(problem) for problem in problems)
     for problem in problems:
@@ -145,7 +148,7 @@ def solve(
         # The bound may ask for prices of its own; the schedule stands without.
         lower_bound_us, solver.complete = None, False
     return Solution(
-        chosen.plans,
+        tuple(each.with_views(stages) for each, stages in zip(originals, chosen.plans, strict=True)),
         chosen.cost_us + leaving_us[last],
         lower_bound_us,
         solver.priced_stages,

@@ -1,0 +1,90 @@
+"""Views left out of a search: a unit that launches nothing runs with the one unit that makes what it reads.
+
+Of any schedule such a view may be moved into the stage of that unit: it joins its group, and changes no price. So a search need not
+tell the two apart, and has fewer states: of ``n`` splits of what a block makes up to ``2^n`` times fewer. Where the unit may
+merge with others the view stays, since a merged stage holds nothing else; and so does one that reads nothing of the block, since it
+would change the order of groups, which follows from their first units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+
+import numpy as np
+
+from iossim.ir.network import BATCH_VIEW
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import ScheduleProblem, bits
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutViews:
+    """``problem`` is the original without some of its views. ``units[i]`` is its unit ``i`` in the original, ``members[i]`` the mask there of that
+    unit and of the views that run with it."""
+
+    problem: ScheduleProblem
+    units: tuple[int, ...]
+    members: tuple[int, ...]
+
+    @staticmethod
+    def of(problem: ScheduleProblem) -> WithoutViews:
+        network = problem.network
+        views = [
+            unit
+            for unit, index in enumerate(problem.units)
+            if network is not None and network.units[index].kind == BATCH_VIEW
+        ]
+        runs_with = _runs_with(problem, views)
+        units = tuple(unit for unit, own in enumerate(runs_with) if own == unit)
+        members = [0] * len(problem)
+        for unit, own in enumerate(runs_with):
+            members[own] |= 1 << unit
+        if len(units) == len(problem):
+            return WithoutViews(problem, units, tuple(members))
+        position = {unit: index for index, unit in enumerate(units)}
+
+        def renumbered(mask: int) -> int:
+            return sum(1 << place for place in {position[runs_with[unit]] for unit in bits(mask)})
+
+        kept = tuple(members[unit] for unit in units)
+        read = [
+            renumbered(reduce(or_, (int(problem.predecessors[unit]) for unit in bits(own)))) & ~(1 << index)
+            for index, own in enumerate(kept)
+        ]
+        before = problem.not_before
+        smaller = ScheduleProblem(
+            problem.name,
+            tuple(problem.unit_names[unit] for unit in units),
+            np.array(read, dtype=np.uint64),
+            problem.merge_class[list(units)],
+            tuple(problem.signatures[unit] for unit in units),
+            network,
+            tuple(problem.units[unit] for unit in units),
+            None if before is None else np.array([renumbered(int(before[unit])) for unit in units], dtype=np.uint64),
+            tuple(dict.fromkeys(map(renumbered, problem.clusters))),
+        )
+        return WithoutViews(smaller, units, kept)
+
+    def with_views(self, stages: Sequence[PlannedStage]) -> tuple[PlannedStage, ...]:
+        """Stages of the original."""
+        return tuple(
+            replace(
+                stage,
+                mask=sum(self.members[unit] for unit in bits(stage.mask)),
+                variants=tuple((self.units[unit], variant) for unit, variant in stage.variants),
+            )
+            for stage in stages
+        )
+
+
+def _runs_with(problem: ScheduleProblem, views: Sequence[int]) -> list[int]:
+    """For each unit itself, or, of a view that is left out, the unit that it runs with."""
+    found = list(range(len(problem)))
+    for view in views:
+        makers = {found[unit] for unit in bits(int(problem.predecessors[view]))}
+        if len(makers) == 1 and problem.merge_class[maker := makers.pop()] < 0 and maker not in views:
+            found[view] = maker
+    return found
