@@ -27,7 +27,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling import block_search, counting, ios, memo
+from iossim.scheduling import block_parts, block_search, counting, memo
 from iossim.scheduling.options import SearchLimits, SearchOptions, StageSpace
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
@@ -83,7 +83,7 @@ def test_interrupted_inside_a_block(part: str, scheduler: str, monkeypatch: pyte
     """Wherever compiled code hands back, it ends the search: nothing is searched, counted or enumerated after it."""
     limits = SearchLimits(max_states=300, max_transitions=5_000)
     network = iossim.load("inception_v3")
-    monkeypatch.setattr(ios, "FEW_STATES", 20)
+    monkeypatch.setattr(block_parts, "FEW_STATES", 20)
     called: list[str] = []
     interrupt_at = 0
 
