@@ -17,7 +17,7 @@ from iossim.backends.cupy_cudnn.algorithms import Algorithms, Planning
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, the_only
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
-from iossim.backends.cupy_cudnn.engines import Run, ready_to_run
+from iossim.backends.cupy_cudnn.engines import PaperRun, Run, ready_to_run
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
 from iossim.backends.cupy_cudnn.kept_choices import KeptChoices
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
@@ -42,6 +42,7 @@ from iossim.execution.backend import (
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.lower import MAIN, lower_stage
+from iossim.execution.measured_run import largest_error
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan, Queue
 from iossim.ir.network import Network
@@ -53,6 +54,8 @@ from iossim.schedule.strategy import Strategy
 INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"
 #: Of the free memory, what the arenas of plans measured together may take.
 ARENA_SHARE = 0.5
+#: How far two runs of the same kernels may be apart, of the largest value: sums of atomics come in any order.
+SAME_OUTPUTS = 1e-3
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
@@ -188,10 +191,14 @@ class CupyCudnnBackend:
         check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
         with self._told():
             prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
+            if self._engine is Engine.GRAPH:
+                self._call_by_call(prepared)
+            run = self._ready(prepared)
+            prepared.poison()
             for name in plan.inputs:
                 self._upload(prepared, prepared.view(name), inputs[name])
-            self._ready(prepared).run()
-            return {name: self._download(prepared, prepared.view(name)) for name in plan.outputs}
+            run.run()
+            return self._outputs(prepared)
 
     def measure(
         self,
@@ -202,7 +209,8 @@ class CupyCudnnBackend:
     ) -> list[Samples]:
         """Graphs of one launch are timed by events and end with their last kernel; all else by the host's clock.
 
-        Plans whose memory does not fit the device together are measured in turns.
+        Plans whose memory does not fit the device together are measured in turns. The outputs of the last run that was
+        timed are held to those of the same calls one by one: raises BackendError where they differ.
         """
         planned = [with_memory(plan) for plan in plans]
         samples: list[Samples] = []
@@ -212,12 +220,14 @@ class CupyCudnnBackend:
                 self._stopwatch = Stopwatch(self._driver, self._lane(MAIN).stream, self._clock)
             for together in _fitting(planned, ARENA_SHARE * self._driver.free_bytes()):
                 before = len(samples)
-                runs = [self._made_ready(network, plan, seed) for seed, plan in enumerate(together, before)]
+                made = [self._made_ready(network, plan, seed) for seed, plan in enumerate(together, before)]
 
                 def tell(done: int, total: int, before: int = before) -> None:
                     progress(before * rounds + done, len(plans) * rounds)
 
-                samples += self._stopwatch.measure(runs, timing, tell)
+                samples += self._stopwatch.measure([run for run, _ in made], timing, tell)
+                for run, expected in made:
+                    self._check_outputs(network, run, expected)
         return samples
 
     @contextmanager
@@ -250,16 +260,38 @@ class CupyCudnnBackend:
         (launch,) = stage.launches
         return launch_program(network, stage, launch, self._weights_of(network))
 
-    def _made_ready(self, network: Network, plan: Plan, seed: int) -> Run:
-        """A plan ready to run on inputs made of noise."""
+    def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
+        """A plan ready to run on inputs made of noise, and its outputs call by call; of these its memory holds nothing."""
         check_graph(plan, network)
         prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
-        for number, name in enumerate(plan.inputs):
-            storage = plan.buffers[plan.region(name).storage]
+        self._make_inputs(prepared, seed)
+        self._call_by_call(prepared)
+        expected = self._outputs(prepared)
+        run = self._ready(prepared)
+        prepared.poison()
+        self._make_inputs(prepared, seed)
+        return run, expected
+
+    def _make_inputs(self, prepared: PreparedPlan, seed: int) -> None:
+        for number, name in enumerate(prepared.plan.inputs):
+            storage = prepared.plan.buffers[prepared.plan.region(name).storage]
             view = dense(Memory("storage", storage.name), storage.type.shape)
             issue_kernel(self._driver, randomise(view, seed * 31 + number), prepared.address, self._lane(MAIN))()
         self._driver.synchronize()
-        return self._ready(prepared)
+
+    def _call_by_call(self, prepared: PreparedPlan) -> None:
+        PaperRun(self._driver, prepared).run()
+
+    def _outputs(self, prepared: PreparedPlan) -> dict[str, Array]:
+        return {name: self._download(prepared, prepared.view(name)) for name in prepared.plan.outputs}
+
+    def _check_outputs(self, network: Network, run: Run, expected: Mapping[str, Array]) -> None:
+        error = largest_error(self._outputs(run.prepared), expected)
+        if error > SAME_OUTPUTS:
+            raise BackendError(
+                f"what was timed of {network.name!r} computes other outputs than the same calls one by one (off by "
+                f"{error:.2g} of the largest value), so that its times are worth nothing; try the other `engine`"
+            )
 
     def _ready(self, prepared: PreparedPlan) -> Run:
         return ready_to_run(self._engine, self._driver, prepared, self._lane(MAIN).stream)

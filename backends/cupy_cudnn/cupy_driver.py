@@ -88,6 +88,12 @@ class CupyDriver:
             runtime.deviceSynchronize()
             runtime.memcpy(array.ctypes.data, address, array.nbytes, runtime.memcpyDeviceToHost)
 
+    def poison(self, address: int, size_bytes: int) -> None:
+        if size_bytes:
+            runtime.deviceSynchronize()  # as for copies: the legacy stream is ordered with no other
+            runtime.memset(address, 0xFF, size_bytes)
+            runtime.deviceSynchronize()
+
     def stream(self) -> Any:
         return cupy.cuda.Stream(non_blocking=True)
 

@@ -73,6 +73,10 @@ class Driver(Protocol):
         """Fill a dense host array from the device, behind all that was issued."""
         ...
 
+    def poison(self, address: int, size_bytes: int) -> None:
+        """Set every bit, which makes NaNs of floats, behind all that was issued; returns when it is done."""
+        ...
+
     def stream(self) -> Stream:
         """A new stream that does not synchronise with the default one."""
         ...

@@ -2,7 +2,8 @@
 
 *paper*: the host issues each call to its stream, and waits for the device at each synchronise. *graph*: what lies between
 two synchronises is captured once, from stream 0, and then launched as one; nothing is allocated while it is captured,
-since all memory was settled before.
+since all memory was settled before. What libraries load at a first use cannot be captured, so a plan runs call by call
+before it is captured.
 """
 
 from __future__ import annotations
@@ -35,17 +36,12 @@ class PaperRun:
 
 
 class GraphRun:
-    """Runs a prepared plan as graphs, one between two synchronises."""
+    """Runs a prepared plan, which has run call by call before, as graphs: one between two synchronises."""
 
     def __init__(self, driver: Driver, prepared: PreparedPlan, main: Stream) -> None:
         self._driver, self._main = driver, main
         self.prepared = prepared  # whose memory the graphs are bound to
         parts = [capturable(segment) for segment in segments(prepared.plan)]
-        # Once call by call: what libraries load and set up at a first use cannot be captured.
-        for segment in parts:
-            for issue in prepared.issues(segment):
-                issue()
-            driver.synchronize()
         self.graphs: list[Graph] = [captured(driver, main, prepared.issues(segment)) for segment in parts if segment]
 
     def run(self) -> None:
@@ -61,6 +57,7 @@ Run = PaperRun | GraphRun
 
 
 def ready_to_run(engine: Engine, driver: Driver, prepared: PreparedPlan, main: Stream) -> Run:
+    """A run by the engine, of a plan that has run call by call."""
     return GraphRun(driver, prepared, main) if engine is Engine.GRAPH else PaperRun(driver, prepared)
 
 

@@ -8,14 +8,14 @@ allocated here too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Event
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event
 from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.unit_program import UnitProgram, merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, row_major
@@ -62,7 +62,8 @@ class PreparedPlan:
             command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)
         }
         self._arena = machine.driver.allocate(self.plan.arena_bytes)
-        self._extra = self._extra_scratch()
+        self._extra_bytes = self._extra_scratch_bytes()
+        self._extra = {queue: machine.driver.allocate(size) for queue, size in self._extra_bytes.items()}
         self._issued: dict[Launch | Copy, list[Issue]] = {}
 
     def issues(self, commands: Sequence[Queued]) -> list[Issue]:
@@ -87,6 +88,12 @@ class PreparedPlan:
                     found.append(partial(self._machine.driver.wait, events[command.event], stream))
         return found
 
+    def poison(self) -> None:
+        """Make NaNs of all that the plan's memory holds, so that an output that no run has written is none."""
+        self._machine.driver.poison(self._arena.address, self.plan.arena_bytes)
+        for queue, size_bytes in self._extra_bytes.items():
+            self._machine.driver.poison(self._extra[queue].address, size_bytes)
+
     def view(self, name: str) -> View:
         """Where a buffer of the plan lies."""
         return buffer_view(self.plan, name)
@@ -106,13 +113,13 @@ class PreparedPlan:
         program = launch_program(self._network, self.plan, launch, self._weights)
         return _Work(program, self._machine.algorithms.chosen(program, launch.algorithm))
 
-    def _extra_scratch(self) -> Mapping[Queue, Allocation]:
-        """Memory of queues of which a launch needs more than its workspace in the plan."""
+    def _extra_scratch_bytes(self) -> dict[Queue, int]:
+        """What the queues need of which a launch needs more than its workspace in the plan."""
         sizes: dict[Queue, int] = {}
         for launch, work in self._work.items():
             if work.scratch_bytes > self._given_bytes(launch):
                 sizes[launch.queue] = max(sizes.get(launch.queue, 0), work.scratch_bytes)
-        return {queue: self._machine.driver.allocate(size) for queue, size in sorted(sizes.items())}
+        return dict(sorted(sizes.items()))
 
     def _given_bytes(self, launch: Launch) -> int:
         return 0 if launch.workspace is None else self.plan.buffers[launch.workspace].bytes

@@ -139,6 +139,10 @@ class _Runtime:
     def memGetInfo(self) -> tuple[int, int]:  # noqa: N802
         return self._device.free_bytes(), 2**40
 
+    def memset(self, target: int, value: int, size_bytes: int) -> None:
+        self._device._alive()
+        self._device.bytes(target, size_bytes)[:] = value
+
     def memcpy(self, target: int, source: int, size_bytes: int, kind: int) -> None:
         if kind == self.memcpyHostToDevice:
             data = np.frombuffer((ctypes.c_uint8 * size_bytes).from_address(source), np.uint8)

@@ -190,6 +190,11 @@ class HostDriver:
         self.synchronize()
         array.reshape(-1).view(np.uint8)[:] = self.bytes(address, array.nbytes)
 
+    def poison(self, address: int, size_bytes: int) -> None:
+        self.synchronize()
+        self._say("poison", None, size_bytes)
+        self.bytes(address, size_bytes)[:] = 0xFF
+
     def bytes(self, address: int, size_bytes: int) -> Array:
         """Device memory, which must lie in one allocation that is still alive."""
         for memory in self._memory:
