@@ -15,7 +15,7 @@ from typing import Any
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
 from iossim.errors import first_line
 from iossim.execution.backend import BackendError
 
@@ -112,14 +112,14 @@ class CudnnGraphs:
         executable.planned.graph.execute_plan_at_index(pack, workspace, executable.index, handle)
 
     def _ranked(self, convolution: Convolution) -> _Planned:
-        """The names of a convolution's plans in the order of cuDNN's heuristics, none built yet."""
+        """The names of a convolution's plans in the order of :meth:`plans`, none built yet."""
         graph = self._enumerated(convolution)
         if graph is None:
             return _Planned(None, {})
         indices: dict[str, int] = {}
         for index in range(graph.get_execution_plan_count()):
             indices.setdefault(graph.get_plan_name_at_index(index), index)
-        return _Planned(graph, indices)
+        return _Planned(graph, {name: indices[name] for name in engines_first(indices)})
 
     def _build(self, planned: _Planned, name: str) -> EnginePlan | None:
         """Build a plan; None where a note excludes it, or cuDNN finds that it cannot be run after all."""

@@ -10,8 +10,8 @@ from iossim.errors import OptionError, did_you_mean
 from iossim.ir.types import Precision
 
 DEFAULT_WORKSPACE_LIMIT_BYTES = 256 * 2**20
-#: cuDNN ranks its plans by what they are expected to take; the fastest is among the first few as a rule.
-DEFAULT_PLANS = 4
+#: cuDNN ranks its plans by what they are expected to take. PyTorch's benchmark looks at 10 of them.
+DEFAULT_PLANS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class CudnnOptions:
     ``runtime_compiled`` allows those that cuDNN compiles when it builds them, seconds each and anew in each process.
 
     ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN; ``plans`` is how many of cuDNN's own ranking are timed
-    for a convolution, fused with its epilogue and apart from it. ``choices`` names a file in which the choices are kept, and
+    for a convolution, different engines first, fused with its epilogue and apart from it. ``choices`` names a file in which the choices are kept, and
     from which they are read again; it is no part of what measurements are kept under. ``clocks`` says how the user has set the device's
     clocks (``free`` unless said); it changes nothing but is part of what measurements are kept under.
     """

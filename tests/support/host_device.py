@@ -22,7 +22,7 @@ from host_kernels import host_kernel
 from numpy.lib.stride_tricks import as_strided
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
-from iossim.backends.cupy_cudnn.driver import DeviceFacts, EnginePlan
+from iossim.backends.cupy_cudnn.driver import DeviceFacts, EnginePlan, engines_first
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
 
@@ -382,7 +382,8 @@ class HostLibrary:
     def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
         self.asked.append(convolution)
         self._driver.now_us += self._planning_us
-        for plan in self._plans_of(convolution):
+        known = {plan.name: plan for plan in self._plans_of(convolution)}
+        for plan in map(known.__getitem__, engines_first(known)):
             self._built.add((convolution, plan.name))
             yield plan
 

@@ -12,7 +12,7 @@ from small_networks import of_op
 from iossim.backends.cupy_cudnn import candidate_timing, working_clock
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.convolution import Convolution
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.execution.backend import BackendError, Choice, DeviceLostError, Timing
 from iossim.execution.engine import Engine
@@ -55,13 +55,6 @@ def choose(backend: CupyCudnnBackend, network: Network) -> list[str]:
 def ranked(*times_us: float) -> Callable[[Convolution], Mapping[EnginePlan, float]]:
     """Plans ``eng0``, ``eng1``, ... in the order of the ranking."""
     return lambda _: {EnginePlan(f"eng{index}", 0): time_us for index, time_us in enumerate(times_us)}
-
-
-@pytest.fixture
-def _as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidate_timing, "COPIES", 8)
-    monkeypatch.setattr(candidate_timing, "ROUNDS", 3)
-    monkeypatch.setattr(candidate_timing, "FINAL_ROUNDS", 7)
 
 
 @pytest.mark.usefixtures("_as_shipped")
@@ -118,7 +111,18 @@ def test_the_first_few_of_the_ranking_are_built_and_timed() -> None:
         planning = backend.planning
         assert planning.convolutions == planning.chosen_by_timing == 1
         assert planning.candidates_timed == planning.plans_built == min(most, 5)
-    assert CudnnOptions().plans < 5
+    backend = backend_on(HostDriver(), ranked(*range(1, 13)))
+    choose(backend, one_convolution())
+    assert backend.planning.plans_built == CudnnOptions().plans == 8
+
+
+def test_different_engines_are_timed_before_knobs_of_one() -> None:
+    """Five plans of one engine lead the ranking; the fastest engine comes behind them."""
+    names = ["eng11_k2=0", "eng11_k2=1", "eng11_k2=2", "eng11_k2=3", "eng11_k2=4", "eng1", "eng1_k3=1", "eng57_k2=7"]
+    assert engines_first(names) == ["eng11_k2=0", "eng1", "eng57_k2=7", "eng11_k2=1", "eng1_k3=1", *names[2:5]]
+    plans = {EnginePlan(name, 0): 50.0 for name in names[:-1]} | {EnginePlan(names[-1], 0): 10.0}
+    backend = backend_on(HostDriver(), lambda _: plans, CudnnOptions(plans=3))
+    assert choose(backend, one_convolution()) == ["fused:eng57_k2=7"]
 
 
 def test_equal_convolutions_are_planned_once_and_counted_once() -> None:
