@@ -15,7 +15,7 @@ import numpy as np
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, Planning
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
-from iossim.backends.cupy_cudnn.cudnn_library import make_findable, the_only
+from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_front_end, make_findable, the_only
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.engines import PaperRun, Run, ready_to_run
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
@@ -99,9 +99,13 @@ def missing() -> str:
     if find_spec("cudnn") is None:
         return f"nvidia-cudnn-frontend is not installed; {INSTALL}"
     try:
+        reason = begins_here()
+        if reason:
+            return f"cuDNN does not begin ({reason}); {INSTALL}"
         make_findable()
         import cudnn
 
+        check_front_end(str(cudnn.__version__))
         cudnn.backend_version()
         the_only()
     except BackendError as error:

@@ -5,7 +5,9 @@ loader finds. Packages elsewhere (a folder on ``PYTHONPATH``, one environment on
 the library is loaded here first, and then found by its name.
 
 cuDNN is a family of libraries that load each other by name, and refuse to work where their versions differ, even in the
-last digit. Two copies of one version get along, two versions do not, whatever part of the process each serves.
+last digit. Two copies of one version get along, two versions do not, whatever part of the process each serves. cuBLASLt it
+loads by name as well, and where the loader does not find that, cuDNN ends the process: so it is loaded first from the package
+that holds it, and whether cuDNN begins at all is tried in a process of its own.
 """
 
 from __future__ import annotations
@@ -14,14 +16,22 @@ import ctypes
 import importlib.util
 import os
 import re
+import signal
+import subprocess
+import sys
 import sysconfig
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from iossim.execution.backend import BackendError
 
 NAME = "libcudnn.so.9"
+#: Of CUDA 13 and 12: cuDNN asks for the one that it was built with.
+CUBLAS_NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
+#: Front ends before this one ignore ``LD_LIBRARY_PATH``, and load another cuDNN than it names.
+LEAST_FRONT_END = (1, 24, 1)
 _SPELLING = re.compile(r"libcudnn\.so(\.\d+)*")
 _MAPS = Path("/proc/self/maps")
 
@@ -37,18 +47,41 @@ class Copy(NamedTuple):
 
 
 def make_findable() -> None:
-    """Load the cuDNN of a package that the front end would not find; does nothing where it finds one by itself."""
+    """Load the cuDNN of a package that the front end would not find, and the cuBLASLt of one that cuDNN would not find."""
+    for name in CUBLAS_NAMES:
+        _load_if_missed(name, _package_folders("nvidia", "*/lib"))
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     seen = [*map(Path, folders), Path(sysconfig.get_path("purelib"), "nvidia", "cudnn", "lib")]
     if loaded() or any((folder / NAME).exists() for folder in seen):
         return
-    for folder in _package_folders():
-        if (folder / NAME).exists():
-            try:
-                ctypes.CDLL(str(folder / NAME))
-            except OSError:
-                continue  # whoever asks for it next is told why
-            return
+    _load_first(NAME, _package_folders("nvidia.cudnn", "lib"))
+
+
+@cache
+def begins_here() -> str:
+    """Why cuDNN and its front end do not begin on this machine's GPU, tried in a process of its own; empty where they do."""
+    trial = (
+        "from iossim.backends.cupy_cudnn.cudnn_library import make_findable\n"
+        "make_findable()\n"
+        "import cudnn\n"
+        "cudnn.create_handle()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+    if done.returncode < 0:
+        return f"it ends the process with {signal.Signals(-done.returncode).name}: {said[0]}"
+    return said[0]
+
+
+def check_front_end(version: str) -> None:
+    """Raises BackendError for a front end that may take another cuDNN than it is told to."""
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < LEAST_FRONT_END:
+        least = ".".join(map(str, LEAST_FRONT_END))
+        raise BackendError(
+            f"nvidia-cudnn-frontend {version} ignores LD_LIBRARY_PATH; pip install 'nvidia-cudnn-frontend>={least}'"
+        )
 
 
 def the_only() -> Copy | None:
@@ -84,11 +117,31 @@ def _version_of(path: str) -> str:
     return version_text(int(library.cudnnGetVersion()))
 
 
-def _package_folders() -> Sequence[Path]:
-    """Where package ``nvidia.cudnn`` has its libraries, wherever it is installed."""
+def _load_if_missed(name: str, folders: Sequence[Path]) -> None:
+    """Load a library of packages that the loader does not find by its name."""
+    if not any((folder / name).exists() for folder in folders):
+        return  # nothing to offer, and no need to have the loader map hundreds of MiB
     try:
-        found = importlib.util.find_spec("nvidia.cudnn")
+        ctypes.CDLL(name)
+    except OSError:
+        _load_first(name, folders)
+
+
+def _load_first(name: str, folders: Sequence[Path]) -> None:
+    for folder in folders:
+        if (folder / name).exists():
+            try:
+                ctypes.CDLL(str(folder / name))
+            except OSError:
+                continue  # whoever asks for it next is told why
+            return
+
+
+def _package_folders(package: str, pattern: str) -> Sequence[Path]:
+    """The folders of a package's libraries, wherever it is installed."""
+    try:
+        found = importlib.util.find_spec(package)
     except ModuleNotFoundError:
         return []
     places = () if found is None else found.submodule_search_locations or ()
-    return [Path(place) / "lib" for place in places]
+    return [folder for place in places for folder in sorted(Path(place).glob(pattern))]

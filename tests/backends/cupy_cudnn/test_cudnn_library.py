@@ -6,9 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from iossim.backends.cupy_cudnn import cudnn_library
+from iossim.execution.backend import BackendError
 
 #: In a process of its own, since what is loaded stays; says what was found, or the error.
 SCRIPT = """
@@ -77,3 +81,50 @@ def test_two_versions_are_refused_in_one_line(tmp_path: Path) -> None:
     assert found.startswith("error: two versions of cuDNN are loaded in this process, 9.28.0 of ")
     assert str(libraries[1]) in found
     assert "\n" not in found
+
+
+def test_cublas_of_a_package_is_loaded_before_cudnn_asks_for_it(tmp_path: Path) -> None:
+    """Where the loader does not find it, cuDNN ends the process."""
+    made(tmp_path / "wheels", 92800)
+    place = tmp_path / "wheels" / "nvidia" / "cublas" / "lib"
+    place.mkdir(parents=True)
+    command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcublasLt.so.12", "-x", "c", "/dev/null"]
+    subprocess.run([*command, "-o", str(place / "libcublasLt.so.12")], check=True)
+    script = f"{SCRIPT}\nctypes.CDLL('libcublasLt.so.12')\nprint('found by its name')"
+    arguments = [json.dumps([str(tmp_path / "wheels")]), "[]"]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["found by its name"], done.stderr
+
+
+@pytest.fixture
+def _untried() -> Iterator[None]:
+    cudnn_library.begins_here.cache_clear()
+    yield
+    cudnn_library.begins_here.cache_clear()
+
+
+@pytest.mark.usefixtures("_untried")
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("import os, sys\nprint('no libcublasLt', file=sys.stderr, flush=True)\nos.abort()", "ends the process with SIGABRT: no libcublasLt"),
+        ("raise RuntimeError('CUDNN_STATUS_NOT_INITIALIZED')", "CUDNN_STATUS_NOT_INITIALIZED"),
+        ("def create_handle(): pass", ""),
+    ],
+)  # fmt: skip
+def test_a_cudnn_that_ends_the_process_is_told_in_one_line(
+    body: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cudnn.py").write_text(body)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said = cudnn_library.begins_here()
+    assert reason in said
+    assert bool(said) is bool(reason)
+    assert "\n" not in said
+
+
+def test_front_ends_that_ignore_the_library_path_are_refused() -> None:
+    for version in ("1.24.1", "1.28.0", "2.0"):
+        cudnn_library.check_front_end(version)
+    with pytest.raises(BackendError, match=r"1\.23\.0 ignores LD_LIBRARY_PATH; pip install"):
+        cudnn_library.check_front_end("1.23.0")

@@ -116,6 +116,7 @@ def test_plans_without_tf32_are_fewer(graphs: CudnnGraphs) -> None:
         assert max(plan.workspace_bytes for plan in all_plans) > 0
 
 
+@pytest.mark.usefixtures("graphs")
 def test_plans_are_built_when_they_are_asked_for_and_once() -> None:
     """In the order of cuDNN's ranking; a plan by its name, without those before it."""
     graphs = CudnnGraphs(Allowed(), json.dumps(H100))
