@@ -13,15 +13,16 @@ Names are loaded when first used, so that importing iossim costs nothing.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim._version import __version__
 
 if TYPE_CHECKING:
     from iossim.analysis.comparison import Comparison
-    from iossim.api import compare, cost_model, optimize, simulate, simulate_events
+    from iossim.api import compare, cost_model, microbatch, optimize, simulate, simulate_events
     from iossim.devices.load import device
     from iossim.errors import IossimError
+    from iossim.inquiries import corun, explain, predict, run_study
     from iossim.ir.network import Network
     from iossim.models.load import load
     from iossim.schedule.schedule import Schedule
@@ -30,11 +31,16 @@ _HOMES = {
     "Comparison": "iossim.analysis.comparison",
     "compare": "iossim.api",
     "cost_model": "iossim.api",
+    "microbatch": "iossim.api",
     "optimize": "iossim.api",
     "simulate": "iossim.api",
     "simulate_events": "iossim.api",
     "device": "iossim.devices.load",
     "IossimError": "iossim.errors",
+    "corun": "iossim.inquiries",
+    "explain": "iossim.inquiries",
+    "predict": "iossim.inquiries",
+    "run_study": "iossim.inquiries",
     "Network": "iossim.ir.network",
     "load": "iossim.models.load",
     "Schedule": "iossim.schedule.schedule",
@@ -47,20 +53,25 @@ __all__ = [
     "Schedule",
     "__version__",
     "compare",
+    "corun",
     "cost_model",
     "device",
+    "explain",
     "load",
+    "microbatch",
     "optimize",
+    "predict",
+    "run_study",
     "simulate",
     "simulate_events",
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'iossim' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -16,7 +16,7 @@ from iossim.analysis.comparison import Comparison, RewrittenSchedule, Way
 from iossim.analysis.dataflow import Dataflow
 from iossim.analysis.dataflow import dataflow as plan_dataflow
 from iossim.analysis.distribution import Distributed, distributed
-from iossim.analysis.measured_search import measured_schedule
+from iossim.analysis.measured_search import measured_schedule, usable_budget
 from iossim.analysis.micro_batched import MicroBatched, micro_batched
 from iossim.analysis.micro_batches import of_network, of_table
 from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
@@ -237,6 +237,7 @@ def optimize(
     """
     network = load(model) if isinstance(model, str) else model
     prices = _cost_model(cost_model, device, network, engine)
+    budget = None if budget is None else usable_budget(budget, prices)
     if budget is not None and options is not None and options.workspace_limit_bytes is not None:
         raise OptionError(
             "`workspace_limit` does not go with a `budget`: what measures knows no workspaces; leave one out"
@@ -256,11 +257,13 @@ def optimize(
         )
         again = optimize(
             rewriting.network,
-            None,
+            device if budget is not None else None,
             scheduler=scheduler,
             cost_model=prices,
             options=options,
             progress=progress,
+            budget=budget,
+            measuring=measuring,
             micro_batch=micro_batch,
         )
         return rewriting.told(again)

@@ -6,7 +6,8 @@ compiled module's source: change any of them, and all are compiled anew. For ios
 place of numba's stamp, the path and time of a file: another installation of the same source compiles nothing. The folder
 stands in the user's cache folder, since site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it.
 
-Where it cannot be written (a full disk, say) everything works, only later: a warning says so.
+Where it cannot be written (a full disk, say) a temporary folder takes its place, or all is compiled anew by each command: a
+warning says so.
 
 A module whose text names ``iossim.compiled`` counts as compiled; importing this one imports neither numba nor them.
 """
@@ -96,7 +97,10 @@ def _warn(why: str) -> None:
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of compiled code of this very source; None, and a warning, where no folder can be written."""
+    """The folder of compiled code of this very source, a temporary one where the user's cache cannot be written, with a warning.
+
+    None where neither can, with a warning as well.
+    """
     name = f"compiled-{source_hash()}"
     problems: list[str] = []
     for root in (user_cache(), Path(tempfile.gettempdir()) / f"iossim-{_user()}"):
@@ -104,6 +108,11 @@ def cache_folder() -> Path | None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
+                if problems:
+                    warn_once(
+                        f"compiled code is kept in {root}, where it may not stay: the cache folder cannot be used "
+                        f"({problems[0]}); set IOSSIM_CACHE_DIR to a folder that can be written"
+                    )
                 return folder
         except OSError as error:
             problems.append(f"{root}: {error.strerror}")

@@ -54,8 +54,30 @@ def check_writable(folder: Path) -> None:
         existing = existing.parent
     if not existing.is_dir():
         raise OptionError(f"output folder {folder}: {existing} is not a folder; choose another with `out`")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise OptionError(f"output folder {folder}: {existing} cannot be written; choose another with `out`")
+    if reason := _refusal(existing):
+        raise OptionError(
+            f"output folder {folder}: {existing} cannot be written ({reason}); choose another with `out`"
+        )
+
+
+def check_file(path: Path | None, option: str) -> None:
+    """Raise OptionError now rather than after the work, if the file that an option names cannot be written; None names none."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise OptionError(f"{option} {path} cannot be written: it is a folder; choose another file")
+    reason = _refusal(path.parent) if path.parent.is_dir() else f"{path.parent} is no folder"
+    if reason:
+        raise OptionError(f"{option} {path} cannot be written: {reason}; choose another file")
+
+
+def _refusal(folder: Path) -> str:
+    """Why no file can be made in a folder, as the system says when it is tried; empty where one can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or "it is refused"
 
 
 def write_all(folder: Path, files: Mapping[str, Callable[[Path], None]]) -> list[Path]:

@@ -5,12 +5,23 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 
+def _function(member: object) -> object:
+    return getattr(member, "__func__", member)
+
+
+_DEPRECATED = {name for name, member in vars(BaseModel).items() if hasattr(_function(member), "__deprecated__")}
+
+
 class Value(BaseModel):
     """An immutable value of a file: no field missing, none too many, none of another type, no number
     that is not finite.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def __dir__(self) -> list[str]:
+        """What a notebook completes to: without the names that pydantic keeps from its first version."""
+        return sorted(set(super().__dir__()) - _DEPRECATED)
 
 
 def first_problem(error: ValidationError) -> str:

@@ -18,7 +18,7 @@ def test_every_public_name_is_there_and_documented() -> None:
     for name in iossim.__all__:
         value = getattr(iossim, name)
         assert name == "__version__" or inspect.getdoc(value), name
-    assert set(iossim.__all__) <= set(dir(iossim))
+    assert dir(iossim) == sorted(iossim.__all__)
 
 
 def test_values_are_printed_short() -> None:
@@ -62,7 +62,7 @@ def test_comparison() -> None:
     assert comparison.baseline is comparison["sequential"]
     assert comparison.best.latency_us == min(found.latency_us for found in comparison.schedules)
     assert (comparison.batch, comparison.device, comparison.engine) == (1, "t4", "paper")
-    with pytest.raises(KeyError):
+    with pytest.raises(OptionError, match="no schedule by 'ios-both'"):
         _ = comparison["ios-both"]
 
 
@@ -163,3 +163,46 @@ def test_prices_of_another_precision() -> None:
     """A cost model made for one precision refuses a network of another."""
     with pytest.raises(OptionError, match="same dtype"):
         iossim.optimize("ios_sample", None, cost_model=iossim.cost_model("simulator", "t4", "fp16"))
+
+
+def test_what_commands_ask_can_be_asked_in_python(tmp_path: Path) -> None:
+    network = iossim.load("ios_sample")
+    schedule = iossim.optimize(network, "t4")
+    explained = iossim.explain(schedule, network)
+    assert len(explained.stages) == len(schedule.stages)
+    elsewhere = iossim.explain(schedule, network, "v100-sxm2", stages=[0])
+    assert elsewhere.schedule.device == "v100-sxm2"
+    table = iossim.predict(network, "t4")
+    assert table.total_us == pytest.approx(sum(row.prediction.gpu_time_us for row in table.rows))
+    (tmp_path / "k.csv").write_text("stream,op,rows,cols\n0,relu,4096,4096\n1,relu,4096,4096\n", encoding="utf-8")
+    run = iossim.corun(tmp_path / "k.csv", "t4")
+    assert run.makespan_us < run.sequential_us * 1.01
+    assert iossim.microbatch("ios_sample", "t4", workspace="1MiB").kernels
+
+
+def test_a_study_is_run_by_name(tmp_path: Path) -> None:
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text("name: mine\nmodels: [ios_sample]\ndevices: [t4]\nschedulers: [sequential, greedy]\n")
+    found = iossim.run_study(scenario, tmp_path / "out", workers=1)
+    assert [row.scheduler for row in found.results.rows] == ["sequential", "greedy"]
+
+
+def test_values_complete_to_no_deprecated_name() -> None:
+    names = dir(iossim.optimize("ios_sample", "t4"))
+    assert not {"construct", "parse_raw", "dict", "json", "copy", "parse_obj"} & set(names)
+    assert {"stages", "model_dump_json", "save"} <= set(names)
+
+
+def test_a_comparison_says_which_schedulers_it_has() -> None:
+    comparison = iossim.compare("ios_sample", "t4")
+    with pytest.raises(OptionError, match="no schedule by 'ios'; did you mean 'ios-"):
+        comparison["ios"]
+
+
+@pytest.mark.parametrize("budget", ["lots", "60s"])
+def test_a_budget_is_refused_before_rewriting_as_without(budget: str) -> None:
+    with pytest.raises(OptionError) as plain:
+        iossim.optimize("ios_sample", "t4", budget=budget)
+    with pytest.raises(OptionError) as rewritten:
+        iossim.optimize("ios_sample", "t4", budget=budget, rewrite="default")
+    assert str(plain.value) == str(rewritten.value)

@@ -50,9 +50,14 @@ def test_without_a_writable_folder_it_still_compiles(tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     blocked = tmp_path / "file"
     blocked.write_text("")  # a file where a folder would have to be
-    value, _, folder = run(program, IOSSIM_CACHE_DIR=str(blocked), TMPDIR=str(tmp_path))
+    environment = {**os.environ, "IOSSIM_CACHE_DIR": str(blocked), "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True, env=environment)
+    value, _, folder = done.stdout.split()
     assert value == "21"
     assert Path(folder).is_relative_to(tmp_path)
+    (warning,) = done.stderr.splitlines()
+    assert f"{blocked}: Not a directory" in warning
+    assert "set IOSSIM_CACHE_DIR to a folder that can be written" in warning
 
 
 def test_a_changed_source_moves_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from rich.table import Table
 
 from iossim.analysis.rewriting import Rewriting
+from iossim.errors import OptionError, did_you_mean
 from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
 from iossim.prediction.published import comparable_published_us
@@ -158,7 +159,8 @@ class Comparison:
         for found in self.schedules:
             if found.scheduler == scheduler:
                 return found
-        raise KeyError(scheduler)
+        named = (found.scheduler for found in self.schedules)
+        raise OptionError(f"the comparison has no schedule by {scheduler!r}; {did_you_mean(scheduler, named)}")
 
     @property
     def batch(self) -> int:

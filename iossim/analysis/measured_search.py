@@ -29,16 +29,22 @@ def measured_schedule(
     """The schedule that a scheduler of IOS finds within a budget of measurements.
 
     ``device`` is the one whose simulator proposes what to measure, by default the one that is measured. Raises OptionError
-    for a cost model that does not measure, and where the device has no profile.
+    as :func:`usable_budget`, and where the device has no profile.
     """
+    chosen = usable_budget(budget, truth)
+    assert isinstance(truth, MeasuringCostModel), "its budget is usable"
+    estimate = _estimating_model(truth, device, network.precision)
+    return schedule_measured(network, estimate, truth, scheduler, options or SearchOptions(), chosen, progress)
+
+
+def usable_budget(budget: Budget | str, truth: CostModel) -> Budget:
+    """The budget, read where it is text; raises OptionError for a text that is none, and for prices that nothing measures."""
     if not isinstance(truth, MeasuringCostModel):
         raise OptionError(
             f"`budget` is for a cost model that measures, and {truth.identity.name!r} does not; leave it out, or give "
             "a backend as `cost_model`"
         )
-    chosen = Budget.parse(budget) if isinstance(budget, str) else budget
-    estimate = _estimating_model(truth, device, network.precision)
-    return schedule_measured(network, estimate, truth, scheduler, options or SearchOptions(), chosen, progress)
+    return Budget.parse(budget) if isinstance(budget, str) else budget
 
 
 def _estimating_model(truth: CostModel, device: DeviceProfile | str | None, precision: Precision) -> CostModel:

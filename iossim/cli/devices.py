@@ -130,12 +130,12 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
     """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do not."""
     from iossim.devices.edge import edge_device
     from iossim.devices.edge_names import edge_names
-    from iossim.devices.load import device
+    from iossim.devices.load import device, file_beside
     from iossim.devices.plausibility import implausible
     from iossim.errors import DeviceError, IossimError
 
     found: dict[str, list[str]] = {}
-    for name in profiles:
+    for name in map(file_beside, profiles):
         try:
             if name in edge_names():
                 edge_device(name)  # what cannot be is refused as it is read

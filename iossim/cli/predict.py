@@ -11,7 +11,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, takes_options
-from iossim.cli.outputs import plain_console, print_notes
+from iossim.cli.outputs import plain_console, print_notes, tell_written
 from iossim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -86,11 +86,13 @@ def predict(
     from iossim.devices.load import device as load_device
     from iossim.devices.load import device_names
     from iossim.execution.engine import Engine
+    from iossim.user_files import check_file, write_atomically
 
     if device is None:
         raise OptionError(f"predict needs a device; give --device NAME; known: {', '.join(device_names())}")
     if as_csv and as_json:
         raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
+    check_file(out, "--out")
     profile = load_device(device)
     called = Engine.named(engine)
     if not _is_model(source):
@@ -106,12 +108,8 @@ def predict(
     if out is None:
         typer.echo(text, nl=False)
         return
-    from iossim.user_files import write_atomically
-
-    try:
-        write_atomically(out, text)
-    except OSError as error:
-        raise OptionError(f"cannot write {out}: {error.strerror}; choose another with --out") from None
+    write_atomically(out, text)
+    tell_written([out])
 
 
 def _is_model(source: str) -> bool:

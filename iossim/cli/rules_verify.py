@@ -42,8 +42,9 @@ def verify_rules(
     from iossim.rewriting.rule_sets import rule_set
     from iossim.rewriting.verdict import written
     from iossim.rewriting.verify import verify_all
-    from iossim.user_files import write_atomically
+    from iossim.user_files import check_file, write_atomically
 
+    check_file(write, "--write")
     chosen = rule_set(rules)
     count = min(workers or len(usable_cores()), len(chosen))
     with progress_bars(quiet=as_json, unit="rules", tells_rest=True) as bars:

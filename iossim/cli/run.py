@@ -10,7 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import TimingOptions, takes_options
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import plain_console, print_json, tell_written
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -77,8 +77,9 @@ def run(
     from iossim.execution.plan_json import plan_to_json
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
-    from iossim.user_files import write_atomically
+    from iossim.user_files import check_file, write_atomically
 
+    check_file(plan, "--plan")
     plain, baselines = split_names(compare, "--compare")
     saved, network = api.read_schedule(schedule, model)
     if strict:
@@ -101,6 +102,7 @@ def run(
     found = plan_for(saved, network, runner)
     if plan is not None:
         write_atomically(plan, plan_to_json(found) + "\n")
+        tell_written([plan])
     memory = {
         "arena_bytes": found.arena_bytes,
         "lower_bound_bytes": memory_lower_bound_bytes(found),

@@ -95,15 +95,12 @@ def export_schedule(
     """Write a saved schedule, and its network with it, as another program reads them."""
     from iossim import api
     from iossim.reporting.schedule_formats import OUTPUTS
-    from iossim.user_files import write_atomically
+    from iossim.user_files import check_file, write_atomically
 
+    check_file(out, "--out")
     write = OUTPUTS.find(format_name)
     read, network = api.read_schedule(schedule, model)
-    text = write(network, read)
-    try:
-        write_atomically(out, text)
-    except OSError as error:
-        raise OptionError(f"--out {out} cannot be written: {error.strerror}; choose another file") from None
+    write_atomically(out, write(network, read))
     tell_written([out])
 
 

@@ -106,7 +106,16 @@ def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
                 f"{name_or_path!r} is taken as {name}; give another board by its own name ('iossim devices list')"
             )
             return device(name)
+    if (beside := Path(f"{name_or_path}.yaml")).is_file():
+        raise DeviceError(f"unknown device {name_or_path!r}; for the file that is here give {beside}")
     raise DeviceError(f"{DEVICES.refusal(name_or_path, device_names())}; or give a .yaml file")
+
+
+def file_beside(name: str) -> str:
+    """``NAME.yaml`` where that is a file of this folder and NAME no device; else the name as it is."""
+    path = Path(f"{name}.yaml")
+    known = [*device_names(), *edge_names(), *(other for others in aliases().values() for other in others)]
+    return str(path) if name not in known and path.is_file() else name
 
 
 def _own(name: str) -> DeviceProfile | None:

@@ -38,8 +38,8 @@ _LANES: dict[str, int] = {
 _HALF, _TF32, _INT8 = Precision.FP16, Precision.TF32, Precision.INT8
 #: The most dense operations that an SM does in a clock; bf16 is as fp16.
 _OPERATIONS: dict[str, dict[Precision, int]] = {
-    "6.0": {_HALF: 256}, "6.1": {_INT8: 1024}, "6.2": {_HALF: 512},
-    "7.0": {_HALF: 1024}, "7.2": {_HALF: 1024, _INT8: 2048}, "7.5": {_HALF: 1024, _INT8: 2048},
+    "6.0": {_HALF: 256}, "6.1": {_INT8: 1024}, "6.2": {_HALF: 512, _INT8: 1024},
+    "7.0": {_HALF: 1024, _INT8: 512}, "7.2": {_HALF: 1024, _INT8: 2048}, "7.5": {_HALF: 1024, _INT8: 2048},
     "8.0": {_TF32: 1024, _HALF: 2048, _INT8: 4096}, "8.6": {_TF32: 512, _HALF: 1024, _INT8: 2048},
     "8.7": {_TF32: 1024, _HALF: 2048, _INT8: 4096}, "8.9": {_TF32: 512, _HALF: 1024, _INT8: 2048},
     "9.0": {_TF32: 2048, _HALF: 4096, _INT8: 8192}, "10.0": {_TF32: 4096, _HALF: 8192, _INT8: 16384},

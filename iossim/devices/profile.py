@@ -8,7 +8,13 @@ from typing import Any, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from iossim.devices.compute_capability import LIMITS, Architecture, MultiprocessorLimits
+from iossim.devices.compute_capability import (
+    FP16_IN_FP32,
+    LIMITS,
+    TENSOR_CORES,
+    MultiprocessorLimits,
+    has_precision,
+)
 from iossim.devices.device import Device, Fact
 from iossim.devices.kind import GPU, DeviceKind, device_kind, device_kinds
 from iossim.devices.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
@@ -16,17 +22,13 @@ from iossim.devices.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.devices.transfer import BoardFacts, transferred_defaults
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
+from iossim.notices import note_once
 from iossim.values import Value
 
 #: What a fact may be, in its unit; with others prices overflow.
 _SMALLEST, _LARGEST = 1e-9, 1e18
-_NO_BF16 = (
-    Architecture.KEPLER,
-    Architecture.MAXWELL,
-    Architecture.PASCAL,
-    Architecture.VOLTA,
-    Architecture.TURING,
-)
+#: Multiply-adds of 8-bit integers in an instruction (``__dp4a``), which an SM issues as fast as those of fp32.
+_DP4A = 4
 
 
 class Datasheet(Value):
@@ -200,15 +202,18 @@ class DeviceProfile(Device):
     def require(self, precision: Precision) -> None:
         """Raise DeviceError, naming what it has, where a GPU has no instructions for numbers of this precision.
 
-        bf16 came with compute capability 8.0 (CUDA C++ Programming Guide, arithmetic throughput). What has numbers but no
-        fast unit for them (tf32 before 8.0) computes as fp32.
+        Says on standard error where libraries compute in fp32 what is kept in fp16. Processors are asked for nothing.
         """
-        if precision is not Precision.BF16 or self.architecture not in _NO_BF16:
-            return
-        has = ", ".join(each for each in Precision if each not in (Precision.BF16, Precision.TF32))
-        raise DeviceError(
-            f"device {self.name!r} (compute capability {self.compute_capability}) has no {precision}; it has {has}"
-        )
+        capability = self.compute_capability
+        if capability and not has_precision(capability, precision):
+            has = ", ".join(each for each in Precision if has_precision(capability, each))
+            raise DeviceError(
+                f"device {self.name!r} (compute capability {capability}) has no {precision}; it has {has}"
+            )
+        if precision is Precision.FP16 and capability in FP16_IN_FP32:
+            note_once(
+                f"{self.name} has no fast fp16 arithmetic: libraries keep tensors in fp16 and compute in fp32, as is priced"
+            )
 
     @property
     def limits(self) -> MultiprocessorLimits:
@@ -268,9 +273,18 @@ class DeviceProfile(Device):
         return self.sm_count * self.datasheet.fp32_lanes_per_sm.value * 2 * self.boost_clock_ghz / 1e3
 
     def reduced_precision_tflops(self, precision: Precision) -> float | None:
-        """Peak of matrix products at ``precision``, or None where the device computes them as fp32."""
+        """Peak of matrix products at ``precision``, or None where the device computes them as fp32.
+
+        GPUs without tensor cores for 8-bit integers multiply them by ``__dp4a``.
+        """
         fact = self.datasheet.reduced_precision_tflops
-        return fact.value.get(str(precision)) if fact else None
+        told = fact.value.get(str(precision)) if fact else None
+        if told is not None or precision is not Precision.INT8 or not self.compute_capability:
+            return told
+        by_dp4a = (
+            has_precision(self.compute_capability, precision) and self.architecture not in TENSOR_CORES[precision]
+        )
+        return _DP4A * self.fp32_tflops if by_dp4a else None
 
 
 def with_values(profile: DeviceProfile, given: Mapping[str, float]) -> DeviceProfile:

@@ -39,7 +39,7 @@ MODEL_FILES: dict[str, tuple[bytes, Words]] = {
     "garbage": (bytes(range(256)) * 8, ["not an ONNX file"]),
     "truncated": (onnx_bytes()[:-20], ["not an ONNX file"]),
     "empty": (b"", ["is empty"]),
-    "unbound dimension": (onnx_bytes(shape=("N", 3, 8, "width")), ["'N'", "--shape"]),
+    "unbound dimension": (onnx_bytes(shape=("N", 3, 8, "width")), ["'width'", "--shape"]),
     "shape that depends on data": (onnx_bytes("NonZero"), ["NonZero", "the_node"]),
     "old operator set": (onnx_bytes(version=5), ["operator set 5", "version_converter"]),
 }

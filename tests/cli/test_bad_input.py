@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import refused
 
+from iossim.cli.main import main
+
 #: Arguments, and words that the line must hold: the input at fault, and the reason or the remedy.
 MISTAKES: list[tuple[str, Sequence[str]]] = [
     # the model
@@ -16,6 +18,7 @@ MISTAKES: list[tuple[str, Sequence[str]]] = [
     ("compare squeezenett --device t4", ["'squeezenett'", "did you mean 'squeezenet'?", "resnet50"]),
     ("compare missing.onnx --device t4", ["missing.onnx", "does not exist"]),
     ("compare folder/missing --device t4", ["folder/missing", "does not exist"]),
+    ("compare https://x.y/z.onnx --device t4", ["'https://x.y/z.onnx'", "does not exist"]),
     ("models show resnet51", ["'resnet51'", "did you mean 'resnet"]),
     ("search-space nasnet", ["'nasnet'", "did you mean 'nasnet_a'?"]),
     # the device
@@ -28,6 +31,9 @@ MISTAKES: list[tuple[str, Sequence[str]]] = [
     ("compare ios_sample --device t4+sms=1000000000", ["t4+sms=1000000000", "sm_count is 1e+09 SMs", "14 to 72"]),
     ("compare ios_sample --device t4 --dtype bf16", ["'t4'", "7.5", "has no bf16; it has fp32, fp16, int8"]),
     ("optimize ios_sample --device v100 --dtype bf16", ["'v100-sxm2'", "has no bf16"]),
+    ("compare ios_sample --device t4 --dtype tf32", ["'t4'", "has no tf32; it has fp32, fp16, int8"]),
+    ("compare ios_sample --device p100-sxm2 --dtype int8", ["6.0", "has no int8; it has fp32, fp16"]),
+    ("predict squeezenet --device k80 --dtype int8", ["3.7", "has no int8; it has fp32, fp16"]),
     # what is given twice
     ("compare ios_sample --device t4 -d l4", ["'--device'", "given 2 times", "give it once"]),
     ("optimize ios_sample --device t4 -b 1 --batch 2", ["'--batch'", "given 2 times"]),
@@ -99,6 +105,45 @@ def test_mistakes_get_one_line(
     for word in words:
         assert word in line
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict ios_sample -d t4 --out {out}",
+        "optimize ios_sample -d t4 --onnx {out}",
+        "run schedule.json --backend numpy_reference --plan {out}",
+        "schedules export schedule.json --out {out}",
+        "rules verify metaflow --write {out}",
+        "models export ios_sample --out {out}",
+    ],
+)
+@pytest.mark.parametrize("out", ["folder", "missing/file.json", "/proc/file.json"])
+def test_files_that_cannot_be_written_are_told_before_the_work(
+    command: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a schedule is read, rules are verified or a model is priced: what does that is not there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for work in ("rewriting.verify.verify_all", "api.read_schedule", "api.optimize"):
+        monkeypatch.setattr(f"iossim.{work}", _works)
+    line = refused(capsys, command.format(out=out))
+    assert f"{out} cannot be written: " in line
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def _works(*_: object, **__: object) -> None:
+    raise AssertionError("the work begins")
+
+
+def test_a_folder_is_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    assert "model file 'models' is a folder" in refused(capsys, "compare models -d t4")
+    (tmp_path / "ios_sample").mkdir()
+    assert main(["compare", "ios_sample", "-d", "t4"]) == 0
 
 
 @pytest.mark.parametrize("option", ["--out=file", "--out=file/below"])

@@ -176,4 +176,4 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "does not exist" in refused(capsys, "predict nothing.onnx -d t4")
     assert "leave --op out" in refused(capsys, "predict squeezenet -d t4 --op conv")
     assert "bf16" in refused(capsys, "predict squeezenet -d t4 --dtype bf16")
-    assert "cannot write" in refused(capsys, f"predict ios_sample -d t4 --out {tmp_path / 'no' / 'x.csv'}")
+    assert "cannot be written" in refused(capsys, f"predict ios_sample -d t4 --out {tmp_path / 'no' / 'x.csv'}")

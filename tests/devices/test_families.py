@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
+from iossim import api
 from iossim.cli.main import main
 from iossim.devices.load import aliases, device, device_names, shipped_names
 from iossim.devices.plausibility import impossible
 from iossim.devices.write import profile_yaml
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
+from iossim.models.load import load
 from iossim.notices import note_once
 
 
@@ -99,14 +101,37 @@ def test_validate_still_says_all_that_is_wrong(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("name", shipped_names())
-def test_bf16_came_with_ampere(name: str) -> None:
+def test_a_device_refuses_the_precisions_that_it_lacks_and_lists_those_that_it_takes(name: str) -> None:
     profile = device(name)
+    capability = float(profile.datasheet.compute_capability.value)
+    lacks = {Precision.BF16, Precision.TF32} if capability < 8.0 else set()
+    lacks |= {Precision.INT8} if capability < 6.1 else set()
+    has = ", ".join(precision for precision in Precision if precision not in lacks)
     for precision in Precision:
-        if precision is Precision.BF16 and float(profile.datasheet.compute_capability.value) < 8.0:
-            with pytest.raises(DeviceError, match="has no bf16; it has fp32, fp16, int8"):
+        if precision in lacks:
+            with pytest.raises(DeviceError, match=f"has no {precision}; it has {has}$"):
                 profile.require(precision)
         else:
             profile.require(precision)
+
+
+def test_fp16_that_is_computed_in_fp32_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    network = load("ios_sample", dtype="fp16")
+    for name, told in (("p4", True), ("k80", True), ("p100-sxm2", False), ("v100-sxm2", False)):
+        note_once.cache_clear()
+        assert api.optimize(network, name).latency_us > 0
+        assert ("keep tensors in fp16 and compute in fp32" in caplog.text) is told
+        caplog.clear()
+
+
+def test_products_of_8_bit_integers_run_four_at_a_time_without_tensor_cores() -> None:
+    """On a V100: by ``__dp4a``; they are faster than those of fp32 then."""
+    profile = device("v100-sxm2")
+    assert profile.reduced_precision_tflops(Precision.INT8) == pytest.approx(62.7, rel=0.01)
+    found = {
+        dtype: api.optimize(load("squeezenet", dtype=dtype), "v100-sxm2").latency_us for dtype in ("fp32", "int8")
+    }
+    assert found["int8"] < 0.8 * found["fp32"]
 
 
 def test_predict_refuses_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,10 @@ def test_a_template_is_a_profile_once_it_is_filled_in(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert "wrote mine.yaml" in printed(capsys, "devices new mine")
+    # By the name that was given, too: the file that is here is checked, and what is to be filled in told.
+    assert main(["devices", "validate", "mine"]) == 2
+    assert "mine.yaml:\n  device profile mine.yaml is not valid" in capsys.readouterr().out
+    assert "for the file that is here give mine.yaml" in refused(capsys, "compare ios_sample -d mine")
     text = Path("mine.yaml").read_text()
     assert "FILL_IN" in text
     assert "mine.yaml is there already" in refused(capsys, "devices new mine")

@@ -14,6 +14,7 @@ from onnx_models import write_onnx
 from seeded_weights import LIGHT_MODELS
 
 from iossim.errors import IossimError, ModelError, OptionError
+from iossim.models.load import load, load_source
 
 node = helper.make_node
 RELU = [node("Relu", ["x"], ["y"], "r")]
@@ -189,13 +190,34 @@ def test_operator_that_another_domain_calls_as_iossim_does(tmp_path):
     assert "own.Relu ('r')" in message(path)
 
 
-def test_open_batch(tmp_path):
-    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": ["N", 3, 8, 8]})
-    text = message(path)
-    assert (
-        "dimension 0 ('N') of input 'x' is open; bind it with `batch` or `dimensions` N=8 or `shapes` x=Nx3x8x8"
-        in text
-    )
+@pytest.mark.parametrize("batch", ["N", None])
+def test_an_open_batch_is_one_with_a_remark(tmp_path, batch):
+    """As in trtexec."""
+    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": [batch, 3, 8, 8]})
+    network = load(path)
+    assert network.graph.types["y"].shape == (1, 3, 8, 8)
+    spelled = f"{batch or '?'}x3x8x8"
+    assert network.remarks == (f"The file leaves the batch open (x {spelled}); it is taken as 1 (--batch).",)
+    assert load(path, batch=1).remarks == ()
+    assert load_source(network.source).graph.types == network.graph.types
+
+
+def test_a_batch_that_another_input_binds_is_not_open(tmp_path):
+    """Only what nothing binds is taken as 1; and what is computed of names is no batch."""
+    add = [node("Concat", ["x", "past"], ["y"], "c", axis=0)]
+    path = write_onnx(tmp_path / "m.onnx", add, {"x": ["N", 4], "past": ["M", 4]})
+    graph = import_onnx(path, dimensions={"M": 3})
+    assert (graph.types["x"].shape, graph.types["past"].shape) == ((1, 4), (3, 4))
+    path = write_onnx(tmp_path / "m.onnx", add, {"x": ["N", 4], "past": ["2*N", 4]})
+    assert import_onnx(path).types["y"].shape == (3, 4)
+    path = write_onnx(tmp_path / "m.onnx", add, {"x": [2, 4], "past": ["M + N", 4]})
+    assert "dimension 0 ('M + N') of input 'past' is open" in message(path)
+
+
+def test_a_file_without_open_dimensions_says_how_to_change_its_batch(tmp_path):
+    path = write_onnx(tmp_path / "m.onnx", RELU, {"x": [1, 3, 8, 8]})
+    text = message(path, OptionError, dimensions={"batch": 8})
+    assert "has no open dimension, so no 'batch': its inputs are x 1x3x8x8; give another batch with `batch` 8" in text
 
 
 def test_open_dimension(tmp_path):

@@ -292,7 +292,7 @@ CASES: dict[str, Hostile] = {
     "nothing to compute": Hostile(model([node("Identity", ["w"], ["y"])], {"w": floats(1)}), "computes nothing"),
     # Shapes
     "negative dimension": Hostile(model([RELU], shape=(1, -3)), "dimension 1 of input 'x' is open"),
-    "empty dimension": Hostile(model([RELU], shape=(0, 3)), "dimension 0 of input 'x' is open"),
+    "empty dimension": Hostile(model([RELU], shape=(1, 0)), "dimension 1 of input 'x' is open"),
     "overflowing input": Hostile(model([RELU], shape=(2**40, 2**40)), "'x' would be"),
     "largest dimension": Hostile(model([RELU], shape=(2**63 - 1, 2)), "'x' would be"),
     "many dimensions": Hostile(model([RELU], shape=(1,) * 5000), "or 64 dimensions"),

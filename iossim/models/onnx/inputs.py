@@ -46,7 +46,7 @@ class BoundModel:
     """A model with the type of each input, and the sizes of the named dimensions.
 
     ``sizes`` is None where the inputs are not as the file declares them. If the batch that the file fixes was replaced by
-    another, ``declared`` is the model as the file has it, and both have a ``batch``.
+    another, ``declared`` is the model as the file has it, and both have a ``batch``. ``remarks`` say what was bound unasked.
     """
 
     model: OnnxModel
@@ -54,6 +54,7 @@ class BoundModel:
     sizes: Mapping[str, int] | None
     batch: int = 1
     declared: BoundModel | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
@@ -61,16 +62,20 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
 
     ``options.batch`` binds the leading dimension of the inputs, also one that the file fixes: then every value must carry
     the batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``options.shapes`` binds whole inputs by name,
-    ``options.dimensions`` the named dimensions that the file leaves open. Raises ModelError for a dimension left open,
-    OptionError for a binding that fits nothing in the file.
+    ``options.dimensions`` the named dimensions that the file leaves open. A leading dimension that nothing binds is 1, with a
+    remark. Raises ModelError for another that is left open, OptionError for a binding that fits nothing in the file.
     """
     path, batch, shapes = model.path, options.batch, options.shapes
     inputs = _declared_inputs(model.proto.graph, path)
     _check(inputs, path, options)
+    unbound = [] if batch is not None else _unbound_batches(inputs, options)
     free = [value for value in inputs if value.name not in shapes]
-    sizes = _named_sizes(inputs, options)
-    types = {value.name: _bind(value, path, batch, shapes.get(value.name), sizes) for value in inputs}
-    bound = BoundModel(model, types, _as_declared(inputs, types))
+    sizes = _named_sizes(inputs, options) | {str(value.batch): 1 for value in unbound if value.batch != "?"}
+    leading = 1 if unbound else batch
+    types = {value.name: _bind(value, path, leading, shapes.get(value.name), sizes) for value in inputs}
+    listed = ", ".join(f"{value.name} {value.spelled()}" for value in unbound)
+    remarks = (f"The file leaves the batch open ({listed}); it is taken as 1 (--batch).",) if unbound else ()
+    bound = BoundModel(model, types, _as_declared(inputs, types), remarks=remarks)
     batches = {value.batch for value in free if value.batch is not None}
     fixed = [size for size in batches if isinstance(size, int)]
     if batch is None or not fixed or len(fixed) < len(batches) or batch == free[0].batch:
@@ -94,6 +99,19 @@ def _declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
         if count > 1:
             raise ModelError(f"{path}: input {name!r} is there {count} times; the file is damaged")
     return declared
+
+
+def _unbound_batches(inputs: Sequence[DeclaredInput], options: LoadOptions) -> list[DeclaredInput]:
+    """The inputs whose leading dimension the file leaves open, by a plain name or none, and the options do not bind."""
+    sizes = _named_sizes(inputs, options)
+    return [
+        value
+        for value in inputs
+        if value.name not in options.shapes
+        and isinstance(value.batch, str)
+        and (value.batch == "?" or dimension_names(value.batch) == {value.batch})
+        and dimension_size(value.batch, sizes) is None
+    ]
 
 
 def _as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]) -> dict[str, int] | None:
@@ -133,7 +151,12 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
     named = open_dimensions.union(*map(dimension_names, open_dimensions))
     for name, size in options.dimensions.items():
         if name not in named:
-            raise OptionError(f"{path} has no open dimension {name!r}; {did_you_mean(name, named)}")
+            if named:
+                raise OptionError(f"{path} has no open dimension {name!r}; {did_you_mean(name, named)}")
+            shapes = ", ".join(f"{value.name} {value.spelled()}" for value in inputs)
+            raise OptionError(
+                f"{path} has no open dimension, so no {name!r}: its inputs are {shapes}; give another batch with `batch` {size}"
+            )
         if size < 0:
             raise OptionError(f"dimension {name!r} is {size}; give a size")
 

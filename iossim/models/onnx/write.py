@@ -19,6 +19,7 @@ from iossim.ir.onnx_types import onnx_code
 from iossim.ir.types import Precision
 from iossim.models.onnx.export import export_graph
 from iossim.models.onnx.file import OLDEST_OPSET
+from iossim.user_files import check_file
 
 #: Bytes of weights up to which they are in the file itself; protobuf writes no more than twice as many.
 LARGEST_INSIDE_BYTES = 2**30
@@ -35,8 +36,7 @@ def check_exportable(network: Network, path: Path) -> None:
         raise OptionError(
             f"{path} cannot be written: {network.name} was read without its weights; give the model's own file"
         )
-    if not path.parent.is_dir():
-        raise OptionError(f"{path} cannot be written: {path.parent} is no folder; choose another file")
+    check_file(path, "the model")
 
 
 def write_onnx(

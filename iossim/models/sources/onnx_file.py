@@ -29,7 +29,7 @@ def load(model: str | Path, options: LoadOptions) -> Network:
 
     path = Path(model)
     if not os.path.isfile(path):  # unlike Path.is_file false for a name too long to be one
-        raise no_such_file(path)
+        raise no_such_file(model)
     if options.graphs is not None:
         raise OptionError(
             f"graphs {str(options.graphs)!r} are for models of the zoo that are made from them, not {path}"
@@ -50,4 +50,5 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     bound = bind(model, options)
     graph = translate(bound)
     canonical = apply_plugins(canonicalise(graph), options.passes)
-    return partition_graph(canonical, model.name, str(model.path), options)
+    network = partition_graph(canonical, model.name, str(model.path), options)
+    return replace(network, reading=(*network.reading, *bound.remarks))

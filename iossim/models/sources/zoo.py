@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ def takes(model: Any) -> bool:
 
 
 def load(name: str, options: LoadOptions) -> Network:
-    if "/" in name or "\\" in name or "." in name:
+    is_named = name in (each.name for each in zoo_models())
+    if not is_named and ("/" in name or "\\" in name or "." in name or os.path.isdir(name)):
         raise no_such_file(name)
     zoo = zoo_model(name)
     if options.dimensions:

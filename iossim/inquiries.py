@@ -1,0 +1,92 @@
+"""What is asked of networks, schedules and kernels, as typed functions: explain, predict, corun, run_study.
+
+What :mod:`iossim.api` is to schedules, this is to all that is told of them and beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from iossim.analysis.explain import Explanation
+from iossim.analysis.explain import explain as explain_schedule
+from iossim.api import cost_model, simulate
+from iossim.devices.load import device as load_device
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError
+from iossim.execution.engine import Engine
+from iossim.ir.network import Network
+from iossim.models.load import load
+from iossim.prediction.corun import Corun
+from iossim.prediction.corun import corun as run_side_by_side
+from iossim.prediction.kernel_table import read_kernels
+from iossim.prediction.network_table import NetworkTable, predict_network
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.scheduler import Progress, ignore
+from iossim.study.scenario import Scenario
+from iossim.study.scenario_file import read_scenario
+from iossim.study.study_run import StudyRun
+from iossim.study.sweep import run_study as sweep
+
+
+def explain(
+    schedule: Schedule,
+    network: Network,
+    device: DeviceProfile | str | None = None,
+    *,
+    stages: Sequence[int] | None = None,
+) -> Explanation:
+    """Why each stage of a schedule is as it is, and what else it could have been, on a device: by default its own.
+
+    ``stages`` are the numbers of those to explain, in full. Raises OptionError for a number that no stage has, and for a
+    schedule that was measured where no device is given.
+    """
+    if device is None and schedule.cost_model.get("name") != "simulator":
+        raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
+    engine = schedule.engine or Engine.PAPER
+    prices = cost_model("simulator", device or schedule.device, network.precision, engine)
+    return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
+
+
+def predict(model: Network | str, device: DeviceProfile | str, *, engine: str = Engine.GRAPH) -> NetworkTable:
+    """The GPU time of each unit of a network alone, with its interval; of a name or file of each op.
+
+    Raises DeviceError for a precision that the device lacks.
+    """
+    profile = load_device(device) if isinstance(device, str) else device
+    network = load(model, units="none") if isinstance(model, str) else model
+    profile.require(network.precision)
+    return predict_network(network, profile, Engine.named(engine))
+
+
+def corun(
+    kernels: Path | str,
+    device: DeviceProfile | str,
+    *,
+    engine: str = Engine.GRAPH,
+    sm_share: Sequence[float] | None = None,
+) -> Corun:
+    """The kernels of a table, or of a profiler's recording, side by side on the event-driven simulator.
+
+    ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of the SMs
+    that each stream has for itself. Raises KernelTableError, OptionError or ScheduleError.
+    """
+    profile = load_device(device) if isinstance(device, str) else device
+    called = Engine.named(engine)
+    return run_side_by_side(read_kernels(Path(kernels), profile, called).kernels, profile, called, sm_share)
+
+
+def run_study(
+    scenario: Scenario | Path | str,
+    out: Path | str,
+    *,
+    workers: int | None = None,
+    resume: bool = False,
+    progress: Progress = ignore,
+) -> StudyRun:
+    """Run a study (a value, the name of one that ships, or a YAML file) and write its results to the folder ``out``.
+
+    As :func:`iossim.study.sweep.run_study`, which takes more.
+    """
+    read = scenario if isinstance(scenario, Scenario) else read_scenario(scenario)
+    return sweep(read, out, workers=workers, resume=resume, progress=progress)
