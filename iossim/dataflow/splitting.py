@@ -263,10 +263,11 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
         return (Chunk(demand, _parameter_bytes(operator, demand)),)  # scales and the like are read where they lie
     if call is not None:
         for divided in _divisions(part_sizes(call.piece)):
-            parts = [Part(*ranges) for ranges in product(*divided)]
-            found = [with_part(operator, demand, part) for part in parts]
-            sizes = [_parameter_bytes(operator, each) for each in found]
-            if max(sizes) <= room:
+            largest = with_part(operator, demand, Part(*(ranges[0] for ranges in divided)))
+            if _parameter_bytes(operator, largest) <= room:
+                parts = [Part(*ranges) for ranges in product(*divided)]
+                found = [with_part(operator, demand, part) for part in parts]
+                sizes = [_parameter_bytes(operator, each) for each in found]
                 last = len(found) - 1
                 return tuple(
                     Chunk(each, size, part, index == 0, index == last)

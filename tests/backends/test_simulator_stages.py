@@ -13,7 +13,7 @@ from least_prices import least_price_us
 from iossim.backends.simulator.cost_model import VERSION, SimulatorCostModel, create
 from iossim.devices.load import device
 from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError, ScheduleError
+from iossim.errors import DeviceError, OptionError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.relu import Relu
@@ -259,12 +259,13 @@ def test_identity_tells_what_a_price_depends_on() -> None:
     assert interfering(V100, 0.5).fingerprint != V100.fingerprint == renamed.fingerprint
 
 
-def test_tf32_is_fp32_where_there_are_no_units_for_it() -> None:
+def test_tf32_is_faster_where_there_are_units_for_it_and_refused_elsewhere() -> None:
     v100, a100 = device("v100-sxm2"), device("a100-sxm-40gb")
     fp32, tf32 = load("inception_v3", batch=16), load("inception_v3", batch=16, dtype="tf32")
 
     def latency_us(profile: DeviceProfile, network: Network) -> float:
         return schedule(network, create(profile, network.precision, "paper"), "sequential").latency_us
 
-    assert latency_us(v100, tf32) == latency_us(v100, fp32)
     assert latency_us(a100, tf32) < 0.75 * latency_us(a100, fp32)
+    with pytest.raises(DeviceError, match="has no tf32; it has fp32, fp16, int8"):
+        latency_us(v100, tf32)
