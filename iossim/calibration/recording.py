@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from iossim.calibration.samples import OperatorSamples
 from iossim.devices.profile import DeviceProfile
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.operator import HELD_OUT_FRACTION
 from iossim.prediction.bands import band_key
 
 Mask = NDArray[np.bool_]
@@ -24,6 +25,10 @@ STEADY_FACTOR = 8.0
 
 #: Rows of a kind of a recording that a fit sees: more, evenly over sizes, change nothing but the time it takes.
 MOST_FITTED_ROWS = 1_000
+
+#: Rows of a recording that are kept for judging, of those held out, and of the others. Sets of products of stacks have some
+#: ten thousand rows; most others keep all that are held out.
+MOST_HELD_OUT_ROWS, MOST_SEEN_ROWS = 1500, 2500
 
 _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that decide what is held out
 
@@ -121,3 +126,20 @@ def spread(rows: Sequence[Measurement], chosen: Mask, count: int) -> Mask:
     kept = np.zeros_like(chosen)
     kept[order[np.linspace(0, len(order) - 1, count).round().astype(np.int64)]] = True
     return kept
+
+
+def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = HELD_OUT_FRACTION) -> Recording:
+    """A recording of as many of the set's rows as are kept, those with operands in DRAM left out."""
+    warm = [row for row in measured.measurements if not row.is_cold]
+    outside = np.array([row.operator.is_held_out(held_out) for row in warm], dtype=np.bool_)
+    kept = spread(warm, outside, MOST_HELD_OUT_ROWS) | spread(warm, ~outside, MOST_SEEN_ROWS)
+    rows = tuple(row for row, is_kept in zip(warm, kept.tolist(), strict=True) if is_kept)
+    return Recording(
+        replace(measured, measurements=rows),
+        profile,
+        # Of a board that slows the rows before each tell how much, those that are not kept too.
+        OperatorSamples.of(measured, rows, profile, 1.0),
+        outside[kept],
+        np.zeros(len(rows), dtype=np.int64),
+        tuple(band_key(row.operator) for row in rows),
+    )

@@ -29,11 +29,14 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ENVIRONMENT = _FULL | {errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-def build_app() -> typer.Typer:
-    """The typer application with the commands of all modules of ``iossim.cli`` that have a ``register``."""
+_PURPOSE = "Find, price and explain inter-operator schedules of neural networks, with or without a GPU."
+
+
+def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> typer.Typer:
+    """The typer application with the commands of all modules of the package ``commands`` that have a ``register``."""
     app = typer.Typer(
         name="iossim",
-        help="Find, price and explain inter-operator schedules of neural networks, with or without a GPU.",
+        help=purpose,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help: it fits 80 columns, and prints brackets as they are
@@ -52,25 +55,30 @@ def build_app() -> typer.Typer:
             raise typer.Exit
         help_without_command(context)
 
-    for module in modules("iossim.cli"):
+    for module in modules(commands):
         if hasattr(module, "register"):
             module.register(app)
     return app
 
 
 @cache
-def build_command() -> Any:
+def build_command(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> Any:
     """What runs arguments: the application, strict about what typer lets pass."""
-    command = typer.main.get_command(build_app())
+    command = typer.main.get_command(build_app(commands, purpose))
     _make_strict(command)
     return command
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+def main(
+    arguments: Sequence[str] | None = None,
+    commands: str = "iossim.cli",
+    name: str = "iossim",
+    purpose: str = _PURPOSE,
+) -> int:
+    """Run the command line of the package ``commands``, whose help calls it ``name``; returns the exit code."""
     try:
         with hears_interrupts():
-            code = _run(arguments)
+            code = _run(arguments, build_command(commands, purpose), name)
         if sys.stdout is not None:
             sys.stdout.flush()  # what cannot be written is told here; at the interpreter's end it is a traceback
     except (KeyboardInterrupt, StopNow, typer.Abort):
@@ -90,10 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, command: Any, name: str) -> int:
     try:
         given = None if arguments is None else list(arguments)
-        result = build_command()(args=given, prog_name="iossim", standalone_mode=False)
+        result = command(args=given, prog_name=name, standalone_mode=False)
     except IossimError as error:
         return _fail(with_flags(str(error)))
     except _ParserError as error:

@@ -1,4 +1,4 @@
-"""``iossim validate``: how wrong predictions are, recomputed from data."""
+"""``iossim validate``: how far predictions are off measurements of the user's own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from iossim.cli.outputs import (
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.validation.report import ValidationReport
+    from iossim.validation.validate import Validation
 
 Devices = Annotated[
     list[str] | None,
@@ -35,60 +35,35 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="A folder or file of measurements; may be repeated. By default those that iossim ships, and "
-        "data/kernels*, data/framework_operators, data/operators and data/concurrency in $IOSSIM_SHARED or ../shared.",
-    ),
-]
-Parts = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--part",
-        metavar="NAME",
-        help="Only operators, networks, measured, concurrency, shares or engines; may be repeated.",
-    ),
-]
-Splits = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--split",
-        metavar="NAME",
-        help="What operators are held out by: hash, size (the largest fifth), device (each predicted from the others), "
-        "family (of kernels); may be repeated. By default the first three.",
-    ),
-]
-Quick = Annotated[
-    bool,
-    typer.Option(
-        "--quick",
-        help="Compare the engines on a sample of the stages, and hold operators out by hash alone: a minute and a half.",
+        help="A folder or file of measurements; may be repeated.",
     ),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("validate", help="Recompute from data how wrong predictions are.")(validate)
+    app.command("validate", help="Judge predictions by measurements of your own.")(validate)
 
 
 def validate(
     device: Devices = None,
     data: Data = None,
-    part: Parts = None,
-    split: Splits = None,
-    quick: Quick = False,
     out: options.Out = None,
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with published and measured networks, with kernels side by side and on
-    parts of a device, and of one engine with the other's.
+    """Compare predictions with measured operators, with stages of several groups, and with networks measured as a whole.
 
-    Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices.
+    Operators are judged on the shapes that no fit saw, told by their hash.
     """
     from iossim.devices.load import device as load_device
     from iossim.errors import OptionError
     from iossim.user_files import check_writable
-    from iossim.validation.report import validate as recompute
+    from iossim.validation.validate import validate as judge
 
+    if not data:
+        raise OptionError(
+            "validate needs measurements; give --data FILES, as 'iossim bench' and 'iossim profile' write"
+        )
     if out is None and plot:
         raise OptionError("--plot needs a folder to write to; give --out DIR")
     if plot:
@@ -97,28 +72,28 @@ def validate(
         check_writable(out)
     profiles = [load_device(name) for name in device] if device else None
     with progress_bars(quiet=as_json, unit="") as progress:
-        report = recompute(profiles, data, part or None, quick=quick, progress=progress, splits=split or None)
-    report = replace(report, notes=tuple(map(with_flags, report.notes)))
+        found = judge(data, profiles, progress)
+    found = replace(found, notes=tuple(map(with_flags, found.notes)))
     if as_json:
-        print_json(report.to_json())
+        print_json(found.to_json())
     else:
-        _print(report)
+        _print(found)
     if out is not None:
-        write_files(out, _files(report, plot))
+        write_files(out, _files(found, plot))
 
 
-def _print(report: ValidationReport) -> None:
+def _print(found: Validation) -> None:
     from iossim.reporting.accuracy_tables import accuracy_tables
 
-    plain_console().print(accuracy_tables(report))
+    plain_console().print(accuracy_tables(found))
 
 
-def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:
+def _files(found: Validation, plot: bool | None) -> dict[str, Writer]:
     """validation.json, and the pictures."""
-    text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(found.to_json(), indent=1, allow_nan=False) + "\n"
     files = {"validation.json": text_file(text)}
     if wants_plot(plot):
-        from iossim.reporting.figures.accuracy import accuracy_figures
+        from iossim.reporting.figures.accuracy import operators_figures
 
-        files |= pictures(*accuracy_figures(report))
+        files |= pictures(*operators_figures(found.operators))
     return files

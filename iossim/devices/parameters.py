@@ -185,7 +185,7 @@ class EngineOverheads(Value):
     """Costs of the host and of what separates kernels, in microseconds.
 
     The defaults belong to the host and the driver of a GPU, and are rounded from what was measured of launches, graphs and
-    synchronisations (``calibration.launch_costs``); :data:`iossim.devices.kinds.gpu.ENGINES` has them by generation, with
+    synchronisations (``evidence.profiles.launch_costs``); :data:`iossim.devices.kinds.gpu.ENGINES` has them by generation, with
     how far each may be off.
     """
 

@@ -230,7 +230,7 @@ def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
 
 @cache
 def transfer_table() -> TransferTable:
-    """The table that ships, ``devices/transfer.yaml``; ``python -m iossim.calibration.leave_one_out`` makes it."""
+    """The table that ships, ``devices/transfer.yaml``; ``python -m evidence.profiles.leave_one_out`` makes it."""
     entry = resources.files("iossim.devices") / "transfer.yaml"
     if not entry.is_file():
         return TransferTable()

@@ -31,6 +31,7 @@ rows is refused.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,32 +47,34 @@ from iossim.user_files import write_atomically
 _HEAD_CHARACTERS = 65_536
 
 
-def read_measurements(path: Path, device: str | None = None, fewest: int = FEWEST_ROWS) -> MeasurementSet:
-    """The measurements in a file of any known format.
+def read_measurements(
+    path: Path, device: str | None = None, fewest: int = FEWEST_ROWS, others: Sequence[Format] = ()
+) -> MeasurementSet:
+    """The measurements in a file of any known format; ``others`` are tried first.
 
     ``device`` is what they are of where the file does not say; ``fewest`` usable rows are needed. Raises
     MeasurementError naming the file, the line and the remedy.
     """
     path = Path(path)
-    return _checked(_format_of(path).read(path, device), path, fewest)
+    return _checked(_format_of(path, others).read(path, device), path, fewest)
 
 
-def read_measurement_sets(path: Path) -> tuple[MeasurementSet, ...]:
+def read_measurement_sets(path: Path, others: Sequence[Format] = ()) -> tuple[MeasurementSet, ...]:
     """The same of a file that may hold sets of several devices; those of too few rows are left out where there are others."""
     path = Path(path)
-    known = _format_of(path)
+    known = _format_of(path, others)
     if known.read_sets is None:
-        return (read_measurements(path),)
+        return (read_measurements(path, others=others),)
     sets = known.read_sets(path)
     enough = [one for one in sets if len(one.measurements) >= FEWEST_ROWS]
     return tuple(_checked(one, path, FEWEST_ROWS) for one in enough or sets[:1])
 
 
-def _format_of(path: Path) -> Format:
+def _format_of(path: Path, others: Sequence[Format]) -> Format:
     if path.is_dir():
         raise MeasurementError(f"measurements {path}: a folder; give the files in it")
     head = read_file(path)[:_HEAD_CHARACTERS]
-    for known in formats():
+    for known in (*others, *formats()):
         if known.recognises(path, head):
             return known
     titles = "; ".join(known.title for known in formats())

@@ -2,114 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from iossim.measurements.operator_kinds import ALIASES
+from iossim.prediction.accuracy import Accuracy
 from iossim.prediction.bands import key_of
-from iossim.reporting.concurrency_tables import concurrency_tables
 from iossim.reporting.measured_networks_table import measured_networks_summary, measured_networks_table
-from iossim.reporting.sm_share_tables import sm_share_tables
-from iossim.reporting.split_tables import (
-    FEWEST_SHOWN,
-    coverage_table,
-    device_summary_table,
-    device_table,
-    family_table,
-    few_rows,
-    mean,
-    published_table,
-    shown,
-    size_table,
-    unwrapped,
-)
 from iossim.tables import Cell, Column, records_table
-from iossim.validation.engines import EngineAgreement
-from iossim.validation.networks import NetworkEvaluation, largest, mean_size
+from iossim.validation.measured_networks import MeasuredEvaluation
 from iossim.validation.operators import OperatorEvaluation
-from iossim.validation.report import ValidationReport
 from iossim.validation.stages import StageEvaluation
+from iossim.validation.validate import Validation
+
+#: Kinds of a data set with fewer rows are not shown one by one.
+FEWEST_SHOWN = 20
 
 
-def accuracy_tables(report: ValidationReport) -> RenderableType:
-    """All tables of a report, each with a line that says what its figures are of."""
-    parts: list[RenderableType] = []
-    if report.operators:
-        parts += _titled(
-            "operators: errors of device time on the shapes that no fit sees, %",
-            operators_table(report.operators),
-            "in-side: measured times in the interval of their prediction; wide: its median high over low; roof: mean error of a calibrated roofline",
-            *_clamped(report.operators),
-        )
-    parts += _splits(report)
-    if report.stages:
-        parts += _titled(
+def accuracy_tables(found: Validation) -> RenderableType:
+    """All tables of a validation, each with a line that says what its figures are of."""
+    parts = [
+        *operators_part(found.operators),
+        *stages_part(found.stages),
+        *measured_part(found.measured),
+        *(Text(f"note: {note}", style="dim") for note in found.notes),
+    ]
+    return Group(*parts)
+
+
+def operators_part(operators: Sequence[OperatorEvaluation]) -> Iterator[RenderableType]:
+    """Operators of all data sets, held-out rows."""
+    if not operators:
+        return
+    compared = "; roof: mean error of a calibrated roofline" if _has_baseline(operators) else ""
+    yield from titled(
+        "operators: errors of device time on the shapes that no fit sees, %",
+        operators_table(operators),
+        f"in-side: measured times in the interval of their prediction; wide: its median high over low{compared}",
+        *_clamped(operators),
+    )
+
+
+def stages_part(stages: Sequence[StageEvaluation]) -> Iterator[RenderableType]:
+    """Measured stages of several groups."""
+    if stages:
+        yield from titled(
             "measured stages of several groups: errors, %",
-            stages_table(report.stages),
+            stages_table(stages),
             "gain: what running side by side is worth, the time in one stream over that of the stage",
         )
-    for networks in report.networks:
-        parts += _networks(networks)
-    for measured in report.measured:
-        parts += _titled(
+
+
+def measured_part(networks: Sequence[MeasuredEvaluation]) -> Iterator[RenderableType]:
+    """Networks measured as a whole, a table a file."""
+    for measured in networks:
+        yield from titled(
             f"networks measured on {measured.device} ({measured.source})",
             unwrapped(measured_networks_table(measured)),
             *measured_networks_summary(measured),
         )
-    for side_by_side in report.concurrency:
-        for title, table, lines in concurrency_tables(side_by_side):
-            parts += _titled(title, unwrapped(table), *lines)
-    for found in report.shares:
-        for title, table, line in sm_share_tables(found):
-            parts += _titled(title, table, line)
-    if report.engines:
-        parts += _titled(
-            f"event-driven engine against analytic prices: stages of {report.engines[0].network}, %",
-            engines_table(report.engines),
-            "differences of stage prices, and how much slower the best schedule by one is at the prices of the other",
-        )
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
-    return Group(*parts)
 
 
-def _splits(report: ValidationReport) -> Iterator[RenderableType]:
-    """What is held out otherwise than by hash, and what it comes to."""
-    rows = {split: [row for row in report.splits if row.split == split] for split in ("size", "device", "family")}
-    if rows["size"]:
-        yield from _titled(
-            "largest operators: errors of device time, by a fit that saw the smaller 80% by work, %",
-            size_table(rows["size"]),
-            "inside: small shapes that are held out; ratio: largest over inside; over 2x: rows off by more than a factor of two; within: in the stated interval; wide: its median high over low",
-        )
-    if rows["device"]:
-        assert report.transfer is not None, "its rows come of it"
-        yield from _titled(
-            "unseen devices, each predicted from the others: errors of device time, %",
-            device_table(rows["device"]),
-            "roof: efficiencies of the other devices' rooflines, averaged; within: in intervals as wide as leaving out the others says; samples are of the same kind",
-        )
-        yield from _titled(
-            "unseen devices by kind: errors of device time over data sets, %",
-            device_summary_table(rows["device"], report.transfer.samples),
-        )
-    if rows["family"]:
-        yield from _titled(
-            "families of kernels left out of the fit: errors of device time, %", family_table(rows["family"])
-        )
-    if rows["size"] or rows["device"]:
-        yield from _titled(
-            "stated intervals: measured times within, %, where 90 are said, and the median high over low",
-            coverage_table(report.operators, report.splits),
-        )
-    if rows["device"] and report.families:
-        yield from _titled(
-            "families of operators beside another model's published errors, mean over devices, %",
-            published_table(report.families),
-            "in: held-out shapes of devices that were fitted; out: devices left out, from datasheet facts",
-        )
+def _has_baseline(operators: Sequence[OperatorEvaluation]) -> bool:
+    return any(np.isfinite(each.baseline_us).any() for each in operators)
 
 
 def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
@@ -127,8 +87,8 @@ def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
         Column("large", ">1\nms", digits=1),
         Column("inside", "in-\nside", digits=0),
         Column("wide"),
-        Column("roof", digits=1),
     ]
+    columns += [Column("roof", digits=1)] if _has_baseline(evaluations) else []
     rows: list[dict[str, Cell]] = []
     for device, own in groupby(evaluations, key=lambda each: each.device):
         several = list(own)
@@ -148,16 +108,16 @@ def _operators_row(each: OperatorEvaluation) -> dict[str, Cell]:
         "op": f"  {shown(key_of(kind, precision), each.data_set)}",
         "rows": len(each),
         "held": len(unseen),
-        "mape": _percent(gpu.mean_error),
-        "median": _percent(gpu.median_error),
-        "bias": _percent(gpu.bias),
+        "mape": percent(gpu.mean_error),
+        "median": percent(gpu.median_error),
+        "bias": percent(gpu.bias),
         "tau": gpu.kendall_tau,
         "small": mean(small),
         "middle": mean(middle),
         "large": mean(large),
-        "inside": _percent(unseen.coverage()),
+        "inside": percent(unseen.coverage()),
         "wide": unseen.width(),
-        "roof": mean(unseen.roofline()),
+        "roof": mean(unseen.baseline()),
     }
 
 
@@ -190,140 +150,19 @@ def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
                 {
                     "data set": f"  {each.data_set}",
                     "stages": len(concurrent),
-                    "mean": _percent(latency.mean_error),
-                    "median": _percent(latency.median_error),
-                    "bias": _percent(latency.bias),
+                    "mean": percent(latency.mean_error),
+                    "median": percent(latency.median_error),
+                    "bias": percent(latency.bias),
                     "tau": latency.kendall_tau,
-                    "gain": _percent(gain.mean_error),
-                    "gain_bias": _percent(gain.bias),
+                    "gain": percent(gain.mean_error),
+                    "gain_bias": percent(gain.bias),
                 }
             )
     return unwrapped(records_table("", rows, columns))
 
 
-def _networks(evaluation: NetworkEvaluation) -> Iterator[RenderableType]:
-    if evaluation.latencies:
-        yield from _titled(
-            f"networks on {evaluation.device} against published latencies",
-            networks_table(evaluation),
-            *_networks_summary(evaluation),
-        )
-    if evaluation.stages:
-        rows: list[dict[str, Cell]] = [
-            {
-                "stage": each.stage.replace(",", " || "),
-                "predicted_us": each.predicted_us,
-                "published_us": each.published_us,
-                "error_percent": 100 * each.error,
-                "left_out_percent": _percent(each.left_out_error),
-            }
-            for each in evaluation.stages
-        ]
-        columns = [
-            Column("stage"),
-            Column("predicted_us", digits=1),
-            Column("published_us", digits=1),
-            Column("error_percent", "in-sample" if evaluation.in_sample else "", digits=1),
-            Column("left_out_percent", "left out", digits=1),
-        ]
-        yield from _titled(f"stages of the sample network on {evaluation.device}", records_table("", rows, columns))
-    for each in evaluation.active_warps:
-        yield Text(
-            f"active warps of ios-both over sequential, {each.model}: {each.predicted:.2f}, "
-            f"published {each.published:.2f}\n"
-        )
-
-
-def networks_table(evaluation: NetworkEvaluation) -> Table:
-    """Schedulers of each network, predicted and published."""
-    columns = [
-        Column("network"),
-        Column("published_ms", digits=3),
-        Column("predicted_ms", digits=3),
-        Column("error_percent", digits=1),
-        Column("in_sample", "in-\nsample"),
-        Column("left_out_ms", "left\nout", digits=3),
-        Column("left_out_error_percent", "error", digits=1),
-        Column("low_ms", digits=3),
-        Column("high_ms", digits=3),
-        Column("gain_x", "gain"),
-        Column("published_gain_x", "publ."),
-    ]
-    rows: list[dict[str, Cell]] = []
-    for (model, batch), own in groupby(evaluation.latencies, key=lambda each: (each.model, each.batch)):
-        rows.append({"network": f"{model}, batch {batch}"})
-        for each in own:
-            rows.append(
-                {
-                    "network": f"  {each.scheduler}",
-                    "published_ms": each.published_us / 1e3,
-                    "predicted_ms": each.predicted_us / 1e3,
-                    "error_percent": 100 * each.error,
-                    "in_sample": "yes" if each.is_in_sample else "",
-                    "left_out_ms": each.foretold.predicted_us / 1e3,
-                    "left_out_error_percent": 100 * each.foretold_error,
-                    "low_ms": each.foretold.low_us / 1e3,
-                    "high_ms": each.foretold.high_us / 1e3,
-                    "gain_x": each.speedup,
-                    "published_gain_x": each.published_speedup,
-                }
-            )
-    return records_table("", rows, columns)
-
-
-def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
-    yield (
-        "in-sample: a fit saw the figure itself (only sequential ones), or a number of the simulator is pinned on it; left out, with "
-        "its interval: by a fit that saw no figure of that network"
-    )
-    count, orders = len(evaluation.latencies), len(evaluation.orders)
-    for title, errors, right in (
-        ("in-sample", evaluation.errors, None),
-        ("not in-sample", evaluation.unseen_errors, sum(order.is_right for order in evaluation.orders)),
-        ("left out", evaluation.foretold_errors, sum(order.is_foretold for order in evaluation.orders)),
-    ):
-        if errors:
-            mean, worst = mean_size(errors) or 0.0, largest(errors) or 0.0
-            ordered = "" if right is None else f"; {right} of {orders} orders beyond 3% are right"
-            yield f"{title}: mean error {100 * mean:.1f}%, worst {100 * worst:+.1f}%{ordered}"
-    yield f"{sum(each.is_covered for each in evaluation.latencies)} of {count} figures in the intervals of what is left out"
-    for order in evaluation.orders:
-        if not (order.is_right and order.is_foretold):
-            yield (
-                f"wrong: {order.faster} is {100 * order.published:.1f}% faster than {order.slower} on {order.model}, "
-                f"batch {order.batch}; predicted {100 * order.predicted:+.1f}%, left out {100 * order.foretold:+.1f}%"
-            )
-
-
-def engines_table(agreements: Sequence[EngineAgreement]) -> Table:
-    """A line for each device, differences in percent."""
-    columns = [
-        Column("device"),
-        Column("priced", "stages\npriced"),
-        Column("stages", "of"),
-        Column("median", digits=1),
-        Column("p95", "95th\npercentile", digits=1),
-        Column("signed", "signed\nmedian", digits=1),
-        Column("analytic", "analytic's\nbest", digits=1),
-        Column("events", "event-driven's\nbest", digits=1),
-    ]
-    rows: list[dict[str, Cell]] = [
-        {
-            "device": each.device,
-            "priced": len(each.groups),
-            "stages": each.total,
-            "median": 100 * each.median,
-            "p95": 100 * each.percentile_95,
-            "signed": 100 * each.bias,
-            "analytic": _percent(each.analytic_optimum_by_events),
-            "events": _percent(each.events_optimum_by_analytic),
-        }
-        for each in agreements
-    ]
-    return records_table("", rows, columns)
-
-
-def _titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
+def titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
+    """A table under its title, with lines behind it."""
     # Not as the table's own title, which would wrap at the table's width.
     yield Text(title, style="bold")
     yield table
@@ -331,5 +170,34 @@ def _titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
     yield Text("")
 
 
-def _percent(fraction: float | None) -> float | None:
+def few_rows(kinds: Iterable[tuple[int, np.ndarray]]) -> list[dict[str, Cell]]:
+    """One line for kinds of too few rows: how many they are, and the mean of all their errors."""
+    few = [errors for count, errors in kinds if 0 < count < FEWEST_SHOWN]
+    if not few:
+        return []
+    joined = np.concatenate(few)
+    name = f"  {len(few)} of few rows" if len(few) > 1 else "  one of few rows"
+    return [{"op": name, "rows": len(joined), "mean": 100 * float(np.abs(joined).mean())}]
+
+
+def shown(kind: str, data_set: str) -> str:
+    """The kind; a table that is named for another spelling of it goes by that, as conv2d."""
+    name = data_set.partition(".")[0]
+    return name if ALIASES.get(name) == kind else kind
+
+
+def unwrapped(table: Table) -> Table:
+    """Where the terminal is too narrow, names give way, not numbers."""
+    for index, column in enumerate(table.columns):
+        column.no_wrap = index > 0
+    return table
+
+
+def mean(accuracy: Accuracy) -> float | None:
+    """The mean error in percent."""
+    return percent(accuracy.mean_error)
+
+
+def percent(fraction: float | None) -> float | None:
+    """A fraction in percent."""
     return None if fraction is None else 100 * fraction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.chips import lowered
-from iossim.calibration.recording import Recording
+from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.residuals import without_nuisances
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
 from iossim.devices.profile import DeviceProfile
@@ -20,10 +19,11 @@ from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
 from iossim.prediction.accuracy import Accuracy, buckets, coverage, width
 from iossim.prediction.operator_interval import interval
-from iossim.validation.roofline import CalibratedRoofline, Roofs
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+#: Latencies by another model, ``[rows]`` us, fitted on the chosen rows, whose device times are given as well.
+Baseline = Callable[[OperatorSamples, Sequence[Measurement], Mask, Floats], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,8 @@ class OperatorEvaluation:
     #: The interval of the prediction.
     low_us: Floats
     high_us: Floats
-    #: A calibrated roofline's prediction, less the same overhead; nan where there were too few rows to fit it.
-    roofline_us: Floats
+    #: What another model says, less the same overhead; nan where none does.
+    baseline_us: Floats
     #: The least device time that the recording can tell.
     least_us: float
     #: Whether the recording includes a host overhead at all.
@@ -123,9 +123,9 @@ class OperatorEvaluation:
         """The accuracy of device time where the algorithm is known, were the model told it."""
         return Accuracy.of(self.recorded_us, self.measured_us)
 
-    def roofline(self) -> Accuracy:
-        """The accuracy of the calibrated roofline."""
-        return Accuracy.of(self.roofline_us, self.measured_us)
+    def baseline(self) -> Accuracy:
+        """The accuracy of the other model."""
+        return Accuracy.of(self.baseline_us, self.measured_us)
 
     def by_bucket(self) -> dict[str, Accuracy]:
         """The accuracy of device time by bucket of measured device time."""
@@ -159,7 +159,7 @@ class OperatorEvaluation:
             "gpu_time_by_bucket": {name: accuracy.to_json() for name, accuracy in unseen.by_bucket().items()},
             "total_time": unseen.total_time().to_json(),
             "recorded_algorithm": unseen.recorded_algorithm().to_json(),
-            "calibrated_roofline": unseen.roofline().to_json(),
+            "baseline": unseen.baseline().to_json() if np.isfinite(self.baseline_us).any() else None,
             "interval_coverage": unseen.coverage(),
             "interval_width": unseen.width(),
             "seen_gpu_time": self.seen.gpu_time().to_json(),
@@ -172,18 +172,21 @@ def held_out_fraction(profile: DeviceProfile) -> float:
     return HELD_OUT_FRACTION if own is None else min(own, HELD_OUT_FRACTION)
 
 
-def evaluate_operators(measured: MeasurementSet, profile: DeviceProfile) -> OperatorEvaluation:
-    """Predict the operators of a set that were measured alone; of very many those that ``calibration.chips`` keeps.
+def evaluate_operators(
+    measured: MeasurementSet, profile: DeviceProfile, baseline: Baseline | None = None
+) -> OperatorEvaluation:
+    """Predict the operators of a set that were measured alone; of very many those that ``lowered`` keeps.
 
     Rows measured with cold caches are left out: predictions are of a call among many. So are rows that the host hides.
     """
-    return evaluate_recording(
-        lowered(measured, profile, held_out_fraction(profile)), sum(row.is_cold for row in measured.measurements)
-    )
+    cold_rows = sum(row.is_cold for row in measured.measurements)
+    return evaluate_recording(lowered(measured, profile, held_out_fraction(profile)), cold_rows, baseline)
 
 
-def evaluate_recording(recording: Recording, cold_rows: int = 0) -> OperatorEvaluation:
-    """The same of operators that are lowered; ``cold_rows`` were left out."""
+def evaluate_recording(
+    recording: Recording, cold_rows: int = 0, baseline: Baseline | None = None
+) -> OperatorEvaluation:
+    """The same of operators that are lowered, beside a ``baseline`` if one is given; ``cold_rows`` were left out."""
     profile, samples, held_out = recording.profile, recording.samples, recording.is_held_out
     chosen = recording.measured.measurements
     predicted_us, recorded_us = samples.predict(profile)
@@ -195,6 +198,7 @@ def evaluate_recording(recording: Recording, cold_rows: int = 0) -> OperatorEval
     overhead_us = latency_us - measured_us if samples.is_slowed else nuisances_us(samples, overhead)[0]
     is_hidden = hidden(samples, predicted_us, overhead)
     bounds = [interval(m.operator, us, profile) for m, us in zip(chosen, predicted_us.tolist(), strict=True)]
+    nothing = np.full(len(chosen), np.nan)
     low_us, high_us = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
     evaluation = OperatorEvaluation(
         profile.name,
@@ -207,7 +211,7 @@ def evaluate_recording(recording: Recording, cold_rows: int = 0) -> OperatorEval
         recorded_us,
         low_us,
         high_us,
-        _roofline_us(samples, chosen, fitted & ~is_hidden, measured_us) - overhead_us,
+        (nothing if baseline is None else baseline(samples, chosen, fitted & ~is_hidden, measured_us)) - overhead_us,
         samples.least_us,
         samples.basis.shape[1] > 0,
         cold_rows,
@@ -215,23 +219,6 @@ def evaluate_recording(recording: Recording, cold_rows: int = 0) -> OperatorEval
         floor_us(samples, overhead),
     )
     return evaluation[~is_hidden]
-
-
-def _roofline_us(
-    samples: OperatorSamples, chosen: Sequence[Measurement], fitted: Mask, measured_us: Floats
-) -> Floats:
-    """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan where they are too few."""
-    operators = [m.operator for m in chosen]
-    roofs = Roofs.of(operators, samples.profile)
-    latency_us = np.full(len(chosen), np.nan)
-    groups = [(operator.kind, operator.precision) for operator in operators]
-    for group in sorted(set(groups)):
-        own = np.array([each == group for each in groups], dtype=np.bool_)
-        seen = own & fitted
-        model = CalibratedRoofline.fit(roofs[seen], samples.basis[seen], samples.latency_us[seen], measured_us[seen])
-        if model is not None:
-            latency_us[own] = model.latency_us(roofs[own], samples.basis[own])
-    return latency_us
 
 
 def _objects(chosen: Sequence[Measurement]) -> NDArray[np.object_]:

@@ -1,7 +1,7 @@
 """How near the calibrated profiles come to what was measured: held-out shapes, networks left out, and in-sample figures.
 
 Bars are what calibration reached, with a little room; where issue or paper ask for less, the profile's provenance and
-``iossim validate`` say how much is missing.
+``python -m evidence validate`` say how much is missing.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evidence.validation.networks import NetworkEvaluation, evaluate_networks
 from iossim.devices.load import device
 from iossim.ir.types import Precision
 from iossim.measurements.measurement_set import read_measurement_sets, read_measurements
-from iossim.validation.networks import NetworkEvaluation, evaluate_networks
 from iossim.validation.operators import OperatorEvaluation, evaluate_operators
 
 DEVICE = "v100-sxm2"

@@ -7,6 +7,7 @@ import pytest
 from cpus import cpu
 from least_prices import least_price_us
 
+from evidence.validation.engines import compare_prices
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.stages import stage_us
@@ -24,7 +25,6 @@ from iossim.prediction.predict import predict
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.scheduling.scheduler import schedule
-from iossim.validation.engines import compare_prices
 
 
 def on_cores(cores: int, **parameters: float) -> DeviceProfile:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from iossim.calibration.chips import chips, lowered
-from iossim.calibration.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table
+from evidence.profiles.chips import chips
+from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table
 from iossim.calibration.neutral import neutral
+from iossim.calibration.recording import lowered
 from iossim.calibration.transfer import refine, source_device, source_spread, transferred
 from iossim.devices.kinds.gpu import GPU_SPACE
 from iossim.devices.load import device

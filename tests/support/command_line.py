@@ -12,10 +12,16 @@ import pytest
 from iossim.cli.main import main
 
 
+def run(arguments: str | Sequence[str]) -> int:
+    """The exit code of a command of iossim's, or of the evidence's, whose first word is ``evidence``."""
+    words = shlex.split(arguments) if isinstance(arguments, str) else list(arguments)
+    return main(words[1:], commands="evidence.commands") if words[:1] == ["evidence"] else main(words)
+
+
 def printed(capsys: pytest.CaptureFixture[str], arguments: str | Sequence[str]) -> str:
     """What a command that succeeds prints."""
     capsys.readouterr()
-    code = main(shlex.split(arguments) if isinstance(arguments, str) else arguments)
+    code = run(arguments)
     output = capsys.readouterr()
     assert code == 0, output.err
     return output.out
@@ -29,7 +35,7 @@ def printed_json(capsys: pytest.CaptureFixture[str], arguments: str | Sequence[s
 def refused(capsys: pytest.CaptureFixture[str], arguments: str | Sequence[str]) -> str:
     """The one line that a command says about its user's mistake."""
     capsys.readouterr()
-    code = main(shlex.split(arguments) if isinstance(arguments, str) else arguments)
+    code = run(arguments)
     output = capsys.readouterr()
     assert code == 2
     assert output.out == ""

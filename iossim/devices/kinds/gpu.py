@@ -65,7 +65,7 @@ GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
 TENSOR_SPACE = ParameterSpace(
     (*fitted(ModelParameters, of_tensor_cores=True), *fitted(EngineOverheads, of_tensor_cores=True))
 )
-#: What launches, graphs and synchronisations cost, rounded from single measured figures (``calibration.launch_costs`` makes them
+#: What launches, graphs and synchronisations cost, rounded from single measured figures (``evidence.profiles.launch_costs`` makes them
 #: anew from their table), with standard deviations. A graph's node was measured on a Volta, on an RTX A5000 and on an RTX
 #: 5070 Ti; the last two are known less well, since the gap of a stream that it is a part of is. What the host takes is no affair
 #: of the generation: an operator of the published engine takes 9.2 us at least, on a Maxwell as on an A100.

@@ -10,15 +10,12 @@ from pathlib import Path
 
 from iossim.measurements.bare_table import is_table_of_operators, read_bare_table
 from iossim.measurements.formats.format import Format
-from iossim.measurements.formats.operator_collections import is_operator_collection
 from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.text_files import header_cells
 
 
 def _recognises(path: Path, head: str) -> bool:
-    if head.startswith("#") or is_operator_collection(head):
-        return False
-    return is_table_of_operators(head) and "row" not in header_cells(head)
+    return not head.startswith("#") and is_table_of_operators(head) and "row" not in header_cells(head)
 
 
 def _read(path: Path, device: str | None) -> MeasurementSet:

@@ -1,4 +1,4 @@
-"""How wrong predictions are, as pictures: operators, networks, one engine against the other, unseen devices."""
+"""Predicted against measured, as pictures: operators by device."""
 
 from __future__ import annotations
 
@@ -9,53 +9,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.leave_one_out import LeftOut
 from iossim.ir.types import Precision
-from iossim.reporting.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.specifications import layer, log_ticks, need_altair, only, specification
 from iossim.reporting.figures.theme import HALO, PALETTE
 from iossim.tables import Cell
-from iossim.validation.engines import EngineAgreement
-from iossim.validation.networks import NetworkEvaluation
 from iossim.validation.operators import OperatorEvaluation
-from iossim.validation.report import ValidationReport, sampled_rows
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_HELD_OUT, _SEEN, _LINE = PALETTE[0], "#b4b4b4", PALETTE[5]
+HELD_OUT, SEEN, _LINE = PALETTE[0], "#b4b4b4", PALETTE[5]
 #: Residuals beyond this are drawn at the edge.
 _LARGEST_RESIDUAL_PERCENT = 60.0
 _TRENDS = 12
 _HEIGHT_PIXELS = 230
 #: Points of a panel that are drawn, evenly taken of all: more would lie on each other, and make an SVG slow to open.
 _MOST_POINTS = 800
-#: What the predicted latency and its error take behind a bar.
-_TEXT_PIXELS = 110
 
 
-def accuracy_figures(report: ValidationReport) -> list[Figure]:
-    """All figures of a report, named as their files; a part without figures has none."""
-    figures = [
-        operators_figure(device, list(own))
-        for device, own in groupby(report.operators, key=lambda each: each.device)
-    ]  # fmt: skip
-    figures += [networks_figure(networks) for networks in report.networks if networks.latencies]
-    if report.engines:
-        figures.append(engines_figure(report.engines))
-    if report.transfer is not None:
-        left_out = sorted(sampled_rows(report.transfer), key=lambda row: row.device)
-        figures += [
-            transfer_figure(device, list(own), report.transfer.samples)
-            for device, own in groupby(left_out, key=lambda row: row.device)
-        ]
-    return figures
+def operators_figures(operators: Sequence[OperatorEvaluation]) -> list[Figure]:
+    """A figure for each device, in the order given."""
+    return [operators_figure(name, list(own)) for name, own in groupby(operators, key=lambda each: each.device)]
 
 
 def operators_figure(device: str, evaluations: Sequence[OperatorEvaluation]) -> Figure:
     """A row of panels for each data set: predicted against measured device time, and errors against time and arithmetic."""
-    grid = _Grid("measured, us", "predicted, us", "error, %")
+    grid = AccuracyGrid("measured, us", "predicted, us", "error, %")
     for each in evaluations:
         flops = np.array([float(m.operator.flops) for m in each.measurements])
         ((kind, precision),) = each.kinds
@@ -68,69 +48,12 @@ def operators_figure(device: str, evaluations: Sequence[OperatorEvaluation]) -> 
     return grid.figure(
         f"operators.{device}",
         f"Device time of operators on {device}: predicted against measured",
-        {"shapes that no fit sees": _HELD_OUT, "shapes for the fit": _SEEN},
+        {"shapes that no fit sees": HELD_OUT, "shapes for the fit": SEEN},
         "median error",
     )
 
 
-def engines_figure(agreements: Sequence[EngineAgreement]) -> Figure:
-    """For each device the prices of stages by both engines, and how far they differ."""
-    grid = _Grid("analytic, us", "event-driven, us", "difference, %")
-    for each in agreements:
-        several = each.groups > 1
-        name = f"{each.device}: {len(each.groups):,} of {each.total:,} stages"
-        said = f"median {each.median:.1%}\n95th percentile {each.percentile_95:.1%}"
-        grid.identity(name, said, each.analytic_us, each.events_us, several)
-        grid.residuals("analytic, us", each.analytic_us, each.difference, several)
-    title = f"Stages of {agreements[0].network}: event-driven against analytic"
-    return grid.figure("engines", title, {"several groups": _HELD_OUT, "one group": _SEEN}, "median difference")
-
-
-def transfer_figure(device: str, rows: Sequence[LeftOut], samples: int) -> Figure:
-    """For each kind of a device left out, predicted against measured device time, and errors."""
-    grid = _Grid("measured, us", "predicted, us", "error, %")
-    for row in rows:
-        measured_us = row.zero_shot.measured_us
-        every = np.ones(len(measured_us), dtype=np.bool_)
-        said = f"mean error {np.abs(row.zero_shot.errors).mean():.1%}"
-        if row.refined is not None:
-            said += f"\nwith {samples} samples {np.abs(row.refined.errors).mean():.1%}"
-        grid.identity(f"{row.kind}, {row.zero_shot.data_set}", said, measured_us, row.zero_shot.predicted_us, every)
-        grid.residuals("measured, us", measured_us, row.zero_shot.errors, every)
-    title = f"Unseen devices: {device}, from datasheet facts"
-    return grid.figure(f"transfer.{device}", title, {"operators": _HELD_OUT}, "median error")
-
-
-def networks_figure(evaluation: NetworkEvaluation) -> Figure:
-    """A panel for each network: a bar of each scheduler's predicted latency with its interval, and the published one."""
-    records: list[dict[str, Cell]] = []
-    for each in evaluation.latencies:
-        told = each.foretold
-        latency_ms = told.predicted_us / 1e3
-        text = f"{latency_ms:.3f} ms  {each.foretold_error:+.1%}"
-        marks = bar_record(latency_ms, text, (told.low_us / 1e3, told.high_us / 1e3), each.published_us / 1e3)
-        panel = f"{each.model}, batch {each.batch}"
-        records.append({"panel": panel, "scheduler": each.scheduler, "latency_ms": latency_ms, **marks})
-    share_scales(records, ["panel"], None)
-    panels = []
-    for panel, group in groupby(records, key=lambda record: record["panel"]):
-        own = list(group)
-        schedulers = [str(record["scheduler"]) for record in own]
-        spec = bar_specification("latency_ms", "latency (ms)", schedulers, own, text_pixels=_TEXT_PIXELS)
-        panels.append(Panel(str(panel), spec, {"panel": panel}))
-    return Figure(
-        name=f"networks.{evaluation.device}",
-        title=f"Networks on {evaluation.device}: predicted and published latency",
-        finding="bars: predicted by a fit without the network, and how far that is from the published latency",
-        records=tuple(records),
-        panels=tuple(panels),
-        legend=bar_legend(records, "where nine of ten measurements are expected"),
-        stacked=True,
-        panel_pixels=640,
-    )
-
-
-class _Grid:
+class AccuracyGrid:
     """Rows of panels: predicted against measured, then errors against one thing or another."""
 
     def __init__(self, across: str, up: str, error: str) -> None:
@@ -221,8 +144,8 @@ def _points(x: Any, y: Any) -> list[Any]:
     mark = {"size": 14, "opacity": 0.55, "filled": True, "clip": True}
     points = only("point")
     return [
-        points.transform_filter("!datum.coloured").mark_point(color=_SEEN, **mark).encode(x=x, y=y),
-        points.transform_filter("datum.coloured").mark_point(color=_HELD_OUT, **mark).encode(x=x, y=y),
+        points.transform_filter("!datum.coloured").mark_point(color=SEEN, **mark).encode(x=x, y=y),
+        points.transform_filter("datum.coloured").mark_point(color=HELD_OUT, **mark).encode(x=x, y=y),
     ]
 
 

@@ -1,0 +1,1 @@
+"""The commands of ``python -m evidence``, a file each, found by looking."""

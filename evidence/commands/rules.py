@@ -1,0 +1,145 @@
+"""``python -m evidence rules``: rules found by enumerating graphs, none of them written by hand."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.options import whole_number
+from iossim.cli.outputs import plain_console, print_json
+from iossim.errors import OptionError
+
+if TYPE_CHECKING:
+    from evidence.rule_generation.coverage import Coverage
+
+Ops = Annotated[
+    str | None,
+    typer.Option(
+        "--ops", metavar="OP,...", help="Ops that graphs are made of: add,matmul,...; those of TASO without."
+    ),
+]
+Size = Annotated[
+    int,
+    typer.Option("--size", metavar="N", parser=whole_number, help="Most ops of a graph, on either side of a rule."),
+]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", metavar="N", parser=whole_number, help="Of the inputs that graphs are told apart with."),
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs", metavar="SHAPE*COUNT,...", help="Shapes of inputs: 2x4*3,4x4*3,scalar; those of TASO without."
+    ),
+]
+RulesOut = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write the rules to a .yaml file that the others read.")
+]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", metavar="RULES", help="Tell which rules of this set were found again, or follow."),
+]
+#: Above, the graphs of the smallest vocabularies do not fit in memory.
+_LARGEST = 5
+
+
+def register(app: typer.Typer) -> None:
+    app.command("rules", help="Find rules: enumerate graphs, and match those that compute the same.")(generate_rules)
+
+
+def generate_rules(
+    ops: Ops = None,
+    size: Size = 2,
+    inputs: Inputs = None,
+    out: RulesOut = None,
+    seed: Seed = 0,
+    against: Against = None,
+    as_json: options.Json = False,
+) -> None:
+    """The rules of a vocabulary, and how many candidates each pruning leaves. They are not verified yet."""
+    from evidence.rule_generation.coverage import coverage
+    from evidence.rule_generation.generate import generate
+    from evidence.rule_generation.vocabulary import TASO_INPUTS, TASO_OPS, read_vocabulary
+    from iossim.cli.progress import progress_bars
+    from iossim.rewriting.rule_file import rule_fields, write_rules
+    from iossim.rewriting.rule_sets import rule_set
+    from iossim.user_files import check_writable, write_atomically
+
+    vocabulary = read_vocabulary(TASO_OPS if ops is None else ops, TASO_INPUTS if inputs is None else inputs)
+    if seed < 0 or not 1 <= size <= _LARGEST:
+        name, value, wanted = ("--seed", seed, "0 or more") if seed < 0 else ("--size", size, f"1 to {_LARGEST}")
+        raise OptionError(f"{name} {value} is out of range; give {wanted}")
+    if out is not None:
+        if out.suffix not in (".yaml", ".yml") or out.is_dir():
+            raise OptionError(f"--out {out} is no file of rules; give a name that ends in .yaml")
+        check_writable(out.parent)
+    others = None if against is None else rule_set(against)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    with progress_bars(quiet=as_json, unit="graphs or pairs") as stages:
+        found = generate(vocabulary, size, seed, stages)
+    seconds, cpu_seconds, memory_gb = time.perf_counter() - start, time.process_time() - cpu_start, _peak_gb()
+    covered = None if others is None else coverage(others, found.equations, vocabulary.inputs)
+    written = out if found.rules else None
+    if written is not None:
+        written.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(written, write_rules(found.rules))
+    counts = found.counts.to_json()
+    if as_json:
+        data: dict[str, Any] = {"size": size, "seconds": seconds, "cpu_seconds": cpu_seconds, "memory_gb": memory_gb}
+        data |= {"counts": counts, "against": covered, "rules": [rule_fields(rule) for rule in found.rules]}
+        print_json(data)
+        return
+    from iossim.tables import Column, records_table
+
+    rows: list[dict[str, Any]] = [{"left after": label, "count": counts[name]} for name, label in _STAGES.items()]
+    memory = "" if memory_gb is None else f", {memory_gb:.2f} GB"
+    title = f"Rules of up to {size} ops, in {seconds:.1f} s ({cpu_seconds:.1f} of CPU{memory})"
+    plain_console().print(records_table(title, rows, [Column("left after"), Column("count")]))
+    if covered is not None:
+        for line in _told(f"Of {against}", covered):
+            typer.echo(line)
+    if written is not None:
+        typer.echo(f"wrote {written}; verify them: iossim rules verify {written}")
+    elif out is None:
+        for rule in found.rules:
+            typer.echo(f"\n{rule}")
+    else:
+        typer.echo(f"no rules, so {out} was not written; give more ops or inputs, or a larger --size")
+
+
+def _peak_gb() -> float | None:
+    """The most memory that this process has held; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e9 if sys.platform == "darwin" else 1e6)
+
+
+def _told(of: str, covered: Mapping[str, Coverage]) -> Iterator[str]:
+    """How many rules each thing is said of, and the names of those that were not found and do not follow."""
+    from evidence.rule_generation.coverage import AMONG_FOUND
+
+    counts = Counter(covered.values())
+    yield f"{of}: {', '.join(f'{count} {state}' for state, count in sorted(counts.items()))}"
+    for state in sorted(counts.keys() - AMONG_FOUND):
+        yield f"{state}: {', '.join(name for name, each in covered.items() if each is state)}"
+
+
+_STAGES = {
+    "graphs": "enumeration: graphs",
+    "hits": "matching: pairs with equal fingerprints",
+    "renamed": "renaming of inputs",
+    "shapes": "forgetting shapes",
+    "canonical": "one order of operands and sides",
+    "equal": "other inputs",
+    "equations": "what follows from smaller ones, and common subgraphs",
+    "rules": "rules, by direction",
+}

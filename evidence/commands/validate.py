@@ -1,0 +1,124 @@
+"""``python -m evidence validate``: every figure of accuracy that is quoted, recomputed from data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iossim.cli import options
+from iossim.cli.flags import with_flags
+from iossim.cli.outputs import (
+    Writer,
+    check_drawing,
+    pictures,
+    plain_console,
+    print_json,
+    text_file,
+    wants_plot,
+    write_files,
+)
+from iossim.cli.progress import progress_bars
+
+if TYPE_CHECKING:
+    from evidence.validation.report import ValidationReport
+
+Devices = Annotated[
+    list[str] | None,
+    typer.Option("--device", "-d", metavar="NAME", help="Only this device, or profile.yaml; may be repeated."),
+]
+Data = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="A folder or file of measurements; may be repeated. By default those beside the shipped profiles, and "
+        "data/kernels*, data/framework_operators, data/operators and data/concurrency in $IOSSIM_SHARED or ../shared.",
+    ),
+]
+Parts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--part",
+        metavar="NAME",
+        help="Only operators, networks, measured, concurrency, shares or engines; may be repeated.",
+    ),
+]
+Splits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--split",
+        metavar="NAME",
+        help="What operators are held out by: hash, size (the largest fifth), device (each predicted from the others), "
+        "family (of kernels); may be repeated. By default the first three.",
+    ),
+]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="Compare the engines on a sample of the stages, and hold operators out by hash alone: a minute and a half.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("validate", help="Recompute from data how wrong predictions are.")(validate)
+
+
+def validate(
+    device: Devices = None,
+    data: Data = None,
+    part: Parts = None,
+    split: Splits = None,
+    quick: Quick = False,
+    out: options.Out = None,
+    plot: options.Plot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Compare predictions with measured operators, with published and measured networks, with kernels side by side and on
+    parts of a device, and of one engine with the other's.
+
+    Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices.
+    """
+    from evidence.validation.report import validate as recompute
+    from iossim.devices.load import device as load_device
+    from iossim.errors import OptionError
+    from iossim.user_files import check_writable
+
+    if out is None and plot:
+        raise OptionError("--plot needs a folder to write to; give --out DIR")
+    if plot:
+        check_drawing()
+    if out is not None:
+        check_writable(out)
+    profiles = [load_device(name) for name in device] if device else None
+    with progress_bars(quiet=as_json, unit="") as progress:
+        report = recompute(profiles, data, part or None, quick=quick, progress=progress, splits=split or None)
+    report = replace(report, notes=tuple(map(with_flags, report.notes)))
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _print(report)
+    if out is not None:
+        write_files(out, _files(report, plot))
+
+
+def _print(report: ValidationReport) -> None:
+    from evidence.tables.accuracy_tables import accuracy_tables
+
+    plain_console().print(accuracy_tables(report))
+
+
+def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:
+    """validation.json, and the pictures."""
+    text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
+    files = {"validation.json": text_file(text)}
+    if wants_plot(plot):
+        from evidence.tables.figures import accuracy_figures
+
+        files |= pictures(*accuracy_figures(report))
+    return files

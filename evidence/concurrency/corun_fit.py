@@ -1,0 +1,118 @@
+"""What grids, bytes and times alone leave to fit of kernels side by side: one number a data set, where one tells any.
+
+Each is found on a grid of values, by the least mean of the logarithm's errors of slowdowns, which a few bad rows do not
+govern. Every case is simulated once at each value, so that leaving out a family of kernels costs nothing: that is the same
+search over fewer of the errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evidence.concurrency.corun_cases import CorunCase, simulated
+from iossim.devices.profile import DeviceProfile, with_values
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+#: Makes the cases of a data set for a profile.
+MakeCases = Callable[[DeviceProfile], Sequence[CorunCase]]
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A parameter that a data set tells, the values tried, and the one that it has where no data set does."""
+
+    name: str
+    values: tuple[float, ...]
+    untold: float
+
+
+GRAPH_BESIDE = Knob("graph_beside_us", (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class CorunFit:
+    """A data set simulated at each value of its knob: ``ratios``, ``[values, figures]``, of the figures of all cases in order.
+
+    Without a knob there is one row, of the profile as it is.
+    """
+
+    cases: tuple[CorunCase, ...]
+    knob: Knob | None
+    ratios: Floats
+    #: The row of the profile as it is.
+    own: int
+
+    @property
+    def measured(self) -> Floats:
+        return np.array([figure.measured for case in self.cases for figure in case.figures])
+
+    @property
+    def families(self) -> list[frozenset[str]]:
+        """Those of each figure's case, ``[figures]``."""
+        return [case.families for case in self.cases for _ in case.figures]
+
+    def row(self, among: Bools | None = None) -> int:
+        """The best value's row, judged by the figures ``among``; where there are none, that of the value untold."""
+        if self.knob is None:
+            return 0
+        if among is not None and not among.any():
+            return self.knob.values.index(self.knob.untold)
+        errors = np.abs(np.log(self.ratios / self.measured))
+        return int(np.argmin(errors[:, among if among is not None else slice(None)].mean(axis=1)))
+
+    @property
+    def value(self) -> float | None:
+        """What the whole data set tells of the knob."""
+        return None if self.knob is None else self.knob.values[self.row()]
+
+    def in_sample(self) -> Floats:
+        """By the profile as it ships, ``[figures]``."""
+        return np.asarray(self.ratios[self.own])
+
+    def without_set(self) -> Floats:
+        """By the value that the knob has without this data set, ``[figures]``."""
+        none = np.zeros(self.ratios.shape[1], dtype=np.bool_)
+        return np.asarray(self.ratios[self.row(none)])
+
+    def without_families(self) -> Floats:
+        """Each figure by a fit that saw no case with a kernel of a family that its own case has, ``[figures]``."""
+        families = self.families
+        found = np.empty(len(families))
+        for index, own in enumerate(families):
+            others = np.array([not own & other for other in families])
+            found[index] = self.ratios[self.row(others), index]
+        return found
+
+
+def tabulate(
+    make: MakeCases,
+    profile: DeviceProfile,
+    knob: Knob | None,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> CorunFit:
+    """Simulate every case at every value of the knob, and at the profile's own."""
+    if knob is None:
+        cases = tuple(make(profile))
+        return CorunFit(cases, None, _simulated(cases, profile, told)[None, :], 0)
+    own = profile.parameter_values[knob.name]
+    values = tuple(sorted({*knob.values, knob.untold, own}))
+    rows = []
+    for done, value in enumerate(values):
+        tried = with_values(profile, {knob.name: value})
+        cases = tuple(make(tried))
+        rows.append(_simulated(cases, tried, lambda done, total: None))
+        told(done + 1, len(values))
+    return CorunFit(cases, Knob(knob.name, values, knob.untold), np.array(rows), values.index(own))
+
+
+def _simulated(cases: Sequence[CorunCase], profile: DeviceProfile, told: Callable[[int, int], None]) -> Floats:
+    ratios: list[float] = []
+    for done, case in enumerate(cases):
+        ratios += simulated(case, profile)
+        told(done + 1, len(cases))
+    return np.array(ratios)

@@ -1,0 +1,196 @@
+"""Microbenchmarks of kernels side by side: grids and threads are known, and what each experiment is to show.
+
+Two tables, of a V100 and of an RTX 5090. Times are medians; what the two tables lay out differently is one thing here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from evidence.concurrency.tables import read_rows, rows_of
+from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.rows import NumberedRow, Row, RowError, number, optional_count, optional_number
+
+V100_FILE, RTX_5090_FILE = "v100_microbenchmarks.csv", "rtx5090_microbenchmarks.csv"
+V100, RTX_5090 = "v100-sxm2", "rtx-5090"
+
+_MS, _MIB, _KIB, _GIB = 1e3, 1 << 20, 1 << 10, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class MicroKernel:
+    """A kernel as its row has it; a probe of a pair matrix has no grid."""
+
+    name: str
+    blocks: int | None = None
+    threads: int | None = None
+    #: By itself; None where it was not measured.
+    alone_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Microbenchmark:
+    """One experiment: its kernels side by side (or one by itself), and what that took.
+
+    ``together_us`` is until the last of them ended, or where ``of_first`` is set until the first did. ``ratio`` is a slowdown of
+    the first that was recorded without times. ``size_bytes`` are what a kernel copies in one iteration; a copy reads as much
+    as it writes. ``bandwidth_gbps`` is what a copy reached, read and written, in 10^9 bytes a second.
+    """
+
+    device: str
+    data_set: str
+    line: int
+    experiment: str
+    how: str
+    kernels: tuple[MicroKernel, ...]
+    together_us: float | None = None
+    sequential_us: float | None = None
+    ratio: float | None = None
+    of_first: bool = False
+    size_bytes: float | None = None
+    iterations: int | None = None
+    bandwidth_gbps: float | None = None
+    note: str = ""
+
+
+def read_v100(path: Path) -> list[Microbenchmark]:
+    """The V100's: rows alone, in sequence and together are joined. Raises MeasurementError."""
+    rows = rows_of(path)
+    alone: dict[tuple[str, ...], float] = {}
+    sequential: dict[tuple[str, ...], float] = {}
+    found: list[Microbenchmark] = []
+
+    def read(row: NumberedRow) -> None:
+        cells = row.cells
+        mode, us = cells["mode"], _MS * number(cells, "median_ms")
+        key = _key(cells, "ab")
+        if mode == "alone":
+            alone[_key(cells, "a")] = us
+        elif mode == "sequential":
+            sequential[key] = us
+        elif mode != "together":
+            raise RowError(f"mode {mode!r} is none of alone, sequential, together")
+
+    read_rows(path, read)
+    for row in rows:
+        cells = row.cells
+        if cells["mode"] != "together":
+            continue
+        one_after_another = sequential.get(_key(cells, "ab"))
+        same = cells["kernel_a"] == cells["kernel_b"]
+        kernels = []
+        for side in "ab":
+            us = alone.get(_key(cells, side))
+            if us is None and same and one_after_another is not None:
+                us = one_after_another / 2.0
+            if us is None:
+                raise MeasurementError(
+                    f"measurements {path}: line {row.line}: no row has {cells[f'kernel_{side}']} alone"
+                )
+            kernels.append(_kernel(cells, side, us))
+        iterations = str(cells["iterations_in_kernel"])
+        found.append(
+            Microbenchmark(
+                V100,
+                path.stem,
+                row.line,
+                str(cells["experiment"]),
+                str(cells["how_shared"]),
+                tuple(kernels),
+                _MS * number(cells, "median_ms"),
+                one_after_another,
+                size_bytes=optional_number(cells, "bytes_per_kernel_or_block"),
+                iterations=_iterations(iterations, str(cells["kernel_a"])),
+            )
+        )
+    return found
+
+
+def _key(cells: Row, sides: str) -> tuple[str, ...]:
+    """What rows of one experiment have in common; of a kernel alone the side that it stands on does not count."""
+    own = [str(cells[f"{name}_{side}"]) for side in sides for name in ("kernel", "blocks", "threads")]
+    return (str(cells["experiment"]), str(cells["bytes_per_kernel_or_block"]), *own)
+
+
+def _iterations(text: str, kernel: str) -> int | None:
+    """``10000``, or by kernel: ``copy 40; fp32 20000000``."""
+    for part in text.split(";"):
+        words = part.split()
+        if len(words) == 1 and words[0].isdigit():
+            return int(words[0])
+        if len(words) == 2 and kernel.startswith(words[0]):
+            return int(words[1])
+    return None
+
+
+def _kernel(cells: Row, side: str, alone_us: float | None) -> MicroKernel:
+    blocks, threads = (optional_count(cells, f"{name}_{side}") for name in ("blocks", "threads"))
+    return MicroKernel(str(cells[f"kernel_{side}"]), blocks, threads, alone_us)
+
+
+def read_rtx_5090(path: Path) -> list[Microbenchmark]:
+    """The RTX 5090's, a row each. Raises MeasurementError."""
+    return [*_with_alone(read_rows(path, lambda row: _rtx_5090(path, row)))]
+
+
+def _rtx_5090(path: Path, row: NumberedRow) -> Microbenchmark:
+    cells = row.cells
+    experiment = str(cells["experiment"])
+    alone_ms = optional_number(cells, "alone_ms")
+    is_matrix = experiment == "pair_matrix_slowdown_of_a"
+    is_product = experiment == "torch.mm_fp32_beside_fma"
+    alone_us = None if alone_ms is None else _MS * alone_ms
+    first = _kernel(cells, "a", alone_us)
+    kernels = [first]
+    if cells["kernel_b"]:
+        same = cells["kernel_b"] in ("same", cells["kernel_a"])
+        second = _kernel(cells, "b", alone_us if same else None)
+        kernels.append(MicroKernel(first.name, second.blocks, second.threads, alone_us) if same else second)
+    elif is_product:
+        raise RowError("kernel_b is empty")
+    together_ms, sequential_ms = optional_number(cells, "together_ms"), optional_number(cells, "sequential_ms")
+    size, reached = optional_number(cells, "size"), optional_number(cells, "achieved_bandwidth_GiB_per_s")
+    unit = str(cells["size_unit"])
+    scale = _KIB if unit.startswith("KiB") else _MIB if unit.startswith("MiB") else 1
+    return Microbenchmark(
+        RTX_5090,
+        path.stem,
+        row.line,
+        experiment,
+        str(cells["how_shared"]),
+        tuple(kernels),
+        None if together_ms is None else _MS * together_ms,
+        None if sequential_ms is None else _MS * sequential_ms,
+        number(cells, "ratio") if is_matrix else None,
+        is_product,
+        None if size is None else scale * size,
+        bandwidth_gbps=None if reached is None else reached * _GIB / 1e9,
+        note=str(cells["note"]),
+    )
+
+
+def _with_alone(found: Iterable[Microbenchmark]) -> Iterable[Microbenchmark]:
+    """Kernels whose times alone stand in rows of their own get them."""
+    several = list(found)
+    alone = {
+        (kernel.name, kernel.blocks, kernel.threads): kernel.alone_us
+        for one in several
+        if one.how == "alone"
+        for kernel in one.kernels
+        if kernel.alone_us is not None
+    }
+    for one in several:
+        kernels = tuple(
+            replace(kernel, alone_us=kernel.alone_us or alone.get((kernel.name, kernel.blocks, kernel.threads)))
+            for kernel in one.kernels
+        )
+        yield replace(one, kernels=kernels)
+
+
+def percent_in(note: str, word: str) -> float | None:
+    """The per cent that a note tells behind a word, as a fraction: 0.43 of ``FMA pipe alone 43% of peak``."""
+    told = re.search(rf"{re.escape(word)} (\d+(?:\.\d+)?)%", note)
+    return None if told is None else float(told[1]) / 100.0

@@ -1,0 +1,42 @@
+"""Where the tables of kernels side by side lie, and how their rows are read: every row counts, one that cannot be read is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from evidence.data.data_sets import shared_data
+from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.rows import NumberedRow, RowError
+from iossim.measurements.text_files import parse_table, read_file
+
+T = TypeVar("T")
+
+
+def concurrency_data() -> Path:
+    """The folder of the tables, whether it is there or not."""
+    return shared_data() / "concurrency"
+
+
+def rows_of(path: Path) -> list[NumberedRow]:
+    """The rows of a table, with their lines; raises MeasurementError for a row of another width than the header."""
+    table = parse_table(read_file(path), path)
+    for reason, lines in table.sieve.dropped.items():
+        raise MeasurementError(f"measurements {path}: line {lines[0]}: {reason}; correct the line")
+    return table.rows
+
+
+def read_rows(path: Path, read: Callable[[NumberedRow], T]) -> list[T]:
+    """What ``read`` makes of each row; raises MeasurementError naming the line of one that it cannot read."""
+    found = []
+    for row in rows_of(path):
+        try:
+            found.append(read(row))
+        except RowError as error:
+            raise MeasurementError(f"measurements {path}: line {row.line}: {error}; correct the line") from None
+        except KeyError as error:
+            raise MeasurementError(
+                f"measurements {path}: there is no column {error}; give the table as it was"
+            ) from None
+    return found

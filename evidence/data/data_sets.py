@@ -1,0 +1,54 @@
+"""The reference data that accuracy is judged by: where it is looked for, and how all of it is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from evidence.data.formats import formats
+from iossim.devices.profile import DeviceProfile
+from iossim.measurements import data_sets, measurement_set
+from iossim.measurements.data_sets import DataSets
+from iossim.measurements.measurement import MeasurementSet
+from iossim.measurements.rows import FEWEST_ROWS
+
+_OPERATOR_FOLDERS = ("framework_operators", "operators")
+
+
+def shared_data() -> Path:
+    """The folder of the shared tables, at ``$IOSSIM_SHARED`` or in ``../shared``, whether it is there or not."""
+    return Path(os.environ.get("IOSSIM_SHARED", Path("..") / "shared")) / "data"
+
+
+def default_places() -> list[Path]:
+    """Where measurements are looked for: beside the shipped profiles, and in :func:`shared_data` where that is there, in its
+    folders of isolated kernels and of operators."""
+    shared = shared_data()
+    own = Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
+    others = [folder for name in _OPERATOR_FOLDERS if (folder := shared / name).is_dir()]
+    return [own, *(sorted(shared.glob("kernels*")) or [shared / "kernels"]), *others]
+
+
+def read_measurements(path: Path, device: str | None = None, fewest: int = FEWEST_ROWS) -> MeasurementSet:
+    """See :func:`iossim.measurements.measurement_set.read_measurements`; the formats of public data sets are read as well."""
+    return measurement_set.read_measurements(path, device, fewest, formats())
+
+
+def read_measurement_sets(path: Path) -> tuple[MeasurementSet, ...]:
+    """The same of a file that may hold sets of several devices."""
+    return measurement_set.read_measurement_sets(path, formats())
+
+
+def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[DeviceProfile] | None = None) -> DataSets:
+    """See :func:`iossim.measurements.data_sets.read_data_sets`; the formats of public data sets are read as well.
+
+    Without ``places``, those of :func:`default_places` that are there; a note names each one that is not.
+    """
+    if places is not None:
+        return data_sets.read_data_sets(places, profiles, formats())
+    there = [place for place in default_places() if place.exists()]
+    missing = tuple(f"no measurements at {place}" for place in default_places() if not place.exists())
+    found = data_sets.read_data_sets(there, profiles, formats())
+    return DataSets(found.sets, (*missing, *found.notes))

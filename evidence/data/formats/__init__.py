@@ -1,0 +1,14 @@
+"""The formats of public data sets, a file each, found by looking. ``python -m evidence convert`` writes the documented one."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from iossim.measurements.formats.format import Format
+from iossim.registry import modules
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """All formats, in the order of their modules' names."""
+    return tuple(module.FORMAT for module in modules(__name__) if hasattr(module, "FORMAT"))

@@ -1,0 +1,201 @@
+"""What launches, graphs and synchronisations cost by generation, from tables of single measured figures.
+
+``python -m evidence.profiles.launch_costs`` prints what the tables say, from which the defaults of
+:data:`iossim.devices.kinds.gpu.ENGINES` are rounded. The figures are few, of other machines than those that are simulated,
+and some from discussions, so that each estimate comes with a standard deviation that says so:
+
+- *gap*: between kernels that wait in one stream. The mean of an RTX 5090, since gaps add up; a GeForce 3080's is about
+  twice as long, and the difference is half told as the deviation.
+- *call*: of the published engine, from its smallest operators (element-wise and pooling), the tenth of which takes no longer
+  on two devices. These hold a short kernel too, and a launch alone is queued in 2 to 3 us: the deviation is half of what lies
+  between.
+- *synchronise*: what launches with one synchronisation behind them take beyond the launches, by the line through
+  chains of 8 to 117 empty kernels.
+- *node*: of a graph. On a Volta the gap of a stream, less what 20,000 dependent kernels gained as a graph; on an
+  RTX 5070 Ti the slope of the same chains replayed; on an RTX A5000 between what two graphs side by side take a node (the
+  front end is all that they share there) and the lightest node alone, its kernel included.
+- *edge*: between two streams, the cost of an event that one records and another waits for. A fork and a join are half each.
+
+What starting a graph and waiting for it costs once (*start*: 15 us, some 20 on an A100) decides no schedule and is part of no price.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import hypot, sqrt
+from pathlib import Path
+from statistics import fmean, quantiles
+
+import numpy as np
+
+from evidence.data.data_sets import shared_data
+from iossim.devices.compute_capability import Architecture
+from iossim.measurements.measurement import MeasurementError
+
+TABLE = Path("concurrency") / "launch_and_sync_costs.csv"
+PAIRS = Path("concurrency") / "a5000_operator_pairs.csv"
+ENGINE_OPERATORS = Path("operators") / "ios_engine_ops.csv"
+
+_UNITS = {"us": 1.0, "ms": 1e3}
+#: Launches of the chain on the GV100: 20 times 1,000.
+_CHAIN_LAUNCHES = 20_000
+#: An engine's call is told by operators that run a single small kernel.
+_SMALL = ("elementwise", "pool")
+#: Of a deviation where two figures are all that is known of a range: that of a uniform distribution over it.
+_UNIFORM = 1 / sqrt(12)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCost:
+    """A row of the table: ``value_us`` is nan for what is no time."""
+
+    device: str
+    what: str
+    value_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A cost in us (of ``graph_gap_factor`` a ratio), its standard deviation, and the devices that tell it."""
+
+    value: float
+    spread: float
+    devices: str
+
+
+def read_launch_costs(path: Path) -> tuple[LaunchCost, ...]:
+    """The rows of a table with columns device, what, value, unit. Raises MeasurementError, with the line, for one that is none."""
+    rows: list[LaunchCost] = []
+    for line, row in _rows(path):
+        try:
+            factor = _UNITS[row["unit"].split()[0]]
+            rows.append(LaunchCost(row["device"], row["what"], factor * float(row["value"])))
+        except (KeyError, ValueError, IndexError):
+            raise MeasurementError(
+                f"{path}, line {line}: a launch cost needs device, what, a value that is a number and a unit of "
+                f"{' or '.join(_UNITS)}; correct the line"
+            ) from None
+    return tuple(rows)
+
+
+def engine_calls_us(path: Path) -> dict[str, float]:
+    """By device what the tenth of the smallest operators of the published engine takes no longer than, us."""
+    found: dict[str, list[float]] = {}
+    for _, row in _rows(path):
+        if row["op"] in _SMALL:
+            found.setdefault(row["device"], []).append(1e3 * float(row["latency_ms"]))
+    return {name: quantiles(times, n=10)[0] for name, times in found.items()}
+
+
+def lightest_nodes_us(path: Path) -> tuple[float, float]:
+    """Of pairs of operators in graphs: what a node takes while two graphs replay side by side, and the lightest alone, us."""
+    alone, beside = [], []
+    for _, row in _rows(path):
+        own = [1e3 * float(row[f"alone_{name}_ms"]) for name in "ab"]
+        alone += own
+        # As many nodes in each: the front end takes them in turn.
+        beside.append((max(own), 1e3 * float(row["makespan_ms_from_dilation"]) / 2))
+    return min(beside)[1], min(alone)
+
+
+def launch_costs(
+    costs: Sequence[LaunchCost], calls_us: dict[str, float], nodes_us: tuple[float, float]
+) -> dict[str, dict[str, Estimate]]:
+    """By the first architecture of each generation (Volta, Turing, Ada: those before are as Volta) its parameters by name.
+
+    ``calls_us`` is of :func:`engine_calls_us`, ``nodes_us`` of :func:`lightest_nodes_us`. Raises MeasurementError for a
+    table that lacks one of the figures.
+    """
+    gap_us = _figure(costs, "RTX 5090", "mean of the same")
+    longer_us = _figure(costs, "GeForce 3080", "enqueued beforehand")
+    gap = Estimate(gap_us, abs(longer_us - gap_us) / 2, "RTX 5090, GeForce 3080")
+    call_us = fmean(calls_us.values())
+    queued_us = fmean(row.value_us for row in costs if "async enqueue per launch" in row.what)
+    call = Estimate(call_us, (call_us - queued_us) / 2, ", ".join(calls_us))
+    chains, graphs = (_chains(costs, f"no-op kernels: {kind} + sync") for kind in ("launches", "one graph"))
+    (_, waiting_us), (_, of_waiting_us) = _line(chains)
+    (node_us, _), (of_node_us, _) = _line(graphs)
+    edge = _figure(costs, "GeForce 3080", "two streams on the device")
+    host = {
+        "kernel_gap_us": gap,
+        "bare_launch_us": call,
+        "synchronise_us": Estimate(waiting_us, of_waiting_us, "RTX 5070 Ti"),
+        "fork_us": Estimate(edge / 2, edge / 4, "GeForce 3080"),
+        "join_us": Estimate(edge / 2, edge / 4, "GeForce 3080"),
+    }
+    plain_us, graph_us = (
+        _figure(costs, "GV100", text) / _CHAIN_LAUNCHES for text in ("plain launches", "CUDA graph")
+    )
+    least_us, most_us = nodes_us
+    nodes = {
+        Architecture.VOLTA: (gap_us - (plain_us - graph_us), 0.0, "GV100"),
+        Architecture.TURING: ((least_us + most_us) / 2, (most_us - least_us) * _UNIFORM, "RTX A5000"),
+        Architecture.ADA: (node_us, of_node_us, "RTX 5070 Ti"),
+    }
+    found: dict[str, dict[str, Estimate]] = {}
+    for generation, (own_us, spread_us, devices) in nodes.items():
+        # The node was measured, and what it is a part of is known from elsewhere. On the Volta the difference was measured.
+        moved = (gap_us - own_us if generation == Architecture.VOLTA else own_us) * gap.spread / gap_us**2
+        factor = Estimate(own_us / gap_us, hypot(spread_us / gap_us, moved), devices)
+        found[generation] = {**host, "graph_gap_factor": factor}
+    return found
+
+
+def graph_start_us(costs: Sequence[LaunchCost]) -> Estimate:
+    """What starting a graph and waiting for its end takes beyond its nodes."""
+    (_, start_us), (_, of_start_us) = _line(_chains(costs, "no-op kernels: one graph + sync"))
+    return Estimate(start_us, of_start_us, "RTX 5070 Ti")
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Slope and intercept by least squares, and their standard deviations."""
+    x, y = np.array(points).T
+    found, covariance = np.polyfit(x, y, 1, cov=True)
+    (slope, intercept), (of_slope, of_intercept) = found.tolist(), np.sqrt(np.diag(covariance)).tolist()
+    return (slope, intercept), (of_slope, of_intercept)
+
+
+def _chains(costs: Sequence[LaunchCost], what: str) -> list[tuple[float, float]]:
+    """By the number of kernels of a chain what it takes, us; the number stands before ``what``."""
+    found = [(float(row.what.split()[0]), row.value_us) for row in costs if row.what.endswith(what)]
+    if len(found) < 3:
+        raise MeasurementError(f"launch costs: fewer than three chains of {what!r}; give the whole table")
+    return sorted(found)
+
+
+def _figure(costs: Sequence[LaunchCost], device: str, what: str) -> float:
+    """The one row of a device that says ``what``, us."""
+    found = [row.value_us for row in costs if row.device == device and what in row.what]
+    if len(found) != 1:
+        raise MeasurementError(
+            f"launch costs: {len(found)} rows of {device} with {what!r}; give the whole table, with one"
+        )
+    return found[0]
+
+
+def _rows(path: Path) -> Iterable[tuple[int, dict[str, str]]]:
+    """The rows of a CSV table with the line of each."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            yield from enumerate(csv.DictReader(file), start=2)
+    except OSError as error:
+        raise MeasurementError(
+            f"{path}: {error.strerror}; name the folder of the tables with IOSSIM_SHARED"
+        ) from None
+
+
+def main() -> None:
+    places = [shared_data() / name for name in (TABLE, ENGINE_OPERATORS, PAIRS)]
+    costs = read_launch_costs(places[0])
+    for generation, found in launch_costs(costs, engine_calls_us(places[1]), lightest_nodes_us(places[2])).items():
+        print(f"since {generation}")
+        for name, one in found.items():
+            print(f"  {name:17} {one.value:6.3f} +- {one.spread:.3f}  {one.devices}")
+    start = graph_start_us(costs)
+    print(f"a graph's start and end, once: {start.value:.1f} +- {start.spread:.1f} us  {start.devices}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+"""How wrong predictions of unseen devices are: each calibrated chip in turn is left out, and predicted from the others.
+
+A chip's sources are fitted here, from a starting point that knows no device, so that nothing of the chip left out is in
+them; profiles that ship are not looked at, but for their datasheet facts. Boards with the same chip (by compute
+capability and SMs) are one source, and left out together. Chips with few rows are no sources, but judged by all of them.
+
+Tensor cores have one set of parameters for all generations, but for what no generation shares: their rows are judged by
+that set fitted to all other chips' rows, and what differs is taken from the nearest generation among them.
+
+:mod:`evidence.profiles.shipped_profiles` makes ``iossim/devices/transfer.yaml`` anew, with the sources, errors and bands
+found here, and what the profile of the one device with published networks says of launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+import iossim.devices.transfer
+from evidence.profiles.chips import (
+    Chip,
+    DeviceSet,
+    PricedRows,
+    all_rows,
+    chips,
+    fit_lanes,
+    fit_tensor_cores,
+    on_lanes,
+    priced,
+)
+from iossim.calibration.board_state import NOT_TOLD
+from iossim.calibration.concurrency_fit import lent_by
+from iossim.calibration.fit import Fit
+from iossim.calibration.neutral import facts_of, neutral
+from iossim.calibration.recording import Recording, lowered
+from iossim.calibration.residuals import Residuals, bands_by_kind
+from iossim.calibration.transfer import refined_values, source_device, transferred
+from iossim.devices.borrowed import Concurrency
+from iossim.devices.kinds.gpu import GPU_SPACE, PARAMETERS, TENSOR_SPACE
+from iossim.devices.load import device
+from iossim.devices.parameter_space import ParameterSpace
+from iossim.devices.parameters import CALL, ModelParameters
+from iossim.devices.profile import DeviceProfile, with_values
+from iossim.devices.transfer import CAPS, PROCESS_GAIN, SourceDevice, TransferTable, transferred_values
+from iossim.measurements.measurement import Measurement
+from iossim.user_files import write_atomically
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Progress = Callable[[str, int, int], None]
+
+#: Samples of the errors that ship.
+SHIPPED_SAMPLES = 20
+#: Chips with fewer rows than this are no sources; of kinds with fewer, no samples are drawn.
+FEWEST_ROWS = 100
+#: The one device with published networks: all other GPUs take what it says of launches.
+CONCURRENCY_FROM = "v100-sxm2"
+#: Tensor cores' parameters that differ between generations are not told by others'.
+_BY_GENERATION = frozenset(
+    name
+    for name in TENSOR_SPACE.names
+    if name in ModelParameters.model_fields and len({getattr(one, name) for one in PARAMETERS.values()}) > 1
+)
+_SHARED_TENSOR_SPACE = ParameterSpace(
+    tuple(parameter for parameter in TENSOR_SPACE.parameters if parameter.name not in _BY_GENERATION)
+)
+#: The one of them that goes with the process.
+_TENSOR_RATE = "tensor_sustained_gflops_per_watt"
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Predictions of one kind of operators in a data set of a device that was left out.
+
+    ``refined`` is by a profile that samples of this kind refined, and leaves them out; None without samples.
+    """
+
+    #: The chip left out, by the name of its best measured board, and the board that this is of.
+    chip: str
+    device: str
+    zero_shot: Residuals
+    refined: Residuals | None = None
+    #: The rows themselves, of both, where they are kept.
+    priced: PricedRows | None = None
+    refined_rows: PricedRows | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.zero_shot.key
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """All devices left out in turn; ``samples`` are those that refined each, drawn by ``seed``."""
+
+    rows: tuple[LeftOut, ...]
+    #: Every chip with rows enough, as a source of the others.
+    sources: tuple[SourceDevice, ...]
+    samples: int
+    seed: int
+
+    def errors(self, kind: str, refined: bool = False) -> dict[str, float]:
+        """Mean absolute relative error of the device time by chip, over all its data sets, as a fraction."""
+        by_chip: dict[str, list[Floats]] = {}
+        for row in self.rows:
+            one = row.refined if refined else row.zero_shot
+            if row.kind == kind and one is not None:
+                by_chip.setdefault(row.chip, []).append(np.abs(one.errors))
+        return {chip: float(np.concatenate(errors).mean()) for chip, errors in by_chip.items()}
+
+
+def leave_one_out(
+    sets: Sequence[DeviceSet],
+    samples: int = 0,
+    seed: int = 0,
+    progress: Progress = lambda label, done, total: None,
+) -> LeaveOneOut:
+    """Predict each chip from all others: from datasheet facts, and with ``samples`` of each of its kinds.
+
+    Takes some twenty seconds a chip. Raises ValueError if fewer than two chips have rows enough.
+    """
+    return leave_out_each(chips([lowered(*one) for one in sets]), samples, seed, progress)
+
+
+def leave_out_each(
+    found: Sequence[Chip],
+    samples: int = 0,
+    seed: int = 0,
+    progress: Progress = lambda label, done, total: None,
+) -> LeaveOneOut:
+    """The same of chips whose operators are lowered."""
+    sources: dict[str, SourceDevice] = {}
+    able = [chip for chip in found if sum(int(on_lanes(one).sum()) for one in chip.recordings) >= FEWEST_ROWS]
+    if len(able) < 2:
+        raise ValueError(
+            f"{len(able)} chips with {FEWEST_ROWS} rows and more: at least 2 are needed to leave one out"
+        )
+    steps = len(able) + len(found)
+    for index, chip in enumerate(able):
+        progress("devices left out", index, steps)
+        sources[chip.name] = _fitted_source(chip)
+    rows: list[LeftOut] = []
+    for index, chip in enumerate(found):
+        progress("devices left out", len(able) + index, steps)
+        others = [one for one in found if one is not chip]
+        known = [sources[other.name] for other in others if other.name in sources]
+        rows += _left_out(chip, known, _tensor_values(chip, others), samples, seed)
+    progress("devices left out", steps, steps)
+    return LeaveOneOut(tuple(rows), tuple(sources.values()), samples, seed)
+
+
+def draw(measurements: Sequence[Measurement], count: int, seed: int) -> NDArray[np.bool_]:
+    """Which ``count`` of the measurements are drawn, spread evenly over sizes: one at random from each of as many
+    equally long runs of the measurements sorted by arithmetic. Shape ``[measurements]``."""
+    order = sorted(
+        range(len(measurements)), key=lambda i: (measurements[i].operator.flops, measurements[i].operator.key)
+    )
+    generator = np.random.default_rng(seed)
+    chosen = np.zeros(len(measurements), dtype=np.bool_)
+    for run in np.array_split(np.array(order, dtype=np.int64), min(count, len(order))):
+        chosen[generator.choice(run)] = True
+    return chosen
+
+
+def _fitted_source(chip: Chip) -> SourceDevice:
+    found = fit_lanes(chip, all_rows)
+    assert found is not None, "it has rows enough"
+    told = _told_by_data(found.found)
+    if all(one.measured.header.includes_host_overhead for one in found.recordings):
+        # Beside the host's overhead nobody can tell what a call costs on the device.
+        told -= CALL
+    if found.is_slowed:
+        # Without what its power limit allows, its efficiency would be taken for what the board reaches.
+        told |= CAPS & NOT_TOLD
+    given = {name: value for name, value in found.found.values.items() if name in told}
+    return source_device(chip.profiles[0], [profile.name for profile in chip.profiles], given)
+
+
+def _told_by_data(found: Fit) -> set[str]:
+    """The parameters of which the data says more than the fit's prior does."""
+    data = found.jacobian[: found.data_residuals, : len(GPU_SPACE.parameters)]
+    prior = np.diagonal(found.jacobian[found.data_residuals :, : len(GPU_SPACE.parameters)])
+    told = np.linalg.norm(data, axis=0) > np.abs(prior)
+    return {parameter.name for parameter, is_told in zip(GPU_SPACE.parameters, told.tolist(), strict=True) if is_told}
+
+
+def _tensor_values(chip: Chip, others: Sequence[Chip]) -> dict[str, float]:
+    """Tensor cores' parameters for a chip, by the rows of the others; none where it has no rows of tensor cores itself."""
+    having = [other for other in others if _has_tensor_rows(other)]
+    if not having or not _has_tensor_rows(chip):
+        return {}
+    own = chip.profiles[0]
+    sources = [
+        source_device(profile, fitted=_of_generation(profile, 1.0 / _gain(profile)))
+        for profile in (other.profiles[0] for other in having)
+    ]
+    values = transferred_values(facts_of(own), sources)
+    values[_TENSOR_RATE] *= _gain(own)
+    values = {name: values[name] for name in sorted(_BY_GENERATION)}
+    recordings = [one for other in having for one in other.recordings]
+    found = fit_tensor_cores(recordings, all_rows, having[0].profiles[0], _SHARED_TENSOR_SPACE)
+    return values | ({} if found is None else found.found.values)
+
+
+def _has_tensor_rows(chip: Chip) -> bool:
+    return not all(on_lanes(one).all() for one in chip.recordings)
+
+
+def _of_generation(profile: DeviceProfile, factor: float) -> dict[str, float]:
+    """What tensor cores of the profile's generation have of their own; the rate that power sustains times ``factor``."""
+    theirs = profile.device_kind.default_parameters(profile.compute_capability)
+    values = {name: float(getattr(theirs, name)) for name in sorted(_BY_GENERATION)}
+    return values | {_TENSOR_RATE: factor * values[_TENSOR_RATE]}
+
+
+def _gain(profile: DeviceProfile) -> float:
+    """Arithmetic a watt that the chip's process gives, over that of the oldest sources."""
+    return PROCESS_GAIN.get(profile.architecture, 1.0)
+
+
+def _left_out(
+    chip: Chip, sources: Sequence[SourceDevice], tensor_values: dict[str, float], count: int, seed: int
+) -> list[LeftOut]:
+    rows: list[LeftOut] = []
+    for one in chip.recordings:
+        guess = with_values(transferred(neutral(one.profile), sources), tensor_values)
+        refined: dict[str, PricedRows] = {}
+        keys, lanes = np.array(one.keys), on_lanes(one)
+        for key in sorted(set(one.keys)) if count else ():
+            own = (keys == key) & lanes
+            if own.sum() >= FEWEST_ROWS:
+                drawn = _drawn(one, own & one.seen, count, seed)
+                few = replace(one.where(drawn), weight=float(drawn.sum()))
+                better = with_values(guess, refined_values(guess, few, sources))
+                # None where the host hides every row.
+                refined.update((rows_of.residuals.key, rows_of) for rows_of in priced(one, own & ~drawn, better))
+        for each in priced(one, all_rows(one), guess):
+            better_rows = refined.get(each.residuals.key)
+            residuals = None if better_rows is None else better_rows.residuals
+            rows.append(LeftOut(chip.name, one.profile.name, each.residuals, residuals, each, better_rows))
+    return rows
+
+
+def _drawn(recording: Recording, chosen: Mask, count: int, seed: int) -> Mask:
+    """The rows that are drawn (see :func:`draw`) of those chosen, ``[rows]``."""
+    places = np.flatnonzero(chosen)
+    rows = recording.measured.measurements
+    drawn = np.zeros_like(chosen)
+    drawn[places] = draw([rows[place] for place in places.tolist()], count, seed)
+    return drawn
+
+
+def transfer_table(
+    result: LeaveOneOut, date: str | None = None, concurrency: Concurrency | None = None
+) -> TransferTable:
+    """What ships: the sources, with the errors and bands of devices left out, and the parameters of concurrency."""
+    zero_shot = [row.zero_shot for row in result.rows]
+    refined = [row.refined for row in result.rows if row.refined is not None]
+    sources = [
+        one.model_copy(
+            update={
+                "peak_gflops_per_watt": float(f"{one.peak_gflops_per_watt:.4g}"),
+                "values": {name: float(f"{value:.4g}") for name, value in one.values.items()},
+            }
+        )
+        for one in result.sources
+    ]
+    return TransferTable(
+        sources=sources,
+        date=date,
+        zero_shot=[one.summary() for one in zero_shot],
+        refined=[one.summary() for one in refined],
+        bands=bands_by_kind(zero_shot),
+        refined_bands=bands_by_kind(refined),
+        concurrency=concurrency,
+    )
+
+
+def write_transfer_table(result: LeaveOneOut, date: str) -> Path:
+    """Write ``iossim/devices/transfer.yaml``, which devices without measurements take their parameters from."""
+    return _write(transfer_table(result, date, lent_by(device(CONCURRENCY_FROM))))
+
+
+def write_lent(lent: Concurrency) -> Path:
+    """Write the table that ships anew, with what it lends of launches replaced."""
+    return _write(iossim.devices.transfer.transfer_table().model_copy(update={"concurrency": lent}))
+
+
+def _write(made: TransferTable) -> Path:
+    path = Path(iossim.devices.transfer.__file__).with_name("transfer.yaml")
+    head = "# Made by: python -m evidence.profiles.shipped_profiles\n"
+    write_atomically(path, head + yaml.safe_dump(made.model_dump(exclude_none=True), sort_keys=False, width=118))
+    iossim.devices.transfer.transfer_table.cache_clear()
+    return path

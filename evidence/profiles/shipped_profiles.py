@@ -1,0 +1,131 @@
+"""The fitted profiles that ship, made from the shared tables: one command, twice the same.
+
+``python -m evidence.profiles.shipped_profiles`` fits each chip with tables to all of them, and makes
+``devices/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it. Each
+fit begins at a point that knows no device, so that what ships decides nothing about what is made. Names of devices make
+those alone, and ``launches`` the gap and the cost of a launch of all that ship, their kernels left as they are: a second's work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from evidence.data.data_sets import read_data_sets, shared_data
+from evidence.profiles.leave_one_out import (
+    CONCURRENCY_FROM,
+    SHIPPED_SAMPLES,
+    leave_one_out,
+    write_lent,
+    write_transfer_table,
+)
+from iossim.calibration.calibrate import DeviceData
+from iossim.calibration.concurrency_fit import borrowing, lent_by
+from iossim.calibration.host_fit import fit_host
+from iossim.calibration.profile_fit import fit_profiles, uninformed, with_left_out
+from iossim.devices.load import device
+from iossim.devices.write import write_profile
+from iossim.errors import OptionError
+
+#: Tables of single operators in fp32, by folder of the shared data.
+FOLDERS = ("kernels", "kernels_direct", "framework_operators")
+TRANSFER = "transfer"
+LAUNCHES = "launches"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Boards with one chip, which share their parameters; ``published`` figures of theirs are fitted too."""
+
+    boards: tuple[str, ...]
+    published: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.boards[0]
+
+
+RECIPES = (
+    Recipe((CONCURRENCY_FROM, "v100-pcie-32gb"), published=True),
+    Recipe(("a100-pcie-40gb", "a100-pcie-80gb")),
+    Recipe(("p100-pcie-16gb",)),
+    Recipe(("t4",)),
+    Recipe(("p4",)),
+)
+#: What is made, in this order.
+STEPS = (RECIPES[0].name, TRANSFER, *(recipe.name for recipe in RECIPES[1:]))
+
+
+def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
+    """Fit the boards of a recipe and write their profiles into ``folder``; raises OptionError without the shared data."""
+    places = _places()
+    boards = [uninformed(device(name)) for name in recipe.boards]
+    sets = read_data_sets(places, boards).sets
+    data = [DeviceData(board, tuple(one for one, of in sets if of is board)) for board in boards]
+    found = fit_profiles(data, published=recipe.published, date=date, folds=folds, trusts_labels=True)
+    paths = []
+    for profile in (found.profile, *found.sisters):
+        paths.append(folder / f"{profile.name}.yaml")
+        write_profile(profile, paths[-1])
+    return paths
+
+
+def make_transfer_table(date: str) -> Path:
+    """Leave each chip out in turn, and write the table that unmeasured devices take their parameters from."""
+    return write_transfer_table(leave_one_out(read_data_sets(_places()).sets, SHIPPED_SAMPLES), date)
+
+
+def make_launches(folder: Path) -> list[Path]:
+    """Fit what published networks tell of launches, to the kernels that ship, and lend it to all shipped profiles that borrow."""
+    lender, sister = (device(name) for name in RECIPES[0].boards)
+    host = fit_host(lender)
+    assert host is not None, f"networks of {lender.name} are published"
+    found = with_left_out(host.on(lender), lender.provenance.left_out)
+    lent = lent_by(found)
+    write_lent(lent)
+    borrowers = [device(name) for recipe in RECIPES[1:] for name in recipe.boards]
+    made = [found, borrowing(host.with_gap(sister), lent), *(borrowing(one, lent) for one in borrowers)]
+    paths = [folder / f"{profile.name}.yaml" for profile in made]
+    for profile, path in zip(made, paths, strict=True):
+        write_profile(profile, path)
+    return paths
+
+
+def _places() -> list[Path]:
+    places = [shared_data() / folder for folder in FOLDERS]
+    missing = [str(place) for place in places if not place.is_dir()]
+    if missing:
+        raise OptionError(f"no shared tables at {', '.join(missing)}; name their folder with IOSSIM_SHARED")
+    return places
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Make the fitted profiles that ship from the shared tables.")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(STEPS)}; all of them by default")
+    parser.add_argument(
+        "-o", dest="out", type=Path, help="folder of the profiles; that of those that ship by default"
+    )
+    chosen = parser.parse_args(arguments)
+    known = (*STEPS, LAUNCHES)
+    unknown = sorted(set(chosen.steps) - set(known))
+    if unknown:
+        parser.error(f"no step {', '.join(unknown)}; there are {', '.join(known)}")
+    folder = chosen.out or Path(str(resources.files("iossim.hw_profiles")))
+    date = datetime.date.today().isoformat()
+    if LAUNCHES in chosen.steps:
+        for path in make_launches(folder):
+            print(f"wrote {path}", flush=True)
+    by_name = {recipe.name: recipe for recipe in RECIPES}
+    for step in STEPS:
+        if chosen.steps and step not in chosen.steps:
+            continue
+        for path in [make_transfer_table(date)] if step == TRANSFER else make(by_name[step], folder, date):
+            print(f"wrote {path}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""What generation finds, as values: terms over named inputs, and equations between the outputs of two graphs of them.
+
+A term is the name of an input, or an output of a template applied to terms. Ops that are equal are one op, so a tuple of terms is
+a graph. Operands whose order means nothing are in the order of their texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import islice, permutations, product
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from evidence.rule_generation.fingerprints import evaluate_stacked
+from evidence.rule_generation.vocabulary import TEMPLATES, Shape, Template, Type
+from iossim.ir.op import Array, Op
+from iossim.rewriting.field import random_elements
+
+#: By name.
+TEMPLATE: dict[str, Template] = {each.name: each for group in TEMPLATES.values() for each in group}
+#: How many values of the inputs an equation is tried with.
+_DRAWS = 8
+_MEMORY = 1 << 18
+#: How many ways of telling the places apart where an input is read are tried.
+_MOST_TRIES = 400
+
+
+class Apply(NamedTuple):
+    """Output ``output`` of a template, by name, applied to terms; made by :func:`apply`."""
+
+    template: str
+    operands: tuple[Term, ...]
+    output: int = 0
+
+
+Term: TypeAlias = str | Apply
+Outputs: TypeAlias = tuple[Term, ...]
+
+
+def apply(template: str, operands: Iterable[Term], output: int = 0) -> Apply:
+    """The term, its operands in order."""
+    given = tuple(operands)
+    return Apply(template, tuple(sorted(given, key=text)) if TEMPLATE[template].commutes else given, output)
+
+
+@lru_cache(_MEMORY)
+def text(term: Term) -> str:
+    """A term as one string: ``add(a, relu(b))``; an output but the first has its number behind the op."""
+    if isinstance(term, str):
+        return term
+    name = f"{term.template}.{term.output}" if TEMPLATE[term.template].outputs > 1 else term.template
+    return f"{name}({', '.join(map(text, term.operands))})"
+
+
+def ops(outputs: Iterable[Term]) -> tuple[Apply, ...]:
+    """The ops of a graph, each once and behind what it reads, as the terms of their first outputs."""
+    found: dict[Apply, None] = {}
+
+    def visit(term: Term) -> None:
+        if not isinstance(term, str) and (op := term._replace(output=0)) not in found:
+            for operand in term.operands:
+                visit(operand)
+            found[op] = None
+
+    for output in outputs:
+        visit(output)
+    return tuple(found)
+
+
+def inputs(outputs: Iterable[Term]) -> tuple[str, ...]:
+    """The inputs that a graph reads, in the order in which it does."""
+    found: dict[str, None] = {}
+    for term in outputs:
+        found |= dict.fromkeys((term,) if isinstance(term, str) else _inputs(term))
+    return tuple(found)
+
+
+@lru_cache(_MEMORY)
+def _tree_size(term: Term) -> int:
+    return 0 if isinstance(term, str) else 1 + sum(map(_tree_size, term.operands))
+
+
+@lru_cache(_MEMORY)
+def _inputs(term: Apply) -> tuple[str, ...]:
+    return inputs(term.operands)
+
+
+def substitute(outputs: Outputs, replaced: Mapping[Term, Term]) -> Outputs:
+    """A graph with terms in place of others, wherever they stand."""
+    memory: dict[Term, Term] = dict(replaced)
+
+    def visit(term: Term) -> Term:
+        if term in memory:
+            return memory[term]
+        if isinstance(term, str):
+            return term
+        made = apply(term.template, map(visit, term.operands), term.output)
+        memory[term] = made
+        return made
+
+    return tuple(map(visit, outputs))
+
+
+@dataclass(frozen=True)
+class Equation:
+    """Two graphs that compute the same, output by output. ``shapes`` of the inputs at which that was found do not count."""
+
+    left: Outputs
+    right: Outputs
+    shapes: Mapping[str, Shape] = field(compare=False)
+
+    @property
+    def sides(self) -> tuple[Outputs, Outputs]:
+        return self.left, self.right
+
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """Ops of either side."""
+        return len(ops(self.left)), len(ops(self.right))
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        return inputs((*self.left, *self.right))
+
+    @cached_property
+    def order(self) -> tuple[int, int, int, str]:
+        """Small ones first, of those the general ones. What is read twice counts twice: it may be two things."""
+        sizes = [sum(map(_tree_size, side)) for side in self.sides]
+        return max(sizes), sum(sizes), -len(self.inputs), str(self)
+
+    def renamed(self, names: Mapping[str, str]) -> Equation:
+        terms: dict[Term, Term] = dict(names.items())
+        return Equation(
+            substitute(self.left, terms),
+            substitute(self.right, terms),
+            {names[name]: self.shapes[name] for name in self.inputs},
+        )
+
+    def canonical(self) -> Equation:
+        """The same for all equations that differ in names, in the order of outputs and in which side is which."""
+        swapped = Equation(self.right, self.left, self.shapes)
+        largest = max(self.sizes)
+        oriented = [each for each in (self, swapped) if each.sizes[0] == largest]
+        return min((form for each in oriented for form in each.namings()), key=str)
+
+    def namings(self) -> Iterator[Equation]:
+        """The equation with its inputs named ``x0``, ``x1``, ... in all orders but those that the places where they are read rule
+        out, and with its outputs in order.
+        """
+        places = {name: _places(self.sides, name) for name in self.inputs}
+        groups = [[name for name in self.inputs if places[name] == place] for place in sorted(set(places.values()))]
+        for orders in product(*map(permutations, groups)):
+            names = {name: f"x{index}" for index, name in enumerate(name for order in orders for name in order)}
+            yield self.renamed(names)._ordered()
+
+    def named_by_appearance(self) -> Equation:
+        """The inputs named in the order in which they are read: quick, and most that :meth:`canonical` makes one it does, too."""
+        return self.renamed({name: f"x{index}" for index, name in enumerate(self.inputs)})
+
+    def _ordered(self) -> Equation:
+        pairs = sorted(zip(self.left, self.right, strict=True), key=lambda pair: (text(pair[0]), text(pair[1])))
+        return Equation(tuple(left for left, _ in pairs), tuple(right for _, right in pairs), self.shapes)
+
+    def __str__(self) -> str:
+        return " = ".join("; ".join(map(text, side)) for side in self.sides)
+
+
+@lru_cache(_MEMORY)
+def _applied(template: str, operands: tuple[Type, ...]) -> tuple[Op, tuple[Type, ...]] | None:
+    return TEMPLATE[template].apply(operands)
+
+
+def _places(sides: Iterable[Outputs], name: str) -> tuple[str, ...]:
+    """Where an input is read, in words that know neither names nor the order of outputs or of operands that commute."""
+    return tuple(
+        sorted(
+            f"{side} {path}" for side, outputs in enumerate(sides) for term in outputs for path in _ways(term, name)
+        )
+    )
+
+
+@lru_cache(_MEMORY)
+def _ways(term: Term, name: str) -> tuple[str, ...]:
+    if isinstance(term, str):
+        return ("",) if term == name else ()
+    commutes = TEMPLATE[term.template].commutes
+    return tuple(
+        f"{term.template}.{term.output}.{0 if commutes else place} {way}"
+        for place, operand in enumerate(term.operands)
+        for way in _ways(operand, name)
+    )
+
+
+class Evaluation:
+    """Terms over inputs of given shapes: their types, and their values for some random inputs."""
+
+    def __init__(self, shapes: Mapping[str, Shape], seed: int = 1) -> None:
+        self._random = np.random.default_rng(seed)
+        self._known: dict[Term, tuple[Type, Array] | None] = {}
+        for name, shape in sorted(shapes.items()):
+            self.add(name, shape)
+
+    def add(self, name: str, shape: Shape) -> None:
+        """One more input."""
+        self._known[name] = Type(shape), random_elements(self._random, (_DRAWS, *shape))
+
+    def of(self, term: Term) -> tuple[Type, Array] | None:
+        """Type and values (one along the first axis for each draw); None where an op does not take its operands."""
+        if term not in self._known:
+            assert not isinstance(term, str), f"input {term} has no shape"
+            first = term._replace(output=0)
+            operands = [found for operand in term.operands if (found := self.of(operand)) is not None]
+            fit = len(operands) == len(term.operands)
+            applied = _applied(term.template, tuple(kind for kind, _ in operands)) if fit else None
+            values = evaluate_stacked(applied[0], [value for _, value in operands]) if applied is not None else ()
+            for output in range(TEMPLATE[term.template].outputs):
+                made = (applied[1][output], values[output]) if applied is not None else None
+                self._known[first._replace(output=output)] = made
+        return self._known[term]
+
+    def agree(self, left: Outputs, right: Outputs) -> bool:
+        """Whether two graphs are well formed and compute the same."""
+        return all(self._same(one, other) for one, other in zip(left, right, strict=True))
+
+    def _same(self, left: Term, right: Term) -> bool:
+        if left == right:
+            return self.of(left) is not None
+        one, other = self.of(left), self.of(right)
+        return (
+            one is not None
+            and other is not None
+            and one[0].shape == other[0].shape
+            and bool((one[1] == other[1]).all())
+        )
+
+
+def holds(equation: Equation, seed: int = 1) -> bool:
+    """Whether both sides compute the same at the shapes of the equation, for inputs that ``seed`` draws."""
+    return Evaluation(equation.shapes, seed).agree(equation.left, equation.right)
+
+
+def generalised(equation: Equation) -> Equation:
+    """The equation without what both sides share: common ops become inputs, and an input that stands for several becomes those,
+    as long as it holds.
+    """
+    return _with_inputs_apart(_without_common_ops(equation))
+
+
+def _without_common_ops(equation: Equation) -> Equation:
+    right = set(ops(equation.right))
+    for op in reversed(ops(equation.left)):
+        if op not in right:
+            continue
+        evaluation = Evaluation(equation.shapes)
+        cut: dict[Term, Term] = {}
+        shapes = dict(equation.shapes)
+        for output in range(TEMPLATE[op.template].outputs):
+            name = f"{'y' * (output + 1)}{len(shapes)}"
+            known = evaluation.of(op._replace(output=output))
+            assert known is not None, f"{equation} is not well formed"
+            cut[op._replace(output=output)] = name
+            shapes[name] = known[0].shape
+        shorter = Equation(substitute(equation.left, cut), substitute(equation.right, cut), shapes)
+        if (
+            shorter.left != shorter.right
+            and not any(isinstance(term, str) for term in shorter.left)
+            and holds(shorter)
+        ):
+            return _without_common_ops(_trimmed(shorter))
+    return equation
+
+
+#: Where an input is read: the op of an output, and the places of operands that lead there from it.
+_Path: TypeAlias = tuple[Apply, tuple[int, ...]]
+
+
+def _with_inputs_apart(equation: Equation) -> Equation:
+    evaluation = Evaluation(equation.shapes)
+    for name in equation.inputs:
+        left, right = (_paths(side, name) for side in equation.sides)
+        fresh = f"z{len(equation.shapes)}"
+        evaluation.add(fresh, equation.shapes[name])
+        tries = ((some, others) for some in _some(left) if len(some) < len(left) for others in _some(right))
+        for some, others in islice(tries, _MOST_TRIES):
+            apart = _with_fresh(equation.left, some, fresh), _with_fresh(equation.right, others, fresh)
+            if evaluation.agree(*apart):
+                found = Equation(*apart, {**equation.shapes, fresh: equation.shapes[name]})
+                return _with_inputs_apart(_trimmed(found))
+    return equation
+
+
+def _trimmed(equation: Equation) -> Equation:
+    return Equation(equation.left, equation.right, {name: equation.shapes[name] for name in equation.inputs})
+
+
+def _paths(outputs: Outputs, name: str) -> list[_Path]:
+    """The places where an input is read, those of an op that is read twice apart."""
+    found: list[_Path] = []
+
+    def visit(root: Apply, term: Term, places: tuple[int, ...]) -> None:
+        if isinstance(term, Apply):
+            for place, operand in enumerate(term.operands):
+                visit(root, operand, (*places, place))
+        elif term == name:
+            found.append((root, places))
+
+    for root in dict.fromkeys(term._replace(output=0) for term in outputs if isinstance(term, Apply)):
+        visit(root, root, ())
+    return found
+
+
+def _some(paths: Sequence[_Path]) -> Iterator[frozenset[_Path]]:
+    """All sets of at least one of them, small ones first."""
+    for bits in sorted(range(1, 1 << len(paths)), key=lambda bits: (bits.bit_count(), bits)):
+        yield frozenset(path for place, path in enumerate(paths) if bits >> place & 1)
+
+
+def _with_fresh(outputs: Outputs, paths: frozenset[_Path], fresh: str) -> Outputs:
+    """A graph that reads another input in some places."""
+
+    def visit(root: Apply, term: Term, places: tuple[int, ...]) -> Term:
+        if isinstance(term, str):
+            return fresh if (root, places) in paths else term
+        operands = (visit(root, operand, (*places, place)) for place, operand in enumerate(term.operands))
+        return apply(term.template, operands, term.output)
+
+    return tuple(term if isinstance(term, str) else visit(term._replace(output=0), term, ()) for term in outputs)

@@ -1,0 +1,211 @@
+"""Equations written as rules: one for each direction in which no input appears from nowhere.
+
+What the templates fix and the equation does not need becomes an attribute variable: the axis of concats and splits, the strides,
+padding and dilation of convolutions. Each is tried with other values. What templates ask of operands becomes conditions. Whether a
+rule holds at all shapes that these allow is for verification to say, which finds the conditions that lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from evidence.rule_generation.equations import TEMPLATE, Apply, Equation, Outputs, Term, inputs, ops, text
+from evidence.rule_generation.vocabulary import OPERANDS
+from iossim.rewriting.expression import Expression, Item, Literal, Shape, Variable
+from iossim.rewriting.expression import Sequence as TupleOf
+from iossim.rewriting.field import evaluate_exact, random_elements
+from iossim.rewriting.instance import Placed, place
+from iossim.rewriting.make import NotMadeError
+from iossim.rewriting.rule import PatternOp, Rule
+
+#: What attributes of a convolution may be a variable, and which values are tried.
+_GEOMETRY = {"strides": "s", "pads": "p", "dilations": "d"}
+_GEOMETRIES: tuple[dict[str, Any], ...] = (
+    {"s": (1, 1), "p": (1, 1, 1, 1), "d": (1, 1)},
+    {"s": (2, 1), "p": (0, 0, 0, 0), "d": (1, 1)},
+    {"s": (2, 2), "p": (2, 0, 1, 1), "d": (1, 1)},
+    {"s": (1, 1), "p": (2, 2, 2, 2), "d": (2, 2)},
+)
+_AXIS = "axis"
+#: What makes matrices of those that it takes.
+_MATRICES = frozenset({"matmul", "transpose"})
+#: Each convolution of a source has groups of its own: g0, g1, ...
+_GROUPS = "g"
+
+
+def to_rules(equations: Iterable[Equation], origin: str) -> tuple[Rule, ...]:
+    """The rules that equations say, in their order, each once; ``gen-007-back`` is ``gen-007`` the other way."""
+    found: dict[str, Rule] = {}
+    count = 0
+    for equation in equations:
+        rules = [rule for rule in _both_ways(equation, origin) if rule.hash not in found]
+        for turn, rule in enumerate(rules):
+            found[rule.hash] = replace(rule, name=f"gen-{count:03d}{'-back' if turn else ''}")
+        count += bool(rules)
+    return tuple(found.values())
+
+
+def _both_ways(equation: Equation, origin: str) -> Iterator[Rule]:
+    """The larger side is the first source."""
+    forms = set()
+    for source, target in (equation.sides, equation.sides[::-1]):
+        if any(isinstance(term, str) for term in source) or not set(inputs(target)) <= set(inputs(source)):
+            continue
+        form = min(map(str, Equation(source, target, equation.shapes).namings()))
+        if form not in forms:
+            forms.add(form)
+            yield _Writer(equation, source, target, origin).most_general()
+
+
+@dataclass(frozen=True)
+class _Writer:
+    equation: Equation
+    source: Outputs
+    target: Outputs
+    origin: str
+
+    def most_general(self) -> Rule:
+        variables: dict[str, str] = {}
+        used = [TEMPLATE[op.template] for op in ops((*self.source, *self.target))]
+        here = [TEMPLATE[op.template] for op in ops(self.source)]
+        if len({each.axis for each in used} - {None}) == 1 and any(each.axis is not None for each in here):
+            ranks = [len(shape) for shape in self.equation.shapes.values() if shape]
+            axes = [{_AXIS: axis} for axis in range(min(ranks))]
+            if self._holds(variables | {_AXIS: _AXIS}, axes):
+                variables[_AXIS] = _AXIS
+        if any(each.kind == "conv" for each in here) and self._holds(
+            variables | _GEOMETRY, [geometry | dict.fromkeys(variables, 0) for geometry in _GEOMETRIES]
+        ):
+            variables |= _GEOMETRY
+        return self._rule(variables)
+
+    def _holds(self, variables: Mapping[str, str], values: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the rule holds for all values of its attribute variables that it can take, which are more than one."""
+        rule = self._rule(variables)
+        shapes = dict(self.equation.shapes)
+        first = next(shape for shape in shapes.values() if shape)
+        alike = {name: first if shape else () for name, shape in shapes.items()}
+        groups = [name for name in _bound(rule) if name.startswith(_GROUPS)]
+        taken = set()
+        for number, value in enumerate(values):
+            for counts in product((1, 2, 4), repeat=len(groups)):
+                for at in (shapes, alike):
+                    attributes = {**value, **dict(zip(groups, counts, strict=True))}
+                    try:
+                        placed = place(rule, attributes, {name: at[name] for name in rule.inputs})
+                    except NotMadeError:
+                        continue
+                    if not _computes_the_same(placed):
+                        return False
+                    taken.add(number)
+        return len(taken) > 1
+
+    def _rule(self, variables: Mapping[str, str]) -> Rule:
+        """The rule with the attributes that are variables; others have the values that their templates give them."""
+        names: dict[Term, str] = {name: name for name in self.equation.inputs}
+        conditions: dict[Expression, None] = {}
+        source = tuple(self._ops(self.source, "s", names, conditions, variables))
+        target_names: dict[Term, str] = {name: name for name in self.equation.inputs}
+        target = tuple(self._ops(self.target, "t", target_names, conditions, variables))
+        pairs = tuple((names[one], target_names[other]) for one, other in zip(self.source, self.target, strict=True))
+        return Rule("generated", source, target, pairs, tuple(conditions), origin=self.origin)
+
+    def _ops(
+        self,
+        outputs: Outputs,
+        side: str,
+        names: dict[Term, str],
+        conditions: dict[Expression, None],
+        variables: Mapping[str, str],
+    ) -> Iterator[PatternOp]:
+        """The ops of one side in order; ``names`` gets those of their tensors, ``conditions`` what they ask of theirs."""
+        convolutions = 0
+        implied: set[str] = set()
+        for index, op in enumerate(ops(outputs)):
+            template = TEMPLATE[op.template]
+            operands = tuple(names[operand] for operand in op.operands)
+            of = dict(zip(OPERANDS, operands, strict=False))
+            several = tuple(f"{side}{index}_{output}" for output in range(template.outputs))
+            made = several if template.outputs > 1 else (f"{side}{index}",)
+            names |= {op._replace(output=output): name for output, name in enumerate(made)}
+            attributes = {name: _with_tensors(value, of) for name, value in template.attributes}
+            if template.kind == "split":
+                assert template.axis is not None
+                sizes = _sizes(op.operands[0], template.axis, names, variables)
+                assert sizes is not None, f"{text(op)} splits what no concat put together"
+                attributes["sizes"] = sizes
+            if template.axis is not None and _AXIS in variables:
+                attributes["axis"] = Variable(_AXIS)
+            if template.kind == "conv":
+                attributes |= {name: Variable(_GEOMETRY[name]) for name in _GEOMETRY if name in variables}
+                if side == "s":  # any number of groups that the op has
+                    attributes["groups"] = Variable(f"{_GROUPS}{convolutions}")
+                convolutions += 1
+            if side == "s" or all(isinstance(operand, str) for operand in op.operands):
+                asked = (_with_tensors(condition, of) for condition in template.conditions)
+                conditions |= dict.fromkeys(each for each in asked if str(each) not in implied)
+            if template.kind in _MATRICES:
+                implied |= {f"len({name}.shape) == 2" for name in made}
+            yield PatternOp(template.kind, operands, made, tuple(attributes.items()))
+
+
+def _computes_the_same(placed: Placed) -> bool:
+    try:
+        target = placed.target()
+    except NotMadeError:
+        return False
+    source = placed.source
+    random = np.random.default_rng(0)
+    given = {name: random_elements(random, source.types[name].shape) for name in source.inputs}
+    one, other = evaluate_exact(source, given), evaluate_exact(target, given)
+    pairs = zip(source.outputs, target.outputs, strict=True)
+    return all(np.array_equal(one[made], other[by]) for made, by in pairs)
+
+
+def _bound(rule: Rule) -> list[str]:
+    values = (value for op in rule.source for _, value in op.attributes)
+    return list(dict.fromkeys(value.name for value in values if isinstance(value, Variable)))
+
+
+def _sizes(term: Term, axis: int, names: Mapping[Term, str], variables: Mapping[str, str]) -> Expression | None:
+    """The sizes along an axis of the pieces that a concat put together, followed through what keeps them apart.
+
+    As :meth:`Template.apply` follows them for the types of terms. None where there are no pieces.
+    """
+    if not isinstance(term, Apply):
+        return None
+    template, operands = TEMPLATE[term.template], term.operands
+    if template.axis == axis:
+        at = Variable(_AXIS) if _AXIS in variables else Literal(axis)
+        return (
+            TupleOf(tuple(Item(Shape(names[operand]), at) for operand in operands))
+            if template.kind == "concat"
+            else None
+        )
+    match template.kind:
+        case "conv":
+            return _sizes(operands[axis], 0, names, variables)
+        case "matmul":
+            return _sizes(operands[axis], axis, names, variables)
+        case "transpose":
+            return _sizes(operands[0], 1 - axis, names, variables)
+    return next((found for each in operands if (found := _sizes(each, axis, names, variables)) is not None), None)
+
+
+def _with_tensors(expression: Expression, names: Mapping[str, str]) -> Expression:
+    """An expression that speaks of other tensors."""
+    if isinstance(expression, Shape):
+        return Shape(names[expression.tensor])
+    changed: dict[str, Any] = {}
+    for each in fields(expression):  # type: ignore[arg-type]
+        value = getattr(expression, each.name)
+        if isinstance(value, Expression):
+            changed[each.name] = _with_tensors(value, names)
+        elif isinstance(value, tuple):
+            changed[each.name] = tuple(_with_tensors(item, names) for item in value)
+    return replace(expression, **changed) if changed else expression  # type: ignore[type-var]

@@ -1,0 +1,1 @@
+"""Tables and figures of the evidence, for the terminal and as pictures."""

@@ -1,0 +1,210 @@
+"""How wrong predictions are, as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from evidence.tables.concurrency_tables import concurrency_tables
+from evidence.tables.sm_share_tables import sm_share_tables
+from evidence.tables.split_tables import (
+    coverage_table,
+    device_summary_table,
+    device_table,
+    family_table,
+    published_table,
+    size_table,
+)
+from evidence.validation.engines import EngineAgreement
+from evidence.validation.networks import NetworkEvaluation, largest, mean_size
+from evidence.validation.report import ValidationReport
+from iossim.reporting.accuracy_tables import measured_part, operators_part, percent, stages_part, titled, unwrapped
+from iossim.tables import Cell, Column, records_table
+
+
+def accuracy_tables(report: ValidationReport) -> RenderableType:
+    """All tables of a report, each with a line that says what its figures are of."""
+    parts: list[RenderableType] = []
+    parts += operators_part(report.operators)
+    parts += _splits(report)
+    parts += stages_part(report.stages)
+    for networks in report.networks:
+        parts += _networks(networks)
+    parts += measured_part(report.measured)
+    for side_by_side in report.concurrency:
+        for title, table, lines in concurrency_tables(side_by_side):
+            parts += titled(title, unwrapped(table), *lines)
+    for found in report.shares:
+        for title, table, line in sm_share_tables(found):
+            parts += titled(title, table, line)
+    if report.engines:
+        parts += titled(
+            f"event-driven engine against analytic prices: stages of {report.engines[0].network}, %",
+            engines_table(report.engines),
+            "differences of stage prices, and how much slower the best schedule by one is at the prices of the other",
+        )
+    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    return Group(*parts)
+
+
+def _splits(report: ValidationReport) -> Iterator[RenderableType]:
+    """What is held out otherwise than by hash, and what it comes to."""
+    rows = {split: [row for row in report.splits if row.split == split] for split in ("size", "device", "family")}
+    if rows["size"]:
+        yield from titled(
+            "largest operators: errors of device time, by a fit that saw the smaller 80% by work, %",
+            size_table(rows["size"]),
+            "inside: small shapes that are held out; ratio: largest over inside; over 2x: rows off by more than a factor of two; within: in the stated interval; wide: its median high over low",
+        )
+    if rows["device"]:
+        assert report.transfer is not None, "its rows come of it"
+        yield from titled(
+            "unseen devices, each predicted from the others: errors of device time, %",
+            device_table(rows["device"]),
+            "roof: efficiencies of the other devices' rooflines, averaged; within: in intervals as wide as leaving out the others says; samples are of the same kind",
+        )
+        yield from titled(
+            "unseen devices by kind: errors of device time over data sets, %",
+            device_summary_table(rows["device"], report.transfer.samples),
+        )
+    if rows["family"]:
+        yield from titled(
+            "families of kernels left out of the fit: errors of device time, %", family_table(rows["family"])
+        )
+    if rows["size"] or rows["device"]:
+        yield from titled(
+            "stated intervals: measured times within, %, where 90 are said, and the median high over low",
+            coverage_table(report.operators, report.splits),
+        )
+    if rows["device"] and report.families:
+        yield from titled(
+            "families of operators beside another model's published errors, mean over devices, %",
+            published_table(report.families),
+            "in: held-out shapes of devices that were fitted; out: devices left out, from datasheet facts",
+        )
+
+
+def _networks(evaluation: NetworkEvaluation) -> Iterator[RenderableType]:
+    if evaluation.latencies:
+        yield from titled(
+            f"networks on {evaluation.device} against published latencies",
+            networks_table(evaluation),
+            *_networks_summary(evaluation),
+        )
+    if evaluation.stages:
+        rows: list[dict[str, Cell]] = [
+            {
+                "stage": each.stage.replace(",", " || "),
+                "predicted_us": each.predicted_us,
+                "published_us": each.published_us,
+                "error_percent": 100 * each.error,
+                "left_out_percent": percent(each.left_out_error),
+            }
+            for each in evaluation.stages
+        ]
+        columns = [
+            Column("stage"),
+            Column("predicted_us", digits=1),
+            Column("published_us", digits=1),
+            Column("error_percent", "in-sample" if evaluation.in_sample else "", digits=1),
+            Column("left_out_percent", "left out", digits=1),
+        ]
+        yield from titled(f"stages of the sample network on {evaluation.device}", records_table("", rows, columns))
+    for each in evaluation.active_warps:
+        yield Text(
+            f"active warps of ios-both over sequential, {each.model}: {each.predicted:.2f}, "
+            f"published {each.published:.2f}\n"
+        )
+
+
+def networks_table(evaluation: NetworkEvaluation) -> Table:
+    """Schedulers of each network, predicted and published."""
+    columns = [
+        Column("network"),
+        Column("published_ms", digits=3),
+        Column("predicted_ms", digits=3),
+        Column("error_percent", digits=1),
+        Column("in_sample", "in-\nsample"),
+        Column("left_out_ms", "left\nout", digits=3),
+        Column("left_out_error_percent", "error", digits=1),
+        Column("low_ms", digits=3),
+        Column("high_ms", digits=3),
+        Column("gain_x", "gain"),
+        Column("published_gain_x", "publ."),
+    ]
+    rows: list[dict[str, Cell]] = []
+    for (model, batch), own in groupby(evaluation.latencies, key=lambda each: (each.model, each.batch)):
+        rows.append({"network": f"{model}, batch {batch}"})
+        for each in own:
+            rows.append(
+                {
+                    "network": f"  {each.scheduler}",
+                    "published_ms": each.published_us / 1e3,
+                    "predicted_ms": each.predicted_us / 1e3,
+                    "error_percent": 100 * each.error,
+                    "in_sample": "yes" if each.is_in_sample else "",
+                    "left_out_ms": each.foretold.predicted_us / 1e3,
+                    "left_out_error_percent": 100 * each.foretold_error,
+                    "low_ms": each.foretold.low_us / 1e3,
+                    "high_ms": each.foretold.high_us / 1e3,
+                    "gain_x": each.speedup,
+                    "published_gain_x": each.published_speedup,
+                }
+            )
+    return records_table("", rows, columns)
+
+
+def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
+    yield (
+        "in-sample: a fit saw the figure itself (only sequential ones), or a number of the simulator is pinned on it; left out, with "
+        "its interval: by a fit that saw no figure of that network"
+    )
+    count, orders = len(evaluation.latencies), len(evaluation.orders)
+    for title, errors, right in (
+        ("in-sample", evaluation.errors, None),
+        ("not in-sample", evaluation.unseen_errors, sum(order.is_right for order in evaluation.orders)),
+        ("left out", evaluation.foretold_errors, sum(order.is_foretold for order in evaluation.orders)),
+    ):
+        if errors:
+            mean, worst = mean_size(errors) or 0.0, largest(errors) or 0.0
+            ordered = "" if right is None else f"; {right} of {orders} orders beyond 3% are right"
+            yield f"{title}: mean error {100 * mean:.1f}%, worst {100 * worst:+.1f}%{ordered}"
+    yield f"{sum(each.is_covered for each in evaluation.latencies)} of {count} figures in the intervals of what is left out"
+    for order in evaluation.orders:
+        if not (order.is_right and order.is_foretold):
+            yield (
+                f"wrong: {order.faster} is {100 * order.published:.1f}% faster than {order.slower} on {order.model}, "
+                f"batch {order.batch}; predicted {100 * order.predicted:+.1f}%, left out {100 * order.foretold:+.1f}%"
+            )
+
+
+def engines_table(agreements: Sequence[EngineAgreement]) -> Table:
+    """A line for each device, differences in percent."""
+    columns = [
+        Column("device"),
+        Column("priced", "stages\npriced"),
+        Column("stages", "of"),
+        Column("median", digits=1),
+        Column("p95", "95th\npercentile", digits=1),
+        Column("signed", "signed\nmedian", digits=1),
+        Column("analytic", "analytic's\nbest", digits=1),
+        Column("events", "event-driven's\nbest", digits=1),
+    ]
+    rows: list[dict[str, Cell]] = [
+        {
+            "device": each.device,
+            "priced": len(each.groups),
+            "stages": each.total,
+            "median": 100 * each.median,
+            "p95": 100 * each.percentile_95,
+            "signed": 100 * each.bias,
+            "analytic": percent(each.analytic_optimum_by_events),
+            "events": percent(each.events_optimum_by_analytic),
+        }
+        for each in agreements
+    ]
+    return records_table("", rows, columns)

@@ -1,0 +1,136 @@
+"""Kernels side by side, simulated beside their measurements, as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.table import Table
+
+from evidence.validation.concurrency import ALL_PAIRS, MODELS, RIGHT, ConcurrencyEvaluation, PairErrors, RatioErrors
+from iossim.tables import Cell, Column, records_table
+
+#: Of microbenchmarks beyond the bar so many of a mechanism are named.
+_NAMED = 5
+_MODEL_WORDS = {
+    "none": "no interference",
+    "sum": "the sum",
+    "in_sample": "in-sample",
+    "family": "family left out",
+    "set": "set left out",
+    "device": "device left out",
+}
+
+
+def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Table, tuple[str, ...]]]:
+    """Each table with its title, and lines that say what its figures are of."""
+    if found.pairs:
+        together = found.all_pairs
+        sets = [*found.pairs, *([together] if together else [])]
+        columns = [
+            Column("model"),
+            Column("median", digits=1),
+            Column("mean", digits=1),
+            Column("p90", "90th\nperc.", digits=1),
+            Column("whole_median", "makespan\nmedian", digits=1),
+            Column("whole_mean", "\nmean", digits=1),
+            Column("whole_p90", "90th\nperc.", digits=1),
+        ]
+        yield (
+            "kernels side by side: errors of slowdowns and of makespans, %",
+            records_table("", [row for pair in sets for row in _pair_rows(pair)], columns),
+            (
+                "the sum: an equal part of the device for each; left out: by a fit that saw no kernel of its kinds, not the set",
+                *(line for pair in sets for line in _pair_lines(pair)),
+            ),
+        )
+    if found.microbenchmarks:
+        yield (
+            f"microbenchmarks: ratios together over alone that are within {RIGHT:.0%}",
+            _mechanisms(found),
+            ("worst: simulated over measured, less 1", *_wrong(found)),
+        )
+    if found.placements:
+        rows: list[dict[str, Cell]] = [
+            {
+                "kernel": f"{one.kernel} on {one.device}",
+                "blocks": one.blocks,
+                "foretold": 100 * one.foretold,
+                "in_turn": 100 * one.in_turn,
+                "by_number": 100 * one.by_number,
+                "chance": 100 * one.chance,
+            }
+            for one in found.placements
+        ]
+        columns = [
+            Column("kernel"),
+            Column("blocks"),
+            *(
+                Column(name, title, digits=1)
+                for name, title in (
+                    ("foretold", "simu-\nlated"),
+                    ("in_turn", "clusters\nin turn"),
+                    ("by_number", "by\nnumber"),
+                    ("chance", "chance"),
+                )
+            ),
+        ]
+        yield "blocks on the SM foretold, %", records_table("", rows, columns), ("by number: SM after SM",)
+
+
+def _pair_rows(pair: PairErrors) -> Iterator[dict[str, Cell]]:
+    yield {"model": f"{pair.data_set} ({pair.pairs})"}
+    for model in MODELS:
+        if pair.fitted or pair.data_set == ALL_PAIRS or model not in ("family", "set", "device"):
+            yield {
+                "model": f"  {_MODEL_WORDS[model]}",
+                **_cells(pair.slowdowns[model]),
+                **_cells(pair.makespans[model], "whole_"),
+            }
+
+
+def _pair_lines(pair: PairErrors) -> Iterator[str]:
+    if pair.fitted:
+        yield f"{pair.data_set}: {pair.fitted} {pair.value:g}, fitted; without the set it is untold"
+    if pair.within is not None:
+        yield f"{pair.data_set}: {100 * pair.within:.0f}% of slowdowns in intervals of nine in ten, {pair.width:.2f}x wide"
+
+
+def _cells(errors: RatioErrors, prefix: str = "") -> Mapping[str, Cell]:
+    return {
+        f"{prefix}median": 100 * errors.median,
+        f"{prefix}mean": 100 * errors.mean,
+        f"{prefix}p90": 100 * errors.percentile_90,
+    }
+
+
+def _mechanisms(found: ConcurrencyEvaluation) -> Table:
+    rows: list[dict[str, Cell]] = []
+    for (device, mechanism), own in found.by_mechanism().items():
+        worst = max(own, key=lambda one: abs(one.error))
+        rows.append(
+            {
+                "mechanism": f"{mechanism}, {device}",
+                "right": sum(one.is_right for one in own),
+                "of": len(own),
+                "worst": 100 * worst.error,
+                "measured": worst.measured,
+                "simulated": worst.simulated,
+            }
+        )
+    columns = [
+        Column("mechanism"),
+        Column("right"),
+        Column("of"),
+        Column("worst", "worst\n%", digits=1),
+        Column("measured", "mea-\nsured"),
+        Column("simulated", "simu-\nlated"),
+    ]
+    return records_table("", rows, columns)
+
+
+def _wrong(found: ConcurrencyEvaluation) -> Iterator[str]:
+    for (device, mechanism), own in found.by_mechanism().items():
+        wrong = [one.title for one in own if not one.is_right]
+        if wrong:
+            more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+            yield f"beyond, {mechanism}, {device}: {', '.join(wrong[:_NAMED])}{more}"

@@ -1,0 +1,1 @@
+"""Every figure of accuracy that is quoted, recomputed."""

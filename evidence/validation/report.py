@@ -1,0 +1,242 @@
+"""All of it: operators, networks (published, and measured), both engines and unseen devices, in one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from evidence.concurrency.tables import concurrency_data
+from evidence.data.data_sets import default_places, read_data_sets
+from evidence.profiles.chips import chips
+from evidence.profiles.leave_one_out import FEWEST_ROWS, LeaveOneOut, LeftOut, leave_out_each
+from evidence.validation.concurrency import ConcurrencyEvaluation, evaluate_concurrency
+from evidence.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
+from evidence.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
+from evidence.validation.published_models import FamilyErrors, family_errors
+from evidence.validation.roofline import roofline_us
+from evidence.validation.sm_shares import ShareEvaluation, evaluate_shares
+from evidence.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
+from iossim.calibration.recording import Recording, lowered
+from iossim.devices.load import device
+from iossim.devices.profile import DeviceProfile
+from iossim.errors import OptionError, did_you_mean
+from iossim.measurements.data_sets import DataSets
+from iossim.models.load import load
+from iossim.validation.measured_networks import MeasuredEvaluation, evaluate_all
+from iossim.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
+from iossim.validation.stages import StageEvaluation, evaluate_stages
+from iossim.validation.validate import StartProgress, quoted_otherwise
+
+PARTS = ("operators", "networks", "measured", "concurrency", "shares", "engines")
+#: What operators are held out by; without being asked for, families are not, and quickly only hashes are.
+SPLITS = ("hash", "size", "device", "family")
+_USUAL_SPLITS, _QUICK_SPLITS = SPLITS[:3], SPLITS[:1]
+#: Stages of each device that a quick comparison of the engines prices.
+QUICK_STAGES = 300
+#: Batches of networks on shares of a device that a quick comparison prices.
+QUICK_BATCHES = (1, 8, 32)
+SEED = 0
+#: Measurements of an unseen device that a transfer to it is refined with.
+TRANSFER_SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """What was evaluated, in the order of the data sets and devices; parts not asked for are empty."""
+
+    operators: tuple[OperatorEvaluation, ...] = ()
+    #: Of the data sets that hold stages.
+    stages: tuple[StageEvaluation, ...] = ()
+    networks: tuple[NetworkEvaluation, ...] = ()
+    #: Networks that were measured as a whole, a file each.
+    measured: tuple[MeasuredEvaluation, ...] = ()
+    #: Kernels that were measured side by side, a folder of tables each.
+    concurrency: tuple[ConcurrencyEvaluation, ...] = ()
+    #: Kernels and networks on parts of a device, a folder of tables each.
+    shares: tuple[ShareEvaluation, ...] = ()
+    engines: tuple[EngineAgreement, ...] = ()
+    #: Each chip with data predicted from the others.
+    transfer: LeaveOneOut | None = None
+    #: What is held out by size, by device and by family.
+    splits: tuple[SplitRows, ...] = ()
+    #: What was left out, and why.
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def families(self) -> tuple[FamilyErrors, ...]:
+        """Families of operators beside what is published of another model."""
+        return family_errors(self.operators, self.splits)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; errors and differences are fractions, times us."""
+        return {
+            "operators": [each.to_json() for each in self.operators],
+            "stages": [each.to_json() for each in self.stages],
+            "networks": [each.to_json() for each in self.networks],
+            "measured": [each.to_json() for each in self.measured],
+            "concurrency": [each.to_json() for each in self.concurrency],
+            "shares": [each.to_json() for each in self.shares],
+            "engines": [each.to_json() for each in self.engines],
+            "transfer": None if self.transfer is None else _transfer_json(self.transfer),
+            "splits": [each.to_json() for each in self.splits],
+            "families": [each.to_json() for each in self.families],
+            "notes": list(self.notes),
+        }
+
+
+def validate(
+    profiles: Sequence[DeviceProfile] | None = None,
+    places: Sequence[Path] | None = None,
+    parts: Sequence[str] | None = None,
+    quick: bool = False,
+    progress: StartProgress = lambda label: lambda done, total: None,
+    splits: Sequence[str] | None = None,
+) -> ValidationReport:
+    """Recompute every figure; raises OptionError or MeasurementError for input that cannot be used.
+
+    ``profiles`` limits all parts to these devices; ``places`` are files and folders of measurements, by default
+    :func:`~evidence.data.data_sets.default_places`; ``parts`` are of :data:`PARTS`, by default all. ``splits`` are of
+    :data:`SPLITS`, by default all but that by family. ``quick`` samples the stages that both engines price, and holds
+    operators out by their hash alone unless other splits are asked for.
+    """
+    parts = PARTS if parts is None else parts
+    if splits is None:
+        splits = _QUICK_SPLITS if quick else _USUAL_SPLITS
+    for option, given, known in (("part", parts, PARTS), ("split", splits, SPLITS)):
+        for name in given:
+            if name not in known:
+                raise OptionError(f"`{option}` {name!r} is not known; {did_you_mean(name, known)}")
+    judged = _Operators()
+    networks: list[NetworkEvaluation] = []
+    measured: tuple[MeasuredEvaluation, ...] = ()
+    engines: list[EngineAgreement] = []
+    notes: list[str] = []
+    if "operators" in parts:
+        judged = _operators(read_data_sets(places, profiles), splits, progress)
+        notes += judged.notes
+    if "networks" in parts:
+        for profile in _profiles(profiles, published_devices()):
+            networks.append(evaluate_networks(profile, progress=progress(f"networks on {profile.name}")))
+    if "measured" in parts:
+        where = default_places() if places is None else places
+        measured, said = evaluate_all(where, profiles, progress("measured networks"))
+        notes += said
+    side_by_side: list[ConcurrencyEvaluation] = []
+    if "concurrency" in parts:
+        told = progress("kernels side by side")
+        for folder in [concurrency_data()] if places is None else places:
+            judged_together, said = evaluate_concurrency(folder, profiles, told)
+            side_by_side += [judged_together] if judged_together else []
+            notes += said if places is None else ()
+    shares: list[ShareEvaluation] = []
+    if "shares" in parts:
+        told = progress("parts of devices")
+        for folder in [concurrency_data()] if places is None else places:
+            found = evaluate_shares(folder, profiles, QUICK_BATCHES if quick else None)
+            shares += [found] if found else []
+        told(1, 1)
+    if "engines" in parts:
+        network = load(NETWORK)
+        for profile in _profiles(profiles, DEVICES):
+            told = progress(f"engines on {profile.name}")
+            sample = QUICK_STAGES if quick else None
+            engines.append(compare_prices(network, profile, sample, SEED, progress=told))
+    return ValidationReport(
+        judged.by_hash,
+        judged.stages,
+        tuple(networks),
+        measured,
+        tuple(side_by_side),
+        tuple(shares),
+        tuple(engines),
+        judged.transfer,
+        judged.splits,
+        tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class _Operators:
+    """What was found of operators: see the fields of :class:`ValidationReport`."""
+
+    by_hash: tuple[OperatorEvaluation, ...] = ()
+    stages: tuple[StageEvaluation, ...] = ()
+    transfer: LeaveOneOut | None = None
+    splits: tuple[SplitRows, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -> _Operators:
+    """All splits of all sets, whose operators are lowered once."""
+    notes = list(data.notes)
+    told = progress("operators")
+    recordings: list[Recording] = []
+    by_hash: list[OperatorEvaluation] = []
+    for done, (measured, profile) in enumerate(data.sets):
+        if measured.measurements:
+            recordings.append(lowered(measured, profile, held_out_fraction(profile)))
+            cold_rows = sum(row.is_cold for row in measured.measurements)
+            whole = evaluate_recording(recordings[-1], cold_rows, roofline_us) if "hash" in splits else None
+            by_hash += [] if whole is None else [whole.of_kind(*kind) for kind in whole.kinds]
+        told(done + 1, len(data.sets))
+    by_hash.sort(key=lambda each: each.device)
+    notes += quoted_otherwise(by_hash, data)
+    found = chips(recordings)
+    rows: list[SplitRows] = []
+    if "size" in splits:
+        rows += split_by_size(found, progress("largest operators"))
+    transfer = None
+    if "device" in splits:
+        try:
+            transfer = leave_out_each(found, TRANSFER_SAMPLES, SEED, _by_label(progress))
+            rows += split_by_device(transfer)
+        except ValueError as error:
+            # Of one device alone there is nothing to transfer from.
+            notes.append(f"no transfer to unseen devices: {error}")
+    if "family" in splits:
+        rows += split_by_family(found, progress("families of kernels"))
+    stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
+    return _Operators(tuple(by_hash), stages, transfer, tuple(rows), tuple(notes))
+
+
+def sampled_rows(found: LeaveOneOut) -> list[LeftOut]:
+    """Of each device left out the kinds of data sets that have rows enough for a mean error."""
+    return [row for row in found.rows if len(row.zero_shot.measured_us) >= FEWEST_ROWS]
+
+
+def _by_label(start: StartProgress) -> Callable[[str, int, int], None]:
+    """A progress for each label, started when it is first told of."""
+    started: dict[str, Callable[[int, int], None]] = {}
+
+    def tell(label: str, done: int, total: int) -> None:
+        if label not in started:
+            started[label] = start(label)
+        started[label](done, total)
+
+    return tell
+
+
+def _transfer_json(found: LeaveOneOut) -> dict[str, Any]:
+    return {
+        "samples": found.samples,
+        "left_out": [
+            {
+                "device": row.device,
+                "data_set": row.zero_shot.data_set,
+                "kind": row.kind,
+                "zero_shot": row.zero_shot.accuracy.to_json(),
+                "refined": (None if row.refined is None else row.refined.accuracy.to_json()),
+            }
+            for row in found.rows
+        ],
+    }
+
+
+def _profiles(chosen: Sequence[DeviceProfile] | None, names: Sequence[str]) -> list[DeviceProfile]:
+    """The chosen profiles that are of these devices; the shipped ones where none are chosen."""
+    if chosen is None:
+        return [device(name) for name in names]
+    return [profile for profile in chosen if profile.name in names]

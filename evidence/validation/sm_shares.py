@@ -1,0 +1,350 @@
+"""Kernels and networks on a part of a device's SMs, against what the model of parts says.
+
+*Curves.* What a kernel takes on all SMs is known, and of most what it draws of DRAM. One number a curve is fitted, the part of
+its time that SMs bound: that part grows as SMs go, the DRAM part as their bandwidth does
+(:func:`~iossim.backends.simulator.device_rates.bandwidth_part`), the two overlap as arithmetic and DRAM do, and the rest of the
+time stays as it is (launches; kernels too small for the SMs).
+
+*Networks by share.* The simulator's time of a network on its SMs, one unit after another and issued beforehand, and a time for
+copies of an image to the device and back, fitted to each network. TensorRT built the engines with a limit to workspaces, which
+the table does not tell: that of NVIDIA's samples is taken.
+
+*Networks side by side.* How much slower a network on its SMs gets by one on the others: a delay for each of its kernels, and a part
+of the L2 throughput that the other has by itself. These two numbers are fitted to all pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from evidence.concurrency.microbenchmarks import RTX_5090_FILE, read_rtx_5090
+from evidence.concurrency.sm_shares import (
+    CURVES_DEVICE,
+    CURVES_FILE,
+    NETWORKS_DEVICE,
+    NETWORKS_FILE,
+    PAIRS_FILE,
+    RATES_FILE,
+    BandwidthCurve,
+    NetworkShare,
+    SharedRun,
+    SmCurve,
+    block_bandwidth,
+    fastest_draw,
+    read_bandwidths,
+    read_curves,
+    read_network_pairs,
+    read_network_shares,
+)
+from iossim.backends.simulator.device_rates import bandwidth_part
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.devices.load import device
+from iossim.devices.profile import DeviceProfile
+from iossim.ir.network import Network, Unit
+from iossim.lowering.unit import StepCandidates, lower_unit
+from iossim.models.load import load
+
+Floats = NDArray[np.float64]
+
+#: The zoo's networks by what the table calls them.
+NETWORKS = {"alexnet": "alexnet", "resnet50": "resnet50", "vgg19": "vgg19", "ssd": "ssd300"}
+#: What TensorRT may use for a kernel's intermediate results: what its samples set.
+WORKSPACE_BYTES = 1 << 28
+#: Parts of the time that a curve's fit tries, and reaches that a device's does.
+_PARTS = np.linspace(0.0, 1.0, 101)
+_REACHES = np.arange(1.0, 6.001, 0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class CurveErrors:
+    """A kernel's curve: ``sm_part`` of its time on all SMs is bound by them. Errors are means of the absolute relative errors;
+    ``left_out`` those of every other count, with the part fitted to the rest."""
+
+    kernel: str
+    rows: int
+    sm_part: float
+    in_sample: float
+    left_out: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReachErrors:
+    """The reach that fits a device's bandwidth curve, beside the profile's, and the mean errors with each."""
+
+    device: str
+    rows: int
+    reach: float
+    error: float
+    profile_reach: float
+    profile_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkShareErrors:
+    """A network on shares of the SMs: ``copy_us`` an image is fitted; ``left_out`` with it fitted to the other shares.
+
+    ``slowdown`` is the error of the time over that on the largest share of the same batch, by price alone: what the model of
+    parts adds. None where no batch has two shares.
+    """
+
+    network: str
+    rows: int
+    copy_us: float
+    price_alone: float
+    in_sample: float
+    left_out: float
+    slowdown: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Absolute relative errors of slowdowns."""
+
+    median: float
+    mean: float
+    ninetieth: float
+
+    @staticmethod
+    def of(errors: Floats) -> Spread:
+        return Spread(float(np.median(errors)), float(errors.mean()), float(np.percentile(errors, 90)))
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPairErrors:
+    """Slowdowns of networks side by side: nothing, the model, and the model fitted without any pair of that network."""
+
+    rows: int
+    delay_us: float
+    l2_part: float
+    no_interference: Spread
+    in_sample: Spread
+    left_out: Spread
+
+
+@dataclass(frozen=True)
+class ShareEvaluation:
+    """What was found of parts of devices; empty where a table is not there."""
+
+    curves: tuple[CurveErrors, ...] = ()
+    reaches: tuple[ReachErrors, ...] = ()
+    networks: tuple[NetworkShareErrors, ...] = ()
+    pairs: NetworkPairErrors | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.curves or self.reaches or self.networks)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evaluate_shares(
+    folder: Path, profiles: Sequence[DeviceProfile] | None = None, batches: Sequence[int] | None = None
+) -> ShareEvaluation:
+    """Everything that the tables in a folder tell, of ``profiles`` where they are given.
+
+    Networks are judged at ``batches``, by default all. Raises MeasurementError for a table that cannot be read.
+    """
+    chosen = None if profiles is None else {profile.name: profile for profile in profiles}
+
+    def profile_of(name: str) -> DeviceProfile | None:
+        return device(name) if chosen is None else chosen.get(name)
+
+    curves: tuple[CurveErrors, ...] = ()
+    rates: list[BandwidthCurve] = []
+    networks: tuple[NetworkShareErrors, ...] = ()
+    pairs: NetworkPairErrors | None = None
+    profile = profile_of(CURVES_DEVICE)
+    if profile is not None and (path := folder / CURVES_FILE).is_file():
+        read = read_curves(path)
+        curves = tuple(evaluate_curve(curve, profile) for curve in read)
+        rates += fastest_draw(read, CURVES_DEVICE)
+    rates += read_bandwidths(path) if (path := folder / RATES_FILE).is_file() else []
+    rates += block_bandwidth(read_rtx_5090(path)) if (path := folder / RTX_5090_FILE).is_file() else []
+    reaches = [evaluate_reach(rate, profile) for rate in rates if (profile := profile_of(rate.device)) is not None]
+    profile = profile_of(NETWORKS_DEVICE)
+    if profile is not None and (path := folder / NETWORKS_FILE).is_file():
+        prices = NetworkPrices(profile)
+        shares = read_network_shares(path)
+        own = [row for row in shares if batches is None or row.batch in batches]
+        networks = evaluate_networks(own, prices)
+        if (path := folder / PAIRS_FILE).is_file():
+            pairs = evaluate_pairs(read_network_pairs(path), shares, prices.kernels)
+    return ShareEvaluation(curves, tuple(reaches), networks, pairs)
+
+
+def evaluate_curve(curve: SmCurve, profile: DeviceProfile) -> CurveErrors:
+    """One kernel's curve on a device."""
+    sms, measured = np.array(curve.sms, dtype=np.float64), np.array(curve.latency_us)
+    whole_us = measured[-1]
+    gbps = curve.dram_gbps[-1] if curve.dram_gbps else 0.0
+    dram_us = whole_us * min(1.0, gbps / profile.dram_bandwidth_gbps)
+    predicted = np.array([_curve_us(part, whole_us, dram_us, sms, profile) for part in _PARTS])
+    errors = np.abs(predicted / measured - 1.0)
+    best = int(errors.mean(axis=1).argmin())
+    left_out = np.empty(len(sms))
+    for parity in (0, 1):
+        # The whole device is known in either case.
+        held = np.arange(len(sms)) % 2 == parity
+        left_out[held] = errors[int(errors[:, ~held].mean(axis=1).argmin())][held]
+    name = curve.kernel if curve.batch is None else f"{curve.kernel}, batch {curve.batch}"
+    return CurveErrors(name, len(sms), float(_PARTS[best]), float(errors[best].mean()), float(left_out.mean()))
+
+
+def _curve_us(part: float, whole_us: float, dram_us: float, sms: Floats, profile: DeviceProfile) -> Floats:
+    """What a kernel takes on so many SMs; all of its time on all of them, ``part`` of it bound by them."""
+    norm = profile.parameters.overlap_norm
+    fraction = sms / profile.sm_count
+    drawn = np.array([bandwidth_part(one, profile.parameters.sm_bandwidth_reach) for one in fraction.tolist()])
+    sm_us = part * whole_us
+    # What both together take on all SMs cannot be more than there is: DRAM then overlaps wholly.
+    together_us = (sm_us**norm + dram_us**norm) ** (1.0 / norm)
+    norm = norm if together_us <= whole_us else np.inf
+    if norm == np.inf:
+        rest_us = whole_us - max(sm_us, dram_us)
+        return np.asarray(rest_us + np.maximum(sm_us / fraction, dram_us / drawn))
+    rest_us = whole_us - together_us
+    return np.asarray(rest_us + ((sm_us / fraction) ** norm + (dram_us / drawn) ** norm) ** (1.0 / norm))
+
+
+def evaluate_reach(curve: BandwidthCurve, profile: DeviceProfile) -> ReachErrors:
+    """A streaming kernel's bandwidth, over that of the most SMs, where each has a block at most."""
+    own_sms = np.array(curve.sms) <= profile.sm_count
+    fraction = np.array(curve.sms)[own_sms] / profile.sm_count
+    measured = np.array(curve.dram_gbps)[own_sms]
+    measured /= measured[-1]
+
+    def error(reach: float) -> float:
+        drawn = np.array([bandwidth_part(one, reach) for one in fraction.tolist()])
+        return float(np.abs(drawn / drawn[-1] / measured - 1.0).mean())
+
+    reach = min(_REACHES.tolist(), key=error)
+    own = profile.parameters.sm_bandwidth_reach
+    return ReachErrors(profile.name, len(measured), reach, error(reach), own, error(own))
+
+
+class NetworkPrices:
+    """Networks of the zoo on parts of a device, unit after unit; equal units are priced once."""
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        self._profile = profile
+        self._unit_us: dict[tuple[str, int], float] = {}
+        self._candidates: dict[str, StepCandidates] = {}
+        self._models: dict[int, KernelModel] = {}
+        self.network: Callable[[str, int], Network] = cache(lambda name, batch: load(NETWORKS[name], batch=batch))
+
+    def latency_us(self, name: str, batch: int, percent: int) -> float:
+        """On a percentage of the SMs."""
+        sms = max(1, round(percent / 100 * self._profile.sm_count))
+        if sms not in self._models:
+            gap_factor = self._profile.engine.graph_gap_factor
+            self._models[sms] = KernelModel(self._profile, gap_factor, sms=sms)
+        network = self.network(name, batch)
+        for unit, signature in zip(network.units, network.signatures, strict=True):
+            if (signature, sms) not in self._unit_us:
+                steps = self._steps(signature, network, unit)
+                self._unit_us[signature, sms] = fsum(
+                    price.alone_us for step in steps for price in self._models[sms].fastest(step)[1]
+                )
+        return fsum(self._unit_us[signature, sms] for signature in network.signatures)
+
+    def _steps(self, signature: str, network: Network, unit: Unit) -> StepCandidates:
+        """What each step of a unit may run as, with what the workspace allows."""
+        if signature not in self._candidates:
+            self._candidates[signature] = tuple(
+                tuple(one for one in step if one.workspace_bytes <= WORKSPACE_BYTES) or step
+                for step in lower_unit(network, unit, self._profile)
+            )
+        return self._candidates[signature]
+
+    def kernels(self, name: str) -> int:
+        """How many kernels a network runs on the whole device, at batch 1."""
+        network = self.network(name, 1)
+        model = KernelModel(self._profile)
+        return sum(
+            len(candidate.kernels)
+            for unit in network.units
+            for candidate, _ in model.chosen(lower_unit(network, unit, self._profile))
+        )
+
+
+def evaluate_networks(rows: Sequence[NetworkShare], prices: NetworkPrices) -> tuple[NetworkShareErrors, ...]:
+    """Networks on shares, those that the zoo has."""
+    found = []
+    for name in dict.fromkeys(row.network for row in rows if row.network in NETWORKS):
+        own = [row for row in rows if row.network == name]
+        measured = np.array([row.latency_us for row in own])
+        batch = np.array([row.batch for row in own], dtype=np.float64)
+        percent = np.array([row.percent for row in own])
+        priced = np.array([prices.latency_us(name, row.batch, row.percent) for row in own])
+        copy_us = _copy_us(priced, measured, batch)
+        left_out = np.empty(len(own))
+        for share in np.unique(percent):
+            held = percent == share
+            us = _copy_us(priced[~held], measured[~held], batch[~held]) if not held.all() else copy_us
+            left_out[held] = np.abs((priced + us * batch)[held] / measured[held] - 1.0)
+        largest = {row.batch: index for index, row in sorted(enumerate(own), key=lambda item: item[1].percent)}
+        base = np.array([largest[row.batch] for row in own])
+        others = np.flatnonzero(base != np.arange(len(own)))
+        slowdown = (priced / priced[base]) / (measured / measured[base])
+        found.append(
+            NetworkShareErrors(
+                name,
+                len(own),
+                copy_us,
+                float(np.abs(priced / measured - 1.0).mean()),
+                float(np.abs((priced + copy_us * batch) / measured - 1.0).mean()),
+                float(left_out.mean()),
+                float(np.abs(slowdown[others] - 1.0).mean()) if len(others) else None,
+            )
+        )
+    return tuple(found)
+
+
+def _copy_us(priced: Floats, measured: Floats, batch: Floats) -> float:
+    """The time of copies an image, not negative, of the least squares of relative errors."""
+    return float(nnls((batch / measured)[:, None], 1.0 - priced / measured)[0][0])
+
+
+def evaluate_pairs(
+    runs: Sequence[SharedRun], shares: Sequence[NetworkShare], kernels: Callable[[str], int]
+) -> NetworkPairErrors | None:
+    """Slowdowns of networks side by side, those whose L2 throughput by itself is known; None without any."""
+    l2 = {(row.network, row.batch, row.percent): row.l2 for row in shares}
+    known = [
+        (run, used)
+        for run in runs
+        if (used := l2.get((run.other, run.other_batch, run.other_percent))) is not None and run.network in NETWORKS
+    ]
+    if not known:
+        return None
+    measured = np.array([run.together_us / run.alone_us for run, _ in known])
+    counts = {name: kernels(name) for name in {run.network for run, _ in known}}
+    features = np.array([(counts[run.network] / run.alone_us, used) for run, used in known])
+
+    def fitted(rows: NDArray[np.bool_]) -> Floats:
+        weighted = features[rows] / measured[rows, None]
+        return np.asarray(nnls(weighted, 1.0 - 1.0 / measured[rows])[0])
+
+    both = fitted(np.ones(len(known), dtype=np.bool_))
+    left_out = np.empty(len(known))
+    for name in dict.fromkeys(run.network for run, _ in known):
+        without = np.array([name not in (run.network, run.other) for run, _ in known])
+        held = np.array([run.network == name for run, _ in known])
+        left_out[held] = (1.0 + features[held] @ (fitted(without) if without.any() else both)) / measured[held] - 1.0
+    return NetworkPairErrors(
+        len(known),
+        float(both[0]),
+        float(both[1]),
+        Spread.of(np.abs(1.0 / measured - 1.0)),
+        Spread.of(np.abs((1.0 + features @ both) / measured - 1.0)),
+        Spread.of(np.abs(left_out)),
+    )

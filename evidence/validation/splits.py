@@ -1,0 +1,273 @@
+"""What is held out of a fit, other than by hash: the largest operators, a device, a family of kernels.
+
+*Size*: of each kind of a data set the smaller 80% by work is fitted, and the largest 20% judged; the error inside is that of
+small shapes that are held out by their hash. *Device*: each chip is predicted from the others, from datasheet facts alone
+and with samples of the kind. *Family*: a family's rows are left out of a chip's fit, and judged. All fits start from
+parameters of no device. Beside each stand a calibrated roofline that saw the same rows, and the interval that is stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evidence.profiles.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_tensor_cores, on_lanes, priced
+from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
+from evidence.validation.families import KERNEL_FAMILIES
+from evidence.validation.roofline import CalibratedRoofline, Roofs
+from iossim.calibration.host_overhead import fit_overhead
+from iossim.calibration.recording import Recording, work
+from iossim.calibration.residuals import bands_by_kind
+from iossim.devices.profile import with_values
+from iossim.devices.provenance import Provenance
+from iossim.prediction.accuracy import Accuracy, coverage, width
+from iossim.prediction.bands import kind_of
+from iossim.prediction.operator_interval import measured_over_predicted
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Progress = Callable[[int, int], None]
+
+#: The part of the rows of a kind that is largest.
+LARGEST_PART = 0.2
+#: Kinds of a data set with fewer rows are not split by size.
+FEWEST_ROWS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class SplitRows:
+    """Predictions of rows of one kind of a data set that a fit did not see, ``[rows]`` each.
+
+    ``part`` says which: ``inside`` or ``largest`` of a split by size, ``zero-shot`` or ``sampled`` of one by device, or the
+    family's name. The roofline's are nan where it had too few rows.
+    """
+
+    split: str
+    part: str
+    device: str
+    data_set: str
+    #: The kind with its precision, as bands are kept under.
+    key: str
+    predicted_us: Floats
+    measured_us: Floats
+    low_us: Floats
+    high_us: Floats
+    baseline_us: Floats
+
+    def __len__(self) -> int:
+        return len(self.measured_us)
+
+    @property
+    def accuracy(self) -> Accuracy:
+        return Accuracy.of(self.predicted_us, self.measured_us)
+
+    @property
+    def roofline(self) -> Accuracy:
+        return Accuracy.of(self.baseline_us, self.measured_us)
+
+    @property
+    def far_off(self) -> int:
+        """Rows whose prediction is over twice or under half of what was measured."""
+        ratio = self.predicted_us / self.measured_us
+        return int(((ratio > 2.0) | (ratio < 0.5)).sum())
+
+    @property
+    def coverage(self) -> float | None:
+        """The part of the measured times in the interval of their prediction."""
+        return coverage(self.low_us, self.high_us, self.measured_us)
+
+    @property
+    def width(self) -> float | None:
+        """The median of the intervals' high over low ends."""
+        return width(self.low_us, self.high_us)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "split": self.split,
+            "part": self.part,
+            "device": self.device,
+            "data_set": self.data_set,
+            "kind": self.key,
+            "gpu_time": self.accuracy.to_json(),
+            "rows_over_2x": self.far_off,
+            "calibrated_roofline": self.roofline.to_json(),
+            "interval_coverage": self.coverage,
+            "interval_width": self.width,
+        }
+
+
+def split_by_size(found: Sequence[Chip], progress: Progress = lambda done, total: None) -> tuple[SplitRows, ...]:
+    """Of each kind with rows enough those inside and the largest, by a fit without the largest."""
+    rows: list[SplitRows] = []
+    for done, chip in enumerate(found):
+        progress(done, len(found))
+        largest = {id(one): _largest(one) for one in chip.recordings}
+
+        def small(one: Recording, largest: Mapping[int, Mask] = largest) -> Mask:
+            return np.asarray(~largest[id(one)])
+
+        for by_lanes, made in ((True, fit_lanes(chip, small)), (False, _tensor_fit(chip, small))):
+            if made is None:
+                continue
+            for one in chip.recordings:
+                own = on_lanes(one) if by_lanes else ~on_lanes(one)
+                parts = {"inside": own & ~largest[id(one)] & one.is_held_out, "largest": own & largest[id(one)]}
+                profile = with_values(one.profile, made.found.values)
+                # By how much a slowed board lengthens large rows, small ones do not tell.
+                overhead = None if one.samples.is_slowed else made.overhead(one)
+                for part, chosen in parts.items():
+                    for each in priced(one, chosen, profile, overhead):
+                        is_kind = np.array(one.keys) == each.residuals.key
+                        if (largest[id(one)] & is_kind).any():
+                            roofline_us = _own_roofline(each, small(one) & one.seen & is_kind)
+                            rows.append(_judged("size", part, each, roofline_us, one.profile.provenance))
+    progress(len(found), len(found))
+    return tuple(sorted(rows, key=lambda row: (row.device, row.data_set, row.key)))
+
+
+def split_by_family(found: Sequence[Chip], progress: Progress = lambda done, total: None) -> tuple[SplitRows, ...]:
+    """Held-out rows of each family on each chip, by a fit without the family."""
+    rows: list[SplitRows] = []
+    for done, chip in enumerate(found):
+        progress(done, len(found))
+        for family, kinds in KERNEL_FAMILIES.items():
+
+            def others(one: Recording, kinds: frozenset[str] = kinds) -> Mask:
+                return ~np.isin(one.keys, sorted(kinds))
+
+            made = fit_lanes(chip, others)
+            has_family = any((~others(one) & on_lanes(one)).any() for one in chip.recordings)
+            if made is None or not has_family or not _is_told(made):
+                continue
+            for one in chip.recordings:
+                profile = with_values(one.profile, made.found.values)
+                for each in priced(one, ~others(one) & on_lanes(one) & one.is_held_out, profile, made.overhead(one)):
+                    none = np.full(len(each.places), np.nan)
+                    rows.append(_judged("family", family, each, none, one.profile.provenance))
+    progress(len(found), len(found))
+    return tuple(rows)
+
+
+def split_by_device(found: LeaveOneOut) -> tuple[SplitRows, ...]:
+    """Each chip as the others foretell it; intervals are as wide as leaving out the others says."""
+    efficiencies = _Efficiencies(found.rows)
+    rows: list[SplitRows] = []
+    for chip in sorted({row.chip for row in found.rows}):
+        others = [row for row in found.rows if row.chip != chip]
+        bands = {
+            "zero-shot": bands_by_kind(row.zero_shot for row in others),
+            "sampled": bands_by_kind(row.refined for row in others if row.refined is not None),
+        }
+        for row in found.rows:
+            if row.chip != chip or row.priced is None:
+                continue
+            for part, each in (("zero-shot", row.priced), ("sampled", row.refined_rows)):
+                if each is not None:
+                    said = Provenance(kind="transferred", note="", bands=bands[part])
+                    roofline_us = efficiencies.without(chip, each) - each.nuisance_us
+                    rows.append(_judged("device", part, each, roofline_us, said))
+    return tuple(rows)
+
+
+def _tensor_fit(chip: Chip, choose: Callable[[Recording], Mask]) -> RowsFit | None:
+    return fit_tensor_cores(chip.recordings, choose, chip.profiles[0])
+
+
+def _is_told(made: RowsFit) -> bool:
+    """Whether enough is left of a chip's rows to fit its parameters."""
+    return made.found.data_residuals > len(made.found.space.names)
+
+
+def _largest(recording: Recording) -> Mask:
+    """The largest rows of each kind that has rows enough, ``[rows]``."""
+    found = np.zeros(len(recording.keys), dtype=np.bool_)
+    keys, rows = np.array(recording.keys), recording.measured.measurements
+    for key in sorted(set(recording.keys)):
+        places = np.flatnonzero(keys == key)
+        if len(places) >= FEWEST_ROWS:
+            order = sorted(places.tolist(), key=lambda place: work(rows[place]))
+            found[order[len(order) - int(LARGEST_PART * len(order)) :]] = True
+    return found
+
+
+def _judged(split: str, part: str, each: PricedRows, roofline_us: Floats, provenance: Provenance) -> SplitRows:
+    """With the intervals that a provenance's bands state; ``roofline_us`` are its device times."""
+    recording, residuals = each.recording, each.residuals
+    operator = recording.measured.measurements[each.places[0]].operator
+    kind = kind_of(operator.op, operator.kind)
+    bands = [
+        measured_over_predicted(kind, operator.precision, us, provenance) for us in residuals.predicted_us.tolist()
+    ]
+    ends = np.array([(band.low, band.high) for band in bands])
+    return SplitRows(
+        split,
+        part,
+        recording.profile.name,
+        residuals.data_set,
+        residuals.key,
+        residuals.predicted_us,
+        residuals.measured_us,
+        residuals.predicted_us * ends[:, 0],
+        residuals.predicted_us * ends[:, 1],
+        roofline_us,
+    )
+
+
+def _own_roofline(each: PricedRows, seen: Mask) -> Floats:
+    """Device times by a roofline fitted to the rows that are ``seen``, beside a nuisance of its own; nan of too few."""
+    model = _roofline(each.recording, seen & ~each.is_hidden)
+    if model is None:
+        return np.full(len(each.places), np.nan)
+    latency_us = model.latency_us(_roofs(each.recording, each.places), each.recording.samples.basis[each.places])
+    return latency_us - each.nuisance_us
+
+
+def _roofline(recording: Recording, seen: Mask) -> CalibratedRoofline | None:
+    samples = recording.samples
+    basis, latency_us = samples.basis[seen], samples.latency_us[seen]
+    scale_us = np.maximum(latency_us - _floor_us(latency_us, basis), samples.least_us)
+    return CalibratedRoofline.fit(_roofs(recording, np.flatnonzero(seen)), basis, latency_us, scale_us)
+
+
+def _floor_us(latency_us: Floats, basis: Floats) -> float:
+    """About what a recording's host adds: its shortest rows."""
+    return float(np.quantile(latency_us, 0.02)) if basis.shape[1] and len(latency_us) else 0.0
+
+
+def _roofs(recording: Recording, places: NDArray[np.int64]) -> Roofs:
+    rows = recording.measured.measurements
+    return Roofs.of([rows[place].operator for place in places.tolist()], recording.profile)
+
+
+class _Efficiencies:
+    """Rooflines of all kinds of all chips, each fitted once: those of the others are averaged for a chip left out."""
+
+    def __init__(self, rows: Sequence[LeftOut]) -> None:
+        self._found: list[tuple[str, str, CalibratedRoofline]] = []
+        for row in rows:
+            if row.priced is None:
+                continue
+            one = row.priced.recording
+            model = _roofline(one, one.seen & ~row.priced.is_hidden & (np.array(one.keys) == row.kind))
+            if model is not None:
+                self._found.append((row.chip, row.kind, model))
+
+    def without(self, chip: str, each: PricedRows) -> Floats:
+        """Latencies by the geometric mean of the other chips' parts of the peaks, ``[rows]``, with a floor or nuisance that fits best."""
+        models = [model for other, kind, model in self._found if other != chip and kind == each.residuals.key]
+        if not models:
+            return np.full(len(each.places), np.nan)
+        samples = each.recording.samples
+        arithmetic, memory = (
+            float(np.exp(np.mean([np.log(value) for value in values])))
+            for values in zip(*((one.arithmetic_efficiency, one.memory_efficiency) for one in models), strict=True)
+        )
+        device_us = _roofs(each.recording, each.places).device_us(arithmetic, memory)
+        basis = samples.basis[each.places]
+        basis = basis if basis.shape[1] else np.ones((len(each.places), 1))
+        offset = fit_overhead(basis, samples.latency_us[each.places], device_us, samples.least_us)
+        return np.asarray(device_us + basis @ offset)

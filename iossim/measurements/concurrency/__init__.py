@@ -1,1 +1,0 @@
-"""Tables of kernels that were measured side by side, in the shared folder ``concurrency``."""

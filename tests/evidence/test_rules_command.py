@@ -1,0 +1,62 @@
+"""``python -m evidence rules``: rules of a vocabulary, counted, written and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim.rewriting.rule_sets import rule_set
+
+COMMAND = "evidence rules --ops matmul,add --inputs 2x2*3"
+
+
+def test_rules_are_written_for_other_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = printed(capsys, f"{COMMAND} --size 2 --out {tmp_path / 'found.yaml'}")
+    assert "enumeration: graphs" in text
+    assert f"iossim rules verify {tmp_path / 'found.yaml'}" in text
+    rules = rule_set(str(tmp_path / "found.yaml"))
+    assert "s1 = matmul(x0, s0)" in [str(rule.source[-1]) for rule in rules]
+
+
+def test_counts_are_of_each_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json(capsys, f"{COMMAND} --size 2 --seed 5 --json")
+    counts = list(found["counts"].values())
+    assert counts[1:-1] == sorted(counts[1:-1], reverse=True)
+    assert found["counts"]["rules"] == len(found["rules"])
+    assert next(iter(found["counts"])) == "graphs"
+
+
+def test_rules_of_another_set_are_looked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = tmp_path / "found.yaml"
+    printed(capsys, f"{COMMAND} --size 2 --out {found}")
+    again = printed_json(capsys, f"{COMMAND} --size 2 --against {found} --json")
+    assert {rule.name for rule in rule_set(str(found))} == again["against"].keys()
+    assert set(again["against"].values()) == {"found"}
+    assert again["memory_gb"] is None or 0 < again["memory_gb"] < 10
+    smaller = printed(
+        capsys, f"evidence rules --ops add --inputs 2x2*3 --size 1 --out {tmp_path / 'a.yaml'} --against {found}"
+    )
+    missing = next(line for line in smaller.splitlines() if line.startswith("missing: "))
+    assert "gen-" in missing
+
+
+def test_nothing_is_written_where_nothing_was_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "none.yaml"
+    assert "no rules" in printed(capsys, f"evidence rules --ops add --inputs 2x2 --size 1 --out {out}")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--ops gemmm", "gemmm"),
+        ("--inputs 2x", "'2x'"),
+        ("--size 9", "--size 9"),
+        ("--seed -1", "--seed -1"),
+        ("--out nowhere/at/all.txt", ".yaml"),
+    ],
+)
+def test_bad_options_are_refused(capsys: pytest.CaptureFixture[str], options: str, reason: str) -> None:
+    assert reason in refused(capsys, f"evidence rules {options}")
