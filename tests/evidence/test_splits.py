@@ -51,7 +51,7 @@ def test_large_rows_do_not_move_the_fit() -> None:
     first, second = by_part(relus()), by_part(relus(largest_factor=3.0))
     np.testing.assert_array_equal(first["inside"].predicted_us, second["inside"].predicted_us)
     np.testing.assert_array_equal(first["largest"].predicted_us, second["largest"].predicted_us)
-    np.testing.assert_array_equal(first["largest"].baseline_us, second["largest"].roofline_us)
+    np.testing.assert_array_equal(first["largest"].baseline_us, second["largest"].baseline_us)
     assert second["largest"].far_off == len(second["largest"])
     assert second["largest"].coverage == 0.0
     assert first["largest"].width == second["largest"].width
