@@ -52,7 +52,7 @@ from iossim.scheduling.measured.budget import Budget
 from iossim.scheduling.measured.search import MeasuredProgress
 from iossim.scheduling.measured.search import ignore as ignore_measuring
 from iossim.scheduling.options import SearchOptions, StageSpace
-from iossim.scheduling.scheduler import Progress, ignore, schedule, scheduler_names
+from iossim.scheduling.scheduler import Progress, StartProgress, ignore, schedule, scheduler_names
 
 
 def cost_model(
@@ -318,12 +318,12 @@ def dataflow(
     *,
     policy: str = "priority",
     parts: bool = False,
-    progress: Progress = ignore,
+    progress: StartProgress = lambda label: ignore,
 ) -> Dataflow:
     """A network on an edge device: its operators whole, split over the units, and linked besides, with their times.
 
     ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches side by side on parts of the units, too, where
-    that takes less; ``progress`` is of that search. Raises DeviceError where an operator fits no way.
+    that takes less. Raises DeviceError where an operator fits no way.
     """
     network = load(model) if isinstance(model, str) else model
     board = edge_device(device) if isinstance(device, str) else device

@@ -25,10 +25,11 @@ from iossim.devices.profile import DeviceProfile
 from iossim.errors import OptionError, did_you_mean
 from iossim.measurements.data_sets import DataSets
 from iossim.models.load import load
+from iossim.scheduling.scheduler import StartProgress
 from iossim.validation.measured_networks import MeasuredEvaluation, evaluate_all
 from iossim.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
 from iossim.validation.stages import StageEvaluation, evaluate_stages
-from iossim.validation.validate import StartProgress, quoted_otherwise
+from iossim.validation.validate import quoted_otherwise
 
 PARTS = ("operators", "networks", "measured", "concurrency", "shares", "engines")
 #: What operators are held out by; without being asked for, families are not, and quickly only hashes are.

@@ -11,11 +11,11 @@ from iossim.analysis.parts import Parts, in_parts
 from iossim.backends.edge_simulator.events import Timed, simulate
 from iossim.dataflow.capacity import Use, check, uses
 from iossim.dataflow.linking import linked_form
-from iossim.dataflow.optimize import plan
+from iossim.dataflow.optimize import SplitSearch, plan
 from iossim.dataflow.plan import Plan, Step, Variant
 from iossim.devices.edge import EdgeDevice
 from iossim.ir.network import Network
-from iossim.scheduling.scheduler import Progress, ignore
+from iossim.scheduling.scheduler import StartProgress, ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ class Dataflow:
     optimise_s: float
     operators: tuple[OperatorRow, ...]
     parts: Parts | None = None
+    #: Whether the search for splits was interrupted; operators behind it are split by the priority.
+    was_interrupted: bool = False
 
     def total_us(self, variant: Variant) -> float:
         return self.times[variant].total_us
@@ -83,6 +85,7 @@ class Dataflow:
             "device": self.device.name,
             "precision": str(self.plans[Variant.FULL].precision),
             "policy": self.policy,
+            "was_interrupted": self.was_interrupted,
             **{f"{variant}_us": self.total_us(variant) for variant in Variant},
             "optimise_s": self.optimise_s,
             **(self.parts.to_json() if self.parts else {}),
@@ -115,23 +118,32 @@ def dataflow(
     device: EdgeDevice,
     policy: str = "priority",
     parts: bool = False,
-    progress: Progress = ignore,
+    progress: StartProgress = lambda label: ignore,
 ) -> Dataflow:
-    """The three plans of a network, and one in parts if asked for, each checked against every memory's capacity, and timed."""
+    """The three plans of a network, and one in parts if asked for, each checked against every memory's capacity, and timed.
+
+    An interrupt ends the search for splits: see :class:`~iossim.dataflow.optimize.SplitSearch`.
+    """
+    # The full plan is split twice: before it is linked, and after.
+    search = SplitSearch(policy, progress("operators split"), 3 * len(network.units))
     plans = {}
     optimise_s = 0.0
     for variant in Variant:
         start = time.perf_counter()
-        plans[variant] = plan(network, device, variant, policy)
+        plans[variant] = plan(network, device, variant, search)
         optimise_s = time.perf_counter() - start
-    for one in plans.values():
+    told = progress("plans checked and timed")
+    times = {}
+    for done, (variant, one) in enumerate(plans.items()):
+        told(2 * done, 2 * len(plans))
         check(one)
-    times = {variant: simulate(one) for variant, one in plans.items()}
+        told(2 * done + 1, 2 * len(plans))
+        times[variant] = simulate(one)
+    told(2 * len(plans), 2 * len(plans))
     rows = tuple(_row(plans[Variant.FULL], times, index) for index in range(len(network.units)))
     full = plans[Variant.FULL], times[Variant.FULL]
-    return Dataflow(
-        plans, times, policy, optimise_s, rows, in_parts(*full, policy, progress=progress) if parts else None
-    )
+    divided = in_parts(*full, policy, progress=progress("blocks in parts")) if parts else None
+    return Dataflow(plans, times, policy, optimise_s, rows, divided, search.was_interrupted)
 
 
 def _row(full: Plan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:

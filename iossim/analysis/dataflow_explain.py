@@ -13,7 +13,7 @@ from typing import Any
 from iossim.analysis.dataflow import Dataflow
 from iossim.backends.edge_simulator.events import simulate
 from iossim.dataflow.linking import Link
-from iossim.dataflow.optimize import POLICIES
+from iossim.dataflow.optimize import SplitSearch
 from iossim.dataflow.plan import Plan, Slice, Step, Variant, unit_work
 from iossim.dataflow.pricing import slice_us
 from iossim.dataflow.splitting import Grid, Partition
@@ -226,8 +226,12 @@ def _splits(plan: Plan, step: Step, is_searched: bool) -> tuple[float, tuple[Oth
         return split
 
     def best(part: Slice) -> Partition:
-        return POLICIES["exhaustive"](
-            operator, part.partition.space, units, lambda each: slice_us(plan, step, replace(part, partition=each))
+        return SplitSearch("exhaustive").split(
+            plan,
+            operator,
+            part.partition.space,
+            units,
+            lambda each: slice_us(plan, step, replace(part, partition=each)),
         )
 
     others = [

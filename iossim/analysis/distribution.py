@@ -22,7 +22,7 @@ from iossim.dataflow.distribution import (
     hidden_us,
 )
 from iossim.dataflow.operators import Operator
-from iossim.dataflow.optimize import POLICIES, Share, plan
+from iossim.dataflow.optimize import Share, SplitSearch, plan
 from iossim.dataflow.plan import Plan, Slice, Step, Variant, unit_work
 from iossim.dataflow.pricing import slice_us
 from iossim.dataflow.splitting import Partition
@@ -185,13 +185,13 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
     """What the slowest device takes for its box, in closed form: where each holds its part of every feature map, and no more."""
     held = {value: 1 / devices for unit in network.units for value in unit.outputs}
     placed = plan(network, device, Variant.FULL, policy, Share(held=held))
-    choose, units = POLICIES[policy], device.units.value
+    search, units = SplitSearch(policy), device.units.value
 
     def box_price(operator: Operator, step: Step, space: Box) -> Price:
         def price_us(partition: Partition) -> float:
             return slice_us(placed, step, Slice(partition))
 
-        partition = choose(operator, space, units, price_us)
+        partition = search.split(placed, operator, space, units, price_us)
         return Price(price_us(partition), max(1, len(unit_work(placed, step, Slice(partition), 0))))
 
     def price(operator: Operator, boxes: Boxes) -> Price:

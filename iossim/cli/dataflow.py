@@ -11,6 +11,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
+from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import Writer, pictures, plain_console, print_json, text_file, wants_plot, write_files
 from iossim.cli.progress import progress_bars
@@ -127,8 +128,8 @@ def optimize(
     if parts and devices != 1:
         raise OptionError("`parts` are of one device's units; leave `devices` out")
     if devices == 1:
-        with progress_bars(quiet=as_json or not parts, unit="blocks") as start:
-            found = api.dataflow(network, name, policy=policy, parts=parts, progress=start("parts"))
+        with progress_bars(quiet=as_json, unit="", tells_rest=True) as start, interruptible():
+            found = api.dataflow(network, name, policy=policy, parts=parts, progress=start)
         title, table, words = _title(network, found.device.name), dataflow_table(found), dataflow_words(found)
     else:
         found = api.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)

@@ -5,36 +5,101 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, prod
+from operator import itemgetter
 
 from iossim.dataflow.linking import AS_MADE, Layout, Link, visit, wanted
 from iossim.dataflow.operators import Operator, Read, operators
 from iossim.dataflow.placement import ALIGNMENT, Buffer, Where, aligned, largest_gap, place
 from iossim.dataflow.plan import Plan, Slice, Staged, Stages, Step, Variant, layout_bytes, one_by_one, unit_work
-from iossim.dataflow.pricing import slice_us
-from iossim.dataflow.splitting import Even, Grid, Partition, grids, part_counts
+from iossim.dataflow.pricing import slice_us, step_load
+from iossim.dataflow.splitting import Even, Grid, Partition, check_fits, grids, part_counts
 from iossim.devices.edge import EdgeDevice
 from iossim.errors import DeviceError, OptionError, did_you_mean
 from iossim.execution.box import Box
 from iossim.ir.network import Network
+from iossim.scheduling.scheduler import Progress, ignore
 
-#: Chooses among the partitions of an operator's output, given what each would take.
-Policy = Callable[[Operator, Box, int, Callable[[Partition], float]], Partition]
+PriceUs = Callable[[Partition], float]
+#: Chooses among the partitions of a box of an operator's output over so many units. What each would take is a function;
+#: before it stands what the box's arithmetic takes one unit, us.
+Policy = Callable[[Operator, Box, int, float, PriceUs], Partition]
+
+#: Splits of an operator that the exhaustive policy prices at most, those with the smallest largest share first.
+MOST_TRIED = 2_000
 
 
-def _priority(operator: Operator, space: Box, units: int, price_us: Callable[[Partition], float]) -> Partition:
+def _priority(operator: Operator, space: Box, units: int, arithmetic_us: float, price_us: PriceUs) -> Partition:
     """Xenos's: outC, then inH, then inW, then what is left."""
     return Even(space, units, operator.axes)
 
 
-def _exhaustive(operator: Operator, space: Box, units: int, price_us: Callable[[Partition], float]) -> Partition:
+def _exhaustive(operator: Operator, space: Box, units: int, arithmetic_us: float, price_us: PriceUs) -> Partition:
     """The cheapest of every grid and of what the priority gives. Operators do not wait for each other's choice, since a
-    barrier is between them: the best of each is the best of all, as dynamic programming over them would find."""
-    candidates: list[Partition] = [Even(space, units, operator.axes), *grids(space, units, operator.axes)]
-    return min(candidates, key=price_us)
+    barrier is between them: the best of each is the best of all, as dynamic programming over them would find.
+
+    A unit computes at least its share of the arithmetic, which grows with its elements. Grids are priced in the order of
+    the largest share, until that alone takes as long as the best split, or :data:`MOST_TRIED` were priced.
+    """
+    best: Partition = _priority(operator, space, units, arithmetic_us, price_us)
+    best_us, whole = price_us(best), prod(space.shape)
+    ordered = sorted(((grid.size(0)[0], grid) for grid in grids(space, units, operator.axes)), key=itemgetter(0))
+    for elements, grid in ordered[: MOST_TRIED - 1]:
+        if arithmetic_us * elements / whole >= best_us:
+            break
+        if (grid_us := price_us(grid)) < best_us:
+            best, best_us = grid, grid_us
+    return best
 
 
 POLICIES: Mapping[str, Policy] = {"priority": _priority, "exhaustive": _exhaustive}
+
+
+def arithmetic_us(found: Plan, operator: Operator, space: Box) -> float:
+    """What the arithmetic of a box takes one unit; 0 of an operator that cannot be split."""
+    demand = operator.demand(space)
+    if demand is None:
+        return 0.0
+    return (demand.multiply_adds + demand.other_flops) / found.device.multiply_adds_per_us(found.precision)
+
+
+@dataclass
+class SplitSearch:
+    """Splits operators by a policy. An interrupt ends the search: its operator gets the best split so far, those behind it
+    the priority's.
+
+    ``progress`` is told of each operator, of ``total`` in all plans that the search is for.
+    """
+
+    policy: str = "priority"
+    progress: Progress = ignore
+    total: int = 0
+    done: int = 0
+    was_interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise OptionError(f"unknown policy {self.policy!r}; {did_you_mean(self.policy, POLICIES)}")
+
+    def split(self, found: Plan, operator: Operator, space: Box, units: int, price_us: PriceUs) -> Partition:
+        """How a box of an operator is split over so many units of a plan's device."""
+        tried: dict[Partition, float] = {}
+
+        def priced_us(partition: Partition) -> float:
+            tried[partition] = price_us(partition)
+            return tried[partition]
+
+        try:
+            if not self.was_interrupted:
+                return POLICIES[self.policy](operator, space, units, arithmetic_us(found, operator, space), priced_us)
+        except KeyboardInterrupt:
+            self.was_interrupted = True
+        return min(tried, key=tried.__getitem__, default=Even(space, units, operator.axes))
+
+    def tell(self) -> None:
+        """Another operator is done."""
+        self.done += 1
+        self.progress(self.done, max(self.done, self.total))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +121,7 @@ def plan(
     network: Network,
     device: EdgeDevice,
     variant: Variant = Variant.FULL,
-    policy: str = "priority",
+    policy: str | SplitSearch = "priority",
     share: Share = ALL,
     stages: Stages | None = None,
 ) -> Plan:
@@ -64,16 +129,15 @@ def plan(
 
     Raises DeviceError where an operator fits no way, and where the device lacks the network's precision.
     """
-    if policy not in POLICIES:
-        raise OptionError(f"unknown policy {policy!r}; {did_you_mean(policy, POLICIES)}")
+    search = SplitSearch(policy) if isinstance(policy, str) else policy
     device.multiply_adds_per_us(network.precision)
     if stages is None:
         stages = one_by_one(range(len(network.units)), device.units.value)
-    found = _with_steps(_placed(network, device, variant, {}, share, stages), POLICIES[policy], share)
+    found = _with_steps(_placed(network, device, variant, {}, share, stages), search, share)
     if variant is Variant.FULL:
         layouts = dict(_linked(found))
         linked = _placed(network, device, variant, layouts, share, stages)
-        found = _with_steps(linked, POLICIES[policy], share)
+        found = _with_steps(linked, search, share)
         found = replace(found, links=tuple(_links(found)))
     return found
 
@@ -121,36 +185,58 @@ def _placed(
     return Plan(network, device, network.precision, variant, (), stages, buffers, parameters)
 
 
-def _with_steps(placed: Plan, policy: Policy, share: Share) -> Plan:
+def _with_steps(placed: Plan, search: SplitSearch, share: Share) -> Plan:
     known: dict[object, Partition] = {}
+    if placed.variant is not Variant.VANILLA:
+        for operator in operators(placed.network):
+            check_fits(operator, placed.device.private_bytes.value)
     steps = []
     for operator in operators(placed.network):
-        spaces = list(_slices(placed, operator, share.space(operator)))
-        step = Step(operator, (), operator.unknown)
         units = placed.places[operator.index][1].units
-        steps.append(replace(step, slices=_partitioned(placed, step, spaces, policy, units, known)))
+        space = share.space(operator)
+        step = _unsplit(placed, operator, space)
+        if placed.variant is not Variant.VANILLA and not step.whole:
+            split = Step(operator, tuple(_slices(placed, operator, space)))
+            split = replace(split, slices=_partitioned(placed, split, split.slices, search, units, known))
+            # Vanilla's way is a candidate as well, where the step has that many units.
+            is_worse = step_load(placed, split).us > step_load(placed, step).us
+            step = step if is_worse and units >= placed.device.unpartitioned_units.value else split
+            search.tell()
+        steps.append(step)
     return replace(placed, steps=tuple(steps))
+
+
+def _unsplit(placed: Plan, operator: Operator, space: Box) -> Step:
+    """An operator as nobody split it: on as many units as the toolchain uses by itself, its parameters where they lie."""
+    units = placed.device.unpartitioned_units.value
+    partition = Even(space, 1, ()) if operator.unknown else Even(space, units, operator.axes)
+    part = Slice(partition, parameters_at=_shared_parameters(placed, operator))
+    return Step(
+        operator, (part,), operator.unknown, is_cut=placed.variant is not Variant.VANILLA and bool(operator.unknown)
+    )
 
 
 def on_units(found: Plan, step: Step, units: int, policy: str) -> Step:
     """A step of a plan as it would be on so many units, its slices and memories as they are."""
-    return replace(step, slices=_partitioned(found, step, step.slices, POLICIES[policy], units, {}))
+    if not step.is_cut:
+        (part,) = step.slices
+        most = min(units, found.device.unpartitioned_units.value)
+        return replace(step, slices=(replace(part, partition=Even(part.partition.space, most, step.operator.axes)),))
+    return replace(step, slices=_partitioned(found, step, step.slices, SplitSearch(policy), units, {}))
 
 
 def _partitioned(
-    placed: Plan, step: Step, parts: Iterable[Slice], policy: Policy, units: int, known: dict[object, Partition]
+    placed: Plan, step: Step, parts: Iterable[Slice], search: SplitSearch, units: int, known: dict[object, Partition]
 ) -> tuple[Slice, ...]:
-    return tuple(replace(part, partition=_partition(placed, step, part, policy, units, known)) for part in parts)
+    return tuple(replace(part, partition=_partition(placed, step, part, search, units, known)) for part in parts)
 
 
 def _partition(
-    placed: Plan, step: Step, part: Slice, policy: Policy, units: int, known: dict[object, Partition]
+    placed: Plan, step: Step, part: Slice, search: SplitSearch, units: int, known: dict[object, Partition]
 ) -> Partition:
     operator, space = step.operator, part.partition.space
     if step.whole:
         return Even(space, 1, ())
-    if placed.variant is Variant.VANILLA:
-        return Even(space, placed.device.unpartitioned_units.value, operator.axes)
     places = [placed.buffers[name] for name in (*operator.inputs, *operator.outputs)]
     key = (
         operator.signature,
@@ -161,7 +247,8 @@ def _partition(
         part.output is None,
     )
     if key not in known:
-        known[key] = policy(
+        known[key] = search.split(
+            placed,
             operator,
             space,
             units,
@@ -176,9 +263,6 @@ def _slices(placed: Plan, operator: Operator, space: Box) -> Iterator[Slice]:
     outside = [
         name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is Where.EXTERNAL
     ]
-    if placed.variant is Variant.VANILLA or operator.unknown:
-        yield Slice(whole, parameters_at=_shared_parameters(placed, operator))
-        return
     if not outside or not operator.axes:
         yield Slice(whole)
         return

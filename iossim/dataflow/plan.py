@@ -56,11 +56,13 @@ class Slice:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant."""
+    """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant. ``is_cut``: whether its
+    parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they lie."""
 
     operator: Operator
     slices: tuple[Slice, ...]
     whole: str = ""
+    is_cut: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def unit_work(plan: Plan, step: Step, part: Slice, unit: int) -> tuple[Work, ...
     found: list[Work] = []
     operator, private = step.operator, plan.device.private_bytes.value
     for box in within_groups(operator, part.partition.boxes(unit)):
-        for chunk in _chunks(plan, operator, box, private):
+        for chunk in _chunks(step, box, private):
             size = min(chunk.parameter_bytes, private)
             address, ahead = _beside(found[-1] if found else None, size, private)
             found.append(_work(plan, step, part, chunk, address, size, ahead))
@@ -157,8 +159,9 @@ def _beside(before: Work | None, size: int, private: int) -> tuple[int, bool]:
     return (end, True) if end + size <= private else (0, False)
 
 
-def _chunks(plan: Plan, operator: Operator, box: Box, private: int) -> tuple[Chunk, ...]:
-    if operator.unknown or plan.variant is Variant.VANILLA:
+def _chunks(step: Step, box: Box, private: int) -> tuple[Chunk, ...]:
+    operator = step.operator
+    if operator.unknown or not step.is_cut:
         demand = operator.demand(box) or whole_demand(operator)
         size = sum(operator.bytes_of(name, each) for name, each in demand.parameters.items())
         return (Chunk(demand, size),)
@@ -181,7 +184,7 @@ def whole_demand(operator: Operator) -> Demand:
 def _work(plan: Plan, step: Step, part: Slice, chunk: Chunk, address: int, size: int, ahead: bool) -> Work:
     device, operator, demand = plan.device, step.operator, chunk.demand
     rate = device.multiply_adds_per_us(plan.precision)
-    by_dma = plan.variant is not Variant.VANILLA and chunk.parameter_bytes <= device.private_bytes.value
+    by_dma = step.is_cut and chunk.parameter_bytes <= device.private_bytes.value
     return Work(
         chunk,
         address,

@@ -17,6 +17,9 @@ from iossim.dataflow.operators import Demand, Operator, Part, part_sizes, with_p
 from iossim.errors import DeviceError
 from iossim.execution.box import Box
 
+#: Parts that the parameters of an operator are cut into at most.
+MOST_PARTS = 32_768
+
 
 class Partition(ABC):
     """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they are all of it, once."""
@@ -259,7 +262,7 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
     assert demand is not None
     anchor = operator.anchor
     call = next((each for each in demand.calls if each.node is anchor), None)
-    if not any(node.op.kind in ("conv", "gemm", "matmul", "conv_transpose") for node in operator.nodes):
+    if not _is_product(operator):
         return (Chunk(demand, _parameter_bytes(operator, demand)),)  # scales and the like are read where they lie
     if call is not None:
         for divided in _divisions(part_sizes(call.piece)):
@@ -273,8 +276,42 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
                     Chunk(each, size, part, index == 0, index == last)
                     for index, (each, size, part) in enumerate(zip(found, sizes, parts, strict=True))
                 )
+    raise _too_large(operator, demand, room)
+
+
+def check_fits(operator: Operator, private_bytes: int) -> None:
+    """Raise the DeviceError that :func:`chunks` would raise for every split of an operator, without a search.
+
+    Also where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run.
+    """
+    whole = Box.whole(operator.output.shape)
+    demand = operator.demand(whole)
+    if demand is None or (size := _parameter_bytes(operator, demand)) <= private_bytes or not _is_product(operator):
+        return
+    if operator.axes:
+        axis = operator.axes[0]
+        whole = Grid(whole, whole.shape[axis], (axis,), (whole.shape[axis],)).boxes(0)[0]
+    demand = operator.demand(whole)
+    assert demand is not None
+    call = next((each for each in demand.calls if each.node is operator.anchor), None)
+    room = max(1, private_bytes // 2)
+    if (parts := -(-size // room)) > MOST_PARTS:
+        raise DeviceError(
+            f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is {room:,}: "
+            f"it would be cut into {parts:,} parts; give units at least {-(-2 * size // MOST_PARTS):,} bytes"
+        )
+    least = demand if call is None else with_part(operator, demand, Part((0, 1)))
+    if _parameter_bytes(operator, demand) > room and _parameter_bytes(operator, least) > room:
+        raise _too_large(operator, demand, room)
+
+
+def _is_product(operator: Operator) -> bool:
+    return any(node.op.kind in ("conv", "gemm", "matmul", "conv_transpose") for node in operator.nodes)
+
+
+def _too_large(operator: Operator, demand: Demand, room: int) -> DeviceError:
     size = _parameter_bytes(operator, demand)
-    raise DeviceError(
+    return DeviceError(
         f"operator {operator.name!r} needs {size:,} bytes of parameters at once, and half of a unit's private memory is {room:,}; "
         "no split makes them fit"
     )

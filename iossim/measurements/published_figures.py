@@ -47,6 +47,11 @@ def operator_model(name: str) -> dict[str, Any]:
     return found
 
 
+def published_dataflow(device: str) -> dict[str, list[float]]:
+    """What Xenos's ``horizontal`` and ``vertical`` steps take off on a device, the least and the most in per cent; may be empty."""
+    return next((row for row in published_figures()["dataflow"] if row["device"] == device), {})
+
+
 @cache
 def published_figures() -> dict[str, Any]:
     """The whole file."""

@@ -6,6 +6,7 @@ from rich.table import Table
 
 from iossim.analysis.dataflow import Dataflow
 from iossim.dataflow.plan import Variant
+from iossim.measurements.published_figures import published_dataflow
 from iossim.tables import Cell, Column, records_table
 
 _KIB = 1 << 10
@@ -40,13 +41,25 @@ def dataflow_words(found: Dataflow) -> str:
     vanilla, horizontal, full = (found.total_us(variant) for variant in Variant)
     words = (
         f"vanilla {vanilla / 1e3:,.3f} ms; split over {found.device.units.value} units {horizontal / 1e3:,.3f} ms "
-        f"({1 - horizontal / vanilla:.1%} less); linked too {full / 1e3:,.3f} ms (a further {1 - full / horizontal:.1%} less). "
+        f"({_change(horizontal, vanilla)}); linked too {full / 1e3:,.3f} ms (a further {_change(full, horizontal)}). "
         f"Found in {found.optimise_s:.3f} s by policy {found.policy}."
     )
+    if found.was_interrupted:
+        words += " The search was interrupted: operators that it did not come to are split by the priority."
+    for step, taken, name in (
+        ("horizontal", 1 - horizontal / vanilla, "splitting"),
+        ("vertical", 1 - full / horizontal, "linking"),
+    ):
+        low, high = published_dataflow(found.device.name).get(step, (-1e9, 0))
+        if 100 * taken < low:
+            words += (
+                f"\nXenos (figure 7) measured that {name} takes {low:g} to {high:g}% off on this device. "
+                "This model does not reproduce that here."
+            )
     if (parts := found.parts) is not None:
         words += (
             f"\nBranches side by side on parts of the units: {parts.total_us / 1e3:,.3f} ms "
-            f"({1 - parts.total_us / full:.1%} less), {len(parts.rows)} of {parts.proposed} stages that the search found."
+            f"({_change(parts.total_us, full)}), {len(parts.rows)} of {parts.proposed} stages that the search found."
         )
         for stage in parts.rows:
             lanes = "; ".join(
@@ -57,3 +70,8 @@ def dataflow_words(found: Dataflow) -> str:
     for why, operator in whole.items():
         words += f" Whole on one unit for {why}: {operator}."
     return words
+
+
+def _change(now_us: float, before_us: float) -> str:
+    """``12.5% less``, or ``more``."""
+    return f"{abs(1 - now_us / before_us):.1%} {'more' if now_us > before_us else 'less'}"

@@ -20,6 +20,10 @@ class Progress(Protocol):
     def __call__(self, done: int, total: int) -> None: ...
 
 
+#: Starts the progress of a piece of work under a label.
+StartProgress = Callable[[str], Progress]
+
+
 def ignore(done: int, total: int) -> None:
     """The progress of somebody who does not look."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,13 @@ from iossim.calibration.recording import lowered
 from iossim.devices.profile import DeviceProfile
 from iossim.measurements.data_sets import DataSets, read_data_sets
 from iossim.prediction.bands import key_of
+from iossim.scheduling.scheduler import StartProgress, ignore
 from iossim.validation.measured_networks import MeasuredEvaluation, evaluate_all
 from iossim.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
 from iossim.validation.stages import StageEvaluation, evaluate_stages
 
 #: A quoted error is not questioned within this many points of per cent: overheads are fitted beside other predictions.
 QUOTED_POINTS = 0.5
-
-#: Starts the progress of a piece of work under a label.
-StartProgress = Callable[[str], Callable[[int, int], None]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Validation:
 def validate(
     places: Sequence[Path],
     profiles: Sequence[DeviceProfile] | None = None,
-    progress: StartProgress = lambda label: lambda done, total: None,
+    progress: StartProgress = lambda label: ignore,
 ) -> Validation:
     """Judge predictions by the measurements in files and folders; raises OptionError or MeasurementError.
 

@@ -36,7 +36,7 @@ def two_convs(channels: int = 64, size: int = 16) -> Network:
         ({"port_gbps": 0.01, "cache_bytes": 10**9}, "ports of units"),
         ({"shared__bandwidth_gbps": 0.05, "cache_bytes": 10**9}, "shared memory"),
         ({"external__bandwidth_gbps": 0.001}, "external memory"),
-        ({"dma__setup_us": 1000.0}, "DMA"),
+        ({"dma__setup_us": 80.0}, "DMA"),
     ],
 )
 def test_what_a_device_lacks_bounds(device: dict[str, float], bound: str) -> None:

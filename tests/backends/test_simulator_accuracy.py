@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evidence.data.data_sets import read_measurement_sets, read_measurements
 from evidence.validation.networks import NetworkEvaluation, evaluate_networks
 from iossim.devices.load import device
 from iossim.ir.types import Precision
-from iossim.measurements.measurement_set import read_measurement_sets, read_measurements
 from iossim.validation.operators import OperatorEvaluation, evaluate_operators
 
 DEVICE = "v100-sxm2"
