@@ -20,7 +20,8 @@ from time import process_time
 import numpy as np
 
 import iossim
-from iossim.cost.model import CostModel, MeasuringCostModel
+from iossim.cost.capabilities import MeasuringCostModel
+from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import price_blocks, total_latency_us
 from iossim.search.ios import solve

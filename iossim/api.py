@@ -16,8 +16,9 @@ from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.memory_size import size_bytes
 from iossim.calibration.prediction.left_out import without_network
 from iossim.calibration.prediction.schedule_interval import schedule_errors
+from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.create import create_cost_model
-from iossim.cost.model import ChangesSetting, CostModel, PredictsDevice
+from iossim.cost.model import CostModel
 from iossim.edge.distributed import Distributed, distributed
 from iossim.edge.planned import Dataflow
 from iossim.edge.planned import dataflow as plan_dataflow
@@ -189,7 +190,7 @@ def _left_out(comparison: Comparison, prices: CostModel, options: SearchOptions 
     """What a fit without the network's published figures says of the schedulers that have one; nothing of other networks."""
     network = comparison.network
     published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
-    if not published or not isinstance(prices, PredictsDevice) or not isinstance(prices, ChangesSetting):
+    if not published or not isinstance(prices, DeviceCostModel):
         return {}
     profile = without_network(prices.profile, network.source.model)
     if profile is None:

@@ -33,7 +33,7 @@ from iossim.backends.simulator.kernel_times import (
 )
 from iossim.base.compiled import jit
 from iossim.base.errors import PlanError, did_you_mean
-from iossim.cost.model import Way
+from iossim.cost.capabilities import UnitVariant
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries
 from iossim.hardware.lowering.occupancy import block_slots
@@ -128,22 +128,18 @@ class KernelModel:
             )
         return [self.named(candidates, name) for candidates, name in zip(steps, names, strict=True)]
 
-    def variants(self, steps: Sequence[Sequence[Candidate]]) -> tuple[str, ...]:
-        """All variants of a unit on this device, by name: every way to choose a candidate for each step."""
-        names = [[candidate.algorithm for candidate in self._fitting(candidates)] for candidates in steps]
-        return tuple(variant_of(way) for way in product(*names)) if steps else ()
-
-    def ways(self, steps: Sequence[Sequence[Candidate]]) -> tuple[Way, ...]:
-        """Each variant of a unit with its time alone and its workspace, what is fastest alone first.
+    def variants(self, steps: Sequence[Sequence[Candidate]]) -> tuple[UnitVariant, ...]:
+        """The variants of a unit on this device, what is fastest alone first: every choice of a candidate for each step.
 
         A unit's kernels run one after another, so that its workspace is that of the step that needs most.
         """
+        names = [[candidate.algorithm for candidate in self._fitting(candidates)] for candidates in steps]
         dispatch_us = self.profile.engine.dispatch_kernel_us
         found = []
-        for variant in (FASTEST, *self.variants(steps)):
-            chosen = self.chosen(steps, variant)
+        for name in (FASTEST, *(map(variant_of, product(*names)) if steps else ())):
+            chosen = self.chosen(steps, name)
             alone_us = fsum(price.alone_us + dispatch_us for _, own in chosen for price in own)
-            found.append(Way(variant, alone_us, max((one.workspace_bytes for one, _ in chosen), default=0)))
+            found.append(UnitVariant(name, alone_us, max((one.workspace_bytes for one, _ in chosen), default=0)))
         return tuple(found)
 
     def _fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:

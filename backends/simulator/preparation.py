@@ -10,38 +10,10 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.stage_model import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SPREAD, StageKernels
-from iossim.hardware.lowering.kernel import Candidate, Kernel
-from iossim.hardware.lowering.unit import StepCandidates
-from iossim.hardware.parameters import EngineOverheads
-from iossim.schedule.batch import FASTEST
+from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import unit_keys
-
-
-@dataclass(frozen=True, slots=True)
-class UnitPrice:
-    """The kernels of a unit (or of a merged convolution), each step run as the candidate that was chosen.
-
-    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` are what the
-    prices are of, none for prices that were made up.
-    """
-
-    names: tuple[str, ...]
-    prices: tuple[KernelPrice, ...]
-    host_us: tuple[float, ...]
-    kernels: tuple[Kernel, ...] = ()
-
-    @property
-    def device_us(self) -> float:
-        """All kernels one after another on an idle device."""
-        return fsum(price.alone_us for price in self.prices)
-
-    @property
-    def single_us(self) -> float:
-        """The unit in a stage of one group: the longer of host and device time."""
-        return max(self.device_us, fsum(self.host_us))
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,46 +47,3 @@ class PreparedProblem:
         """Sums of a value of each kernel over each unit, shape ``[units]``, rounded alike under every Python."""
         begin = self.kernels.kernel_begin.tolist()
         return np.array([fsum(values[a:b]) for a, b in pairwise(begin)])
-
-
-@dataclass(frozen=True, eq=False)
-class StageRun:
-    """A stage as the fluid ran it. ``spans``, ``[kernels, 3]``: stream, start and end of each kernel of ``prepared``.
-
-    ``labels`` are the units, or the merged one, and ``groups`` of them run side by side, in the order of their issue. ``sms`` are the
-    SMs of each group where the device is divided; empty where it is not.
-    """
-
-    duration_us: float
-    labels: tuple[str, ...]
-    prepared: PreparedProblem
-    groups: tuple[tuple[int, ...], ...]
-    spans: NDArray[np.float64]
-    sms: tuple[range, ...] = ()
-
-
-def price_unit(
-    model: KernelModel, steps: StepCandidates, costs: EngineOverheads | None, variant: str = FASTEST
-) -> UnitPrice:
-    """Price what each step runs as. ``costs`` prices its issue; without, the host issues for nothing."""
-    kernels: list[Kernel] = []
-    prices: list[KernelPrice] = []
-    host: list[float] = []
-    for candidate, own in model.chosen(steps, variant):
-        kernels += candidate.kernels
-        prices += own
-        for position in range(len(candidate.kernels)):
-            host.append(0.0 if costs is None else host_issue_us(candidate, position, costs))
-    return UnitPrice(
-        tuple(kernel.name for kernel in kernels),
-        tuple(prices),
-        tuple(host),
-        tuple(kernels),
-    )
-
-
-def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -> float:
-    """What the host needs for the kernel at ``position`` of a candidate."""
-    if not candidate.is_library_call:
-        return costs.bare_launch_us
-    return costs.library_kernel_us if position else costs.library_call_us

@@ -26,8 +26,8 @@ from iossim.backends.simulator.kernel_times import (
     grid_blocks,
     time_kernels,
 )
-from iossim.backends.simulator.preparation import StageRun
-from iossim.cost.stage_facts import KernelFacts, Limit, StageFacts
+from iossim.backends.simulator.stage_runs import StageRun
+from iossim.cost.capabilities import KernelFacts, Limit, StageFacts
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.kernel import Kernel
 from iossim.hardware.lowering.occupancy import resident_blocks
@@ -35,13 +35,13 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import Stage
 
 
-def stage_facts(run: StageRun, models: Sequence[KernelModel], network: Network, stage: Stage) -> StageFacts:
-    """The facts of a stage of a network's schedule, as ``models`` priced its kernels, one a unit of the run."""
+def stage_facts(run: StageRun, network: Network, stage: Stage) -> StageFacts:
+    """The facts of a run of a stage of a network's schedule."""
     units = [network.unit_index[name] for name in stage.units]
     kernels = [kernel for unit in run.prepared.units for kernel in unit.kernels]
-    profile = models[0].profile
+    profile = run.models[0].profile
     table = kernel_table(profile.limits, kernels)
-    of_kernel = [model for model, unit in zip(models, run.prepared.units, strict=True) for _ in unit.kernels]
+    of_kernel = [model for model, unit in zip(run.models, run.prepared.units, strict=True) for _ in unit.kernels]
     times = np.zeros((len(kernels), RESULTS))
     for model in set(of_kernel):
         own = [index for index, one in enumerate(of_kernel) if one is model]

@@ -140,7 +140,7 @@ def optimize(
 
 def default_budget(prices: CostModel) -> Budget | None:
     """The budget of a cost model that measures; None for prices that are there already, measured once or not."""
-    from iossim.cost.model import MeasuredBy, MeasuringCostModel
+    from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
     from iossim.search.measured.budget import Budget
 
     if not isinstance(prices, MeasuringCostModel) or prices.measured_by is MeasuredBy.STORE:

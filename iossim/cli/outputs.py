@@ -60,10 +60,10 @@ class ScheduleOutputs(TimelineOutputs):
 
     def check(self, cost_model: CostModel) -> None:
         """Refuse what cannot be written or drawn before the search starts."""
-        from iossim.cost.model import ProvidesTimeline
+        from iossim.cost.capabilities import DeviceCostModel
 
         self.check_files()
-        if (self.trace or self.plot) and not isinstance(cost_model, ProvidesTimeline):
+        if (self.trace or self.plot) and not isinstance(cost_model, DeviceCostModel):
             raise OptionError(
                 f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
                 "--trace and --plot"
@@ -81,11 +81,11 @@ class ScheduleOutputs(TimelineOutputs):
 
         Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
         """
-        from iossim.cost.model import ProvidesTimeline
+        from iossim.cost.capabilities import DeviceCostModel
         from iossim.report.dot import dot
 
         files: dict[str, Writer] = {"schedule.json": schedule.save, "graph.dot": text_file(dot(network, schedule))}
-        if not isinstance(cost_model, ProvidesTimeline):
+        if not isinstance(cost_model, DeviceCostModel):
             return files
         spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
         if self.trace is not False:

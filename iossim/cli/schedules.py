@@ -70,7 +70,7 @@ def import_schedule(
         typer.echo(priced.model_dump_json(indent=1))
     else:
         from iossim.calibration.prediction.published import is_in_sample
-        from iossim.cost.model import PredictsDevice
+        from iossim.cost.capabilities import DeviceCostModel
         from iossim.report.schedule_words import schedule_table, summary
 
         console = plain_console()
@@ -80,7 +80,7 @@ def import_schedule(
         if published_us is not None:
             error = priced.latency_us / published_us - 1
             where = f"of IOS at batch {network.source.batch}"
-            fitted = isinstance(prices, PredictsDevice) and is_in_sample(
+            fitted = isinstance(prices, DeviceCostModel) and is_in_sample(
                 prices.profile, network.name, priced.scheduler
             )
             kind = ", in-sample: the device was fitted to this figure" if fitted else ""

@@ -1,8 +1,8 @@
 """Find a cost model by name: ``iossim.cost.NAME`` or ``iossim.backends.NAME.cost_model``, each with a ``create``.
 
 A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans and
-has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Others add cost models by
-entry points ``iossim.cost_models``, each a ``create`` (:data:`CreateCostModel`).
+has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Other packages add cost
+models by entry points ``iossim.cost_models``, each a function of a device, a precision, an engine and the argument.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iossim.base.registry import Extension, Group, Plugin, module_names, modules
+from iossim.base.registry import Extension, Group, Plugin, module_names
 from iossim.execution.backend import BACKENDS
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
-    #: Of a device, a precision, the name of an engine, and what stands behind the colon.
-    CreateCostModel = Callable[[DeviceProfile | None, Precision, str, str], CostModel]
+    #: Makes a cost model from a device, a precision, the name of an engine, what stands behind the colon, and the store of
+    #: measurements that the user chose.
+    CreateCostModel = Callable[[DeviceProfile | None, Precision, str, str, Path | None], CostModel]
 
 
 def _own_names() -> list[str]:
-    """Modules of ``iossim.cost`` with a ``create``, and the backends, whether they have a cost model or measure."""
-    plain = [module.__name__.rpartition(".")[2] for module in modules("iossim.cost") if hasattr(module, "create")]
-    backends = [name for name in module_names("iossim.backends") if _has_model(name)]
-    return sorted({*plain, *backends, *BACKENDS.own()})
+    """The names of the cost models of iossim."""
+    found = [name for name in module_names("iossim.cost") if _own(name) is not None]
+    return sorted({*found, *(name for name in module_names("iossim.backends") if _has_model(name)), *BACKENDS.own()})
 
 
 def _own(name: str) -> CreateCostModel | None:
-    """The ``create`` of a cost model with a module of its own."""
+    """The ``create`` of a cost model of iossim, None where no module has one under this name."""
     for package, module in (("iossim.cost", name), ("iossim.backends", f"{name}.cost_model")):
         if name in module_names(package) and find_spec(f"{package}.{module}") is not None:
             create: CreateCostModel | None = getattr(import_module(f"{package}.{module}"), "create", None)
@@ -41,11 +41,19 @@ def _own(name: str) -> CreateCostModel | None:
     return None
 
 
+def _adapt(
+    plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, str, str], CostModel]
+) -> CreateCostModel:
+    """The ``create`` of a plugin, which knows no store of measurements."""
+    guarded = plugin.guarded(create)
+    return lambda device, precision, engine, argument, store: guarded(device, precision, engine, argument)
+
+
 COST_MODELS: Group[CreateCostModel] = Group(
     "`cost_model` {!r} is not known",
     _own_names,
     _own,
-    Extension("iossim.cost_models", "a function that creates a cost model", Plugin.guarded),
+    Extension("iossim.cost_models", "a function that creates a cost model", _adapt),
 )
 
 
@@ -70,18 +78,14 @@ def create_cost_model(
         from iossim.cost.measured import cost_model as measured
 
         return measured.create(name, device, precision, engine, argument, store)
-    if name == "replay":
-        from iossim.cost import replay
-
-        return replay.create(device, precision, engine, argument, store)
     create = COST_MODELS.get(name)
     if create is None:
         raise COST_MODELS.refusal(name, cost_model_names())
-    return create(device, precision, engine, argument)
+    return create(device, precision, engine, argument, store)
 
 
 def measures(spec: str) -> bool:
-    """Whether the cost model that ``spec`` names is a backend, which prices by measuring."""
+    """Whether the cost model that ``spec`` names is a backend without a cost model of its own: it prices by measuring."""
     name = spec.partition(":")[0]
     if name in BACKENDS.own():
         return not _has_model(name)

@@ -9,32 +9,23 @@ priced from one bit of each neighbour (*concurrent*: does it run several groups?
 
     sum of stage prices + sum over neighbours of price_boundary(left, right)
 
-:class:`CostModel` is all that a search needs. What some cost models know besides has a small protocol each, which is asked
-for by ``isinstance``. Whole plans are priced by what runs them (:class:`iossim.execution.backend.Backend`).
+:class:`CostModel` is all that a search needs. What some cost models can do besides is in :mod:`iossim.cost.capabilities`.
+Whole plans are priced by the backends that run them (:class:`iossim.execution.backend.Backend`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from itertools import chain
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem
-
-if TYPE_CHECKING:
-    from iossim.cost.stage_facts import StageFacts
-    from iossim.execution.engine import Engine
-    from iossim.execution.timeline import Span
-    from iossim.hardware.lowering.kernel import Candidate
-    from iossim.hardware.profile import DeviceProfile
-    from iossim.ir.network import Network
-    from iossim.schedule.planned_stage import PlannedStage
-    from iossim.schedule.schedule import Schedule, Stage
 
 Prices = NDArray[np.float64]
 
@@ -69,8 +60,8 @@ class StageBounds:
       resource ``r`` of ``late``, which is idle until it is asked for (:class:`LateWork`).
 
     ``serial_us``, ``single_us`` and ``issue_us`` have shape ``[n]``, ``work_us`` shape ``[n, resources]``; all are finite and
-    not negative. Without ``issue_us`` the host issues for nothing, without ``late`` no work is. Merged stages are not covered: a search that may merge
-    prices the few merged stages first.
+    not negative. Without ``issue_us`` issuing costs nothing, without ``late`` no work is late. Merged stages are not covered: a
+    search that may merge prices the few merged stages first.
     """
 
     serial_us: NDArray[np.float64]
@@ -119,136 +110,12 @@ class CostModel(Protocol):
         ...
 
 
-class MeasuredBy(StrEnum):
-    """Where the prices of a cost model that measures come from."""
-
-    DEVICE = "device"  #: each may take a run of the stage
-    STORE = "store"  #: they were measured, and what was not has none
-    STAND_IN = "stand-in"  #: computed, and asked for as if they were measured
-
-
-#: The signature of a stage that launches nothing: it takes no time.
-FREE = "free"
-#: The signature of units that do not merge: they cannot run as one.
-IMPOSSIBLE = "impossible"
-
-
-@runtime_checkable
-class MeasuringCostModel(CostModel, Protocol):
-    """A cost model to which each distinct stage is an expense: it measures them."""
-
-    @property
-    def measured_by(self) -> MeasuredBy: ...
-
-    def signatures(self, batch: StageBatch) -> list[Hashable]:
-        """For each stage what its price depends on: stages of equal signature share one measurement.
-
-        :data:`FREE` and :data:`IMPOSSIBLE` are known without one.
-        """
-        ...
-
-
-# What a cost model may know besides. A wrapper has other prices than what it wraps, so it passes none of this on.
-
-
-@runtime_checkable
-class ProvidesTimeline(Protocol):
-    """Knows when each kernel of a schedule runs."""
-
-    def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
-        """In us from the schedule's start; the last end is its latency, boundaries included."""
-        ...
-
-
-class Way(NamedTuple):
-    """A variant of a unit: what it takes alone, and the memory that its kernels need besides their tensors while they run."""
-
-    variant: str
-    alone_us: float
-    workspace_bytes: int
-
-
-@runtime_checkable
-class KnowsWorkspaces(CostModel, Protocol):
-    """Knows what else units can run as, and the workspace of each."""
-
-    def ways(self, problem: ScheduleProblem) -> tuple[tuple[Way, ...], ...]:
-        """For each unit its variants, :data:`~iossim.schedule.batch.FASTEST` first."""
-        ...
-
-    def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
-        """What the units need as one stacked convolution; none where they do not merge."""
-        ...
-
-    def bounds(self, problem: ScheduleProblem, *, of_any_variant: bool = False) -> StageBounds | None:
-        """Bounds that hold of stages whose units run as the fastest variants, or, ``of_any_variant``, as any."""
-        ...
-
-
-@runtime_checkable
-class ChoosesVariants(Protocol):
-    """Prices a stage as what its units had best run as, where the stage leaves that open."""
-
-    @property
-    def inner(self) -> CostModel:
-        """What prices the stages that say it, and has the same price for what was chosen."""
-        ...
-
-    def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
-        """The stage with the variants that its price is of."""
-        ...
-
-
-@runtime_checkable
-class PredictsDevice(Protocol):
-    """Computes its prices from a device's profile, whose provenance says how far they may be off: bands and resamples."""
-
-    @property
-    def profile(self) -> DeviceProfile: ...
-
-
-@runtime_checkable
-class ChangesSetting(Protocol):
-    """Can be had of another profile, or under another engine."""
-
-    @property
-    def engine(self) -> Engine: ...
-
-    def at(self, profile: DeviceProfile | None = None, engine: Engine | None = None) -> CostModel:
-        """The same model with these instead of its own, where they are given."""
-        ...
-
-
-@runtime_checkable
-class ChangesConcurrency(ChangesSetting, Protocol):
-    """Prices stages a little off, to tell how a latency follows from the parameters of concurrency."""
-
-    def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
-        """Prices in us, ``[len(batch)]``, if kernels interfere so much and each launch takes ``launches`` times as long."""
-        ...
-
-
-@runtime_checkable
-class PricesCandidates(PredictsDevice, Protocol):
-    """Knows what each kernel candidate takes alone, not of the fastest only."""
-
-    def price_candidates(self, candidates: Sequence[Candidate]) -> Prices:
-        """Microseconds of each as a stage of its own, ``[len(candidates)]``; inf of one that the device or its libraries have not."""
-        ...
-
-
-@runtime_checkable
-class ExplainsStages(Protocol):
-    """Knows what holds a stage up."""
-
-    def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
-        """Of a stage of a schedule; raises ScheduleError if its units are to merge and do not."""
-        ...
-
-
 @dataclass(eq=False)
 class WrappedCostModel:
-    """The contract as ``inner`` meets it; a wrapper says what is otherwise."""
+    """A cost model that prices as ``inner`` does; a subclass overrides what it changes.
+
+    Its prices may differ from those of ``inner``, so it passes on none of the capabilities of ``inner``.
+    """
 
     inner: CostModel
 
@@ -264,3 +131,44 @@ class WrappedCostModel:
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
         return self.inner.bounds(problem)
+
+
+#: Stands for the bit of the stage before, where a stage is the first of its network.
+START = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PricedPath:
+    """The prices of stages in a row, and of the boundary before each, us; ``leaving`` is the bit of the last stage."""
+
+    prices_us: tuple[float, ...]
+    boundaries_us: tuple[float, ...]
+    leaving: int
+
+    def cost_us(self, before_us: float = 0.0) -> float:
+        """The sum in the order in which the stages run, after ``before_us``; inf if a stage cannot run."""
+        return total_us(zip(self.boundaries_us, self.prices_us, strict=True), before_us)
+
+
+def price_path(
+    problem: ScheduleProblem, stages: Sequence[PlannedStage], cost_model: CostModel, entry: int = START
+) -> PricedPath:
+    """Price stages of one problem that run in this order.
+
+    ``entry`` says whether the stage before them runs several groups (0 or 1), or that there is none (:data:`START`).
+    """
+    prices = cost_model.price_stages(batch_of(problem, stages)).tolist()
+    boundaries, leaving = [], entry
+    for stage in stages:
+        bit = stage.is_concurrent(problem)
+        boundaries.append(0.0 if leaving == START else cost_model.price_boundary(bool(leaving), bit))
+        leaving = int(bit)
+    return PricedPath(tuple(prices), tuple(boundaries), leaving)
+
+
+def total_us(pairs: Iterable[tuple[float, float]], before_us: float = 0.0) -> float:
+    """The sum of boundaries and prices, one after the other, so that it is the same wherever it is added up."""
+    total = before_us
+    for part_us in chain.from_iterable(pairs):
+        total += part_us
+    return total

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iossim.base.errors import OptionError
+from iossim.cost.capabilities import MeasuredBy
 from iossim.cost.create import create_cost_model
-from iossim.cost.model import CostModelIdentity, MeasuredBy, Prices, WrappedCostModel
+from iossim.cost.model import CostModelIdentity, Prices, WrappedCostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
@@ -80,7 +82,9 @@ class PerturbedCostModel(WrappedCostModel):
         return stage_hashes(batch, unit_keys(batch.problem.signatures, self.seed))
 
 
-def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> PerturbedCostModel:
+def create(
+    device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
+) -> PerturbedCostModel:
     """``argument`` is ``SIGMA`` or ``structured``, and a seed: ``perturbed:0.1``, ``perturbed:structured,7``."""
     kind, _, seed_text = argument.partition(",")
     if seed_text and not seed_text.isdecimal():

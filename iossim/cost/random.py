@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,7 +76,9 @@ class RandomCostModel:
         return drawn[:, 0], drawn[:, 1]
 
 
-def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> RandomCostModel:
+def create(
+    device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
+) -> RandomCostModel:
     """``argument`` is the seed; the device lends its name alone."""
     if argument and not argument.isdecimal():
         raise OptionError(f"`cost_model` random:{argument}: the seed is not a whole number; give random:7, say")

@@ -11,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iossim.cost.capabilities import MeasuredBy
 from iossim.cost.measured.cost_model import identity_of, price_signatures
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_signature import StageSignatures
 from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, default_store
 from iossim.cost.measured.store_file import StoreError
-from iossim.cost.model import CostModelIdentity, MeasuredBy, Prices, StageBounds
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Context
 from iossim.execution.engine import Engine
 from iossim.schedule.batch import StageBatch

@@ -167,7 +167,9 @@ def read_table(path: Path) -> PriceTable:
         raise OptionError(f"the price table {path} is not valid: {first_problem(error)}; correct it") from None
 
 
-def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "") -> TableCostModel:
+def create(
+    device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
+) -> TableCostModel:
     """``argument`` is the path of the table; its device, where it names one, must be the one asked for."""
     if not argument:
         raise OptionError("the table cost model needs a file of prices; give `cost_model` table:PRICES.json")

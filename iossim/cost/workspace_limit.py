@@ -22,15 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
-from iossim.cost.model import (
-    CostModel,
-    CostModelIdentity,
-    KnowsWorkspaces,
-    Prices,
-    StageBounds,
-    Way,
-    WrappedCostModel,
-)
+from iossim.cost.capabilities import UnitVariant, VariantCostModel
+from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, WrappedCostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batch_of
@@ -46,7 +39,7 @@ def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int)
 
     The latter names the unit and the least limit that would do.
     """
-    if not isinstance(cost_model, KnowsWorkspaces):
+    if not isinstance(cost_model, VariantCostModel):
         raise OptionError(
             f"`workspace_limit`: cost model {cost_model.identity.name!r} does not know the workspaces of kernels; "
             "use the simulator, or leave the limit out"
@@ -54,15 +47,15 @@ def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int)
     least: list[tuple[int, str]] = []
     for block in network.blocks:
         problem = ScheduleProblem.of_block(network, block)
-        for name, ways in zip(problem.unit_names, cost_model.ways(problem), strict=True):
-            least.append((min(way.workspace_bytes for way in ways), name))
+        for name, variants in zip(problem.unit_names, cost_model.variants(problem), strict=True):
+            least.append((min(one.workspace_bytes for one in variants), name))
     needed, name = max(least, default=(0, ""))
     if needed > limit_bytes:
         raise OptionError(
             f"`workspace_limit` {limit_bytes} bytes: unit {name!r} of {network.name!r} needs {needed} bytes whatever it "
             f"runs as; give {needed} or more"
         )
-    return WorkspaceLimited(cost_model, cost_model, limit_bytes)
+    return WorkspaceLimited(cost_model, limit_bytes)
 
 
 class _Choice(NamedTuple):
@@ -74,11 +67,11 @@ class _Choice(NamedTuple):
 
 @dataclass(eq=False)
 class WorkspaceLimited(WrappedCostModel):
-    """``inner`` under a limit of ``limit_bytes``; ``known`` is ``inner``, as what knows workspaces."""
+    """``inner`` under a limit of ``limit_bytes``."""
 
-    known: KnowsWorkspaces
+    inner: VariantCostModel
     limit_bytes: int
-    _fronts: dict[str, tuple[tuple[Way, ...], ...]] = field(default_factory=dict, repr=False)
+    _fronts: dict[str, tuple[tuple[UnitVariant, ...], ...]] = field(default_factory=dict, repr=False)
     _choices: dict[tuple[str, int], _Choice] = field(default_factory=dict, repr=False)
 
     @property
@@ -87,8 +80,8 @@ class WorkspaceLimited(WrappedCostModel):
         return replace(inner, version=f"{inner.version}+workspace-limit={self.limit_bytes}")
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Those of stages whose units run as any variant."""
-        return self.known.bounds(problem, of_any_variant=True)
+        """Bounds of stages whose units run as any variant."""
+        return self.inner.bounds_of_any_variant(problem)
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf where it needs more workspace than there may be.
@@ -141,12 +134,12 @@ class WorkspaceLimited(WrappedCostModel):
                     (unit, variant)
                     for group, part in zip(groups, division, strict=True)
                     for unit in group
-                    if (variant := _fastest(fronts[unit], part).variant) != FASTEST
+                    if (variant := _fastest(fronts[unit], part).name) != FASTEST
                 )
             )
 
     def _greedily(
-        self, groups: Sequence[Sequence[tuple[Way, ...]]], parts: Sequence[Sequence[int]]
+        self, groups: Sequence[Sequence[tuple[UnitVariant, ...]]], parts: Sequence[Sequence[int]]
     ) -> list[tuple[int, ...]]:
         """One division, by the gain in time alone for each byte; none where the least that all need is too much."""
         level = [0] * len(groups)
@@ -166,24 +159,24 @@ class WorkspaceLimited(WrappedCostModel):
             level[number] = higher
         return []
 
-    def _front(self, problem: ScheduleProblem) -> tuple[tuple[Way, ...], ...]:
+    def _front(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
         """For each unit the variants that no other beats in both time and workspace, the fastest first."""
         if problem.key not in self._fronts:
-            self._fronts[problem.key] = tuple(map(_undominated, self.known.ways(problem)))
+            self._fronts[problem.key] = tuple(map(_undominated, self.inner.variants(problem)))
         return self._fronts[problem.key]
 
     def _needs_bytes(self, batch: StageBatch, names: Sequence[str]) -> NDArray[np.int64]:
         """The workspaces of stages whose units run as what is named, shape ``[len(batch)]``; of those within the limit no more than."""
         problem = batch.problem
         of_unit = [
-            next(way.workspace_bytes for way in ways if way.variant == name)
-            for ways, name in zip(self.known.ways(problem), names, strict=True)
+            next(one.workspace_bytes for one in variants if one.name == name)
+            for variants, name in zip(self.inner.variants(problem), names, strict=True)
         ]
         units = np.arange(len(problem), dtype=np.uint64)
         held = (batch.masks[:, None] >> units & np.uint64(1)).astype(np.int64)
         needed: NDArray[np.int64] = held @ np.array(of_unit, dtype=np.int64)
         for index in np.flatnonzero(batch.merged).tolist():
-            needed[index] = self.known.merged_workspace_bytes(problem, int(batch.masks[index]))
+            needed[index] = self.inner.merged_workspace_bytes(problem, int(batch.masks[index]))
         # Within a group one unit runs after another.
         for index in np.flatnonzero((needed > self.limit_bytes) & ~batch.merged).tolist():
             groups = problem.groups(int(batch.masks[index]))
@@ -191,24 +184,24 @@ class WorkspaceLimited(WrappedCostModel):
         return needed
 
 
-def _undominated(ways: Sequence[Way]) -> tuple[Way, ...]:
-    front: list[Way] = []
-    for way in sorted(ways, key=lambda way: (way.alone_us, way.workspace_bytes, way.variant)):
-        if not front or way.workspace_bytes < front[-1].workspace_bytes:
-            front.append(way)
+def _undominated(variants: Sequence[UnitVariant]) -> tuple[UnitVariant, ...]:
+    front: list[UnitVariant] = []
+    for one in sorted(variants, key=lambda one: (one.alone_us, one.workspace_bytes, one.name)):
+        if not front or one.workspace_bytes < front[-1].workspace_bytes:
+            front.append(one)
     return tuple(front)
 
 
-def _fastest(front: Sequence[Way], part_bytes: int) -> Way:
+def _fastest(front: Sequence[UnitVariant], part_bytes: int) -> UnitVariant:
     """The fastest that fits into a part of the limit, which is at least what the unit needs."""
-    return next(way for way in front if way.workspace_bytes <= part_bytes)
+    return next(one for one in front if one.workspace_bytes <= part_bytes)
 
 
-def _alone_us(group: Sequence[Sequence[Way]], part_bytes: int) -> float:
+def _alone_us(group: Sequence[Sequence[UnitVariant]], part_bytes: int) -> float:
     return fsum(_fastest(front, part_bytes).alone_us for front in group)
 
 
-def _parts(group: Sequence[Sequence[Way]]) -> list[int]:
+def _parts(group: Sequence[Sequence[UnitVariant]]) -> list[int]:
     """The parts of a limit that make a difference to a group, least first: all are enough for each of its units."""
     least = max(front[-1].workspace_bytes for front in group)
-    return sorted({least, *(way.workspace_bytes for front in group for way in front if way.workspace_bytes > least)})
+    return sorted({least, *(one.workspace_bytes for front in group for one in front if one.workspace_bytes > least)})

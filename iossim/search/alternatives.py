@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import CostModel, Prices, WrappedCostModel
-from iossim.cost.path import START, price_path
+from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, price_path
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import count_groups

@@ -7,8 +7,8 @@ from math import isfinite
 from time import perf_counter
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import ChoosesVariants, CostModel
-from iossim.cost.path import START, price_path, total_us
+from iossim.cost.model import START, CostModel, price_path, total_us
+from iossim.cost.workspace_limit import WorkspaceLimited
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -57,9 +57,9 @@ def build_schedule(
 ) -> Schedule:
     """A schedule of the network, one plan a block; ``fields`` are further fields of :class:`Schedule`.
 
-    Where a cost model chooses what units run as, the stages say it.
+    Under a limit on workspace the stages name the variants that the limit left, and are priced as such.
     """
-    if isinstance(cost_model, ChoosesVariants):
+    if isinstance(cost_model, WorkspaceLimited):
         choose = cost_model.chosen
         plans = [[choose(problem, stage) for stage in plan] for problem, plan in zip(problems, plans, strict=True)]
         cost_model = cost_model.inner

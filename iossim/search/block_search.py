@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iossim.cost.model import CostModel, Prices, StageBounds
-from iossim.cost.path import START
+from iossim.cost.model import START, CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.hash_table import GrowingTable
 from iossim.schedule.planned_stage import PlannedStage

@@ -15,8 +15,7 @@ from operator import or_
 
 import numpy as np
 
-from iossim.cost.model import CostModel
-from iossim.cost.path import START
+from iossim.cost.model import START, CostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits

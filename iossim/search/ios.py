@@ -15,8 +15,7 @@ from math import isfinite
 from time import perf_counter
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import CostModel
-from iossim.cost.path import START, price_path
+from iossim.cost.model import START, CostModel, price_path
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem

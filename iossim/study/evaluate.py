@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from iossim.backends.simulator.parallel_pricing import set_pricing_threads
-from iossim.cost.model import ProvidesTimeline
+from iossim.backends.simulator.batch_pricing import set_pricing_threads
+from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
@@ -195,7 +195,7 @@ def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
 
 def _timeline(context: EvaluationContext, one: Schedule) -> Sequence[Span] | None:
     """When each kernel runs; None where the cost model knows no timeline."""
-    if not isinstance(context.prices, ProvidesTimeline):
+    if not isinstance(context.prices, DeviceCostModel):
         return None
     return context.prices.timeline(context.network, one)
 

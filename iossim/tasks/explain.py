@@ -14,9 +14,8 @@ from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
-from iossim.cost.model import CostModel, ExplainsStages, MeasuredBy, MeasuringCostModel
-from iossim.cost.path import START
-from iossim.cost.stage_facts import Limit, StageFacts
+from iossim.cost.capabilities import DeviceCostModel, Limit, MeasuredBy, MeasuringCostModel, StageFacts
+from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
@@ -172,7 +171,7 @@ def explain(
             f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been; give replay:STORE, "
             "which knows what was measured, or `device` for the simulator"
         )
-    unknown = [] if isinstance(prices, ExplainsStages) else ["what holds a stage up: that is the simulator's to say"]
+    unknown = [] if isinstance(prices, DeviceCostModel) else ["what holds a stage up: that is the simulator's to say"]
     if prices is None:
         unknown.append("what else a stage could have cost: the schedule's prices are not at hand")
         told = [
@@ -306,7 +305,7 @@ class _Explainer:
         return [head.model_copy(update={"boundary_us": boundary_us}), *priced.stages[1:]]
 
     def _facts(self, stage: Stage) -> StageFacts | None:
-        if not isinstance(self.prices, ExplainsStages):
+        if not isinstance(self.prices, DeviceCostModel):
             return None
         return self.prices.stage_facts(self.network, stage)
 

@@ -10,7 +10,8 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
-from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
+from iossim.cost.model import CostModel
 from iossim.ir.graph import Graph, Node
 from iossim.schedule.schedule import Schedule
 from iossim.search.alternatives import Space

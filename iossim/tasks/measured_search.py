@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from iossim.base.errors import DeviceError, OptionError
+from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.create import create_cost_model
-from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from iossim.cost.model import ChangesSetting, CostModel
+from iossim.cost.capabilities import DeviceCostModel
+from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
@@ -53,7 +54,7 @@ def under_other_engine(
     Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s = 8 at
     most, so that it takes a second or two of any network; a block that is too wide is split.
     """
-    if not isinstance(prices, ChangesSetting):
+    if not isinstance(prices, DeviceCostModel):
         return None
     engine = Engine.GRAPH if prices.engine is Engine.PAPER else Engine.PAPER
     there = prices.at(engine=engine)

@@ -7,9 +7,9 @@ import pytest
 
 import iossim
 from iossim import api
-from iossim.backends.simulator import price_memo
+from iossim.backends.simulator import batch_pricing
+from iossim.backends.simulator.batch_pricing import price_concurrent
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.parallel_pricing import price_concurrent
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 
@@ -33,13 +33,13 @@ def random_masks(problem: ScheduleProblem, count: int, seed: int) -> Masks:
     return np.array([sum(1 << int(unit) for unit in several) for several in units], dtype=np.uint64)
 
 
-@pytest.mark.parametrize("most", [price_memo.MOST, 300])
+@pytest.mark.parametrize("most", [batch_pricing.MOST_KEPT, 300])
 def test_prices_are_those_of_each_stage_alone(
     problem: ScheduleProblem, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(price_memo, "MOST", most)
+    monkeypatch.setattr(batch_pricing, "MOST_KEPT", most)
     model = simulator()
-    prepared = model.prepare(problem)
+    prepared = model.stages.prepare(problem)
     for seed in range(8):
         masks = random_masks(problem, 400, seed)
         plain = price_concurrent(masks, problem.predecessors, prepared.kernels, model.profile.parameters.interference)
@@ -61,7 +61,7 @@ def test_equal_stages_of_equal_cells_are_priced_once(monkeypatch: pytest.MonkeyP
         asked.append(len(masks))
         return priced(masks, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("iossim.backends.simulator.cost_model.price_concurrent", counted)
+    monkeypatch.setattr("iossim.backends.simulator.stage_pricing.price_concurrent", counted)
     masks = random_masks(cell, 500, 0)
     first = model.price_stages(StageBatch.concurrent(cell, masks))
     assert len(asked) == 1
@@ -82,7 +82,7 @@ def test_an_interrupt_while_pricing_leaves_no_stage_without_a_price(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("iossim.backends.simulator.cost_model.price_concurrent", interrupted)
+        patch.setattr("iossim.backends.simulator.stage_pricing.price_concurrent", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.price_stages(StageBatch.concurrent(problem, masks))
     assert np.array_equal(model.price_stages(StageBatch.concurrent(problem, masks)), expected)

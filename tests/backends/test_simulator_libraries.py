@@ -24,7 +24,7 @@ def network(groups: int) -> Network:
 def kernels(engine: Engine, groups: int) -> tuple[str, ...]:
     model = SimulatorCostModel(device("v100-sxm2"), Precision.FP32, engine)
     one = network(groups)
-    (unit,) = model.prepare(ScheduleProblem.of_block(one, one.blocks[0])).units
+    (unit,) = model.stages.prepare(ScheduleProblem.of_block(one, one.blocks[0])).units
     return unit.names
 
 

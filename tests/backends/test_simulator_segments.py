@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iossim.backends.simulator.kernel_model import KernelPrice
-from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice
+from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_model import EVEN_SPREAD, MAX_GROUPS, stage_spans
+from iossim.backends.simulator.unit_prices import UnitPrice
 
 SMS = 80
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from least_prices import least_price_us
 
 from iossim.backends.simulator.cost_model import VERSION, SimulatorCostModel, create
+from iossim.backends.simulator.stage_runs import kernel_spans, run_stage
 from iossim.base.errors import DeviceError, OptionError, ScheduleError
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
@@ -181,7 +182,7 @@ def test_groups_are_the_problems_groups(seed: int) -> None:
     problem = max(problems(network), key=len)
     (mask, *_) = random_masks(problem, 5, seed)
     stage = PlannedStage(mask, Strategy.CONCURRENT).named(problem)
-    _, spans = simulator()._stage_spans(network, stage, number=0)
+    spans = kernel_spans(run_stage(simulator().stages, network, stage), number=0)
     names = [{problem.unit_names[index] for index in bits(group)} for group in problem.groups(mask)]
     streams = [{span.unit for span in spans if span.stream == stream} for stream in range(len(names))]
     assert streams == names
@@ -227,8 +228,8 @@ def test_equal_units_are_lowered_once() -> None:
     model = simulator()
     network = load("nasnet_a")
     for problem in problems(network):
-        model.prepare(problem)
-    assert len(model._units) == len(set(network.signatures)) < len(network.units) / 3
+        model.stages.prepare(problem)
+    assert len(model.units) == len(set(network.signatures)) < len(network.units) / 3
 
 
 def test_a_problem_without_a_network_is_refused() -> None:

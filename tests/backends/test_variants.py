@@ -14,10 +14,9 @@ from random_networks import make_stage, random_inputs, random_network, random_sc
 from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
-from iossim.backends.simulator.structured_error import StructuredError
+from iossim.backends.simulator.unit_prices import StructuredError
 from iossim.base.errors import PlanError, ScheduleError
-from iossim.cost.model import CostModel
-from iossim.cost.path import price_path
+from iossim.cost.model import CostModel, price_path
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import PriceTable, TableCostModel
@@ -46,11 +45,16 @@ def problem_of(network: Network) -> ScheduleProblem:
     return ScheduleProblem.of_block(network, network.blocks[0])
 
 
+def names_of(model: SimulatorCostModel, problem: ScheduleProblem) -> list[list[str]]:
+    """The names of each unit's variants, without the fastest's."""
+    return [[variant.name for variant in own[1:]] for own in model.variants(problem)]
+
+
 def random_batch(problem: ScheduleProblem, model: SimulatorCostModel, seed: int, count: int = 30) -> StageBatch:
     """Concurrent stages of some units, each of which runs as any of its variants, or as what is fastest alone."""
     generator = random.Random(seed)
     masks = np.array([generator.randint(1, problem.full) for _ in range(count)], dtype=np.uint64)
-    known = model.variants(problem)
+    known = names_of(model, problem)
     named = [[generator.choice((FASTEST, *names)) for names in known] for _ in range(count)]
     return StageBatch(problem, masks, np.zeros(count, np.uint8), Variants.of(named, len(problem)))
 
@@ -61,7 +65,7 @@ def with_variants(schedule: Schedule, network: Network, model: SimulatorCostMode
     blocks = []
     for block, own in zip(network.blocks, schedule.blocks, strict=True):
         problem = ScheduleProblem.of_block(network, block)
-        known = dict(zip(problem.unit_names, model.variants(problem), strict=True))
+        known = dict(zip(problem.unit_names, names_of(model, problem), strict=True))
         stages = [
             stage
             if stage.strategy == "merge"
@@ -84,8 +88,8 @@ def test_the_fastest_by_its_name_costs_what_it_does_without() -> None:
     model = SimulatorCostModel(V100, Precision.FP32)
     problem = problem_of(load("inception_v3"))
     masks = np.arange(1, 40, dtype=np.uint64)
-    steps = [model._steps(problem.network, unit) for unit in problem.units]  # type: ignore[arg-type]
-    fastest = ["+".join(one.algorithm for one, _ in model.kernel_model.chosen(own)) for own in steps]
+    steps = [model.units.steps(problem.network, unit) for unit in problem.units]  # type: ignore[arg-type]
+    fastest = ["+".join(one.algorithm for one, _ in model.units.whole.chosen(own)) for own in steps]
     named = StageBatch(problem, masks, np.zeros(39, np.uint8), Variants.of([fastest] * 39, len(problem)))
     plain = StageBatch.concurrent(problem, masks)
     np.testing.assert_array_equal(model.price_stages(named), model.price_stages(plain))
@@ -109,7 +113,7 @@ def test_stages_of_variants_cost_together_what_they_do_one_by_one(network: int, 
 def test_bounds_of_any_variant_hold_for_every_choice(network: int, seed: int, engine: str, off: bool) -> None:
     model = SimulatorCostModel(V100, Precision.FP32, Engine.named(engine), error=StructuredError(0) if off else None)
     problem = problem_of(random_network(network))
-    bounds = model.bounds(problem, of_any_variant=True)
+    bounds = model.bounds_of_any_variant(problem)
     batch = random_batch(problem, model, seed)
     for mask, price_us in zip(batch.masks.tolist(), model.price_stages(batch).tolist(), strict=True):
         assert price_us >= least_price_us(bounds, problem.groups(mask))
@@ -119,7 +123,7 @@ def test_bounds_of_the_fastest_do_not_hold_for_every_choice() -> None:
     """A variant that is slower alone may ask less of a resource than the fastest: so there are bounds of any variant."""
     model = SimulatorCostModel(V100, Precision.FP32)
     problem = problem_of(load("inception_v3"))
-    fastest, least = model.bounds(problem), model.bounds(problem, of_any_variant=True)
+    fastest, least = model.bounds(problem), model.bounds_of_any_variant(problem)
     assert (least.work_us <= fastest.work_us).all()
     assert (least.work_us < 0.9 * fastest.work_us).any()
     assert (least.serial_us <= fastest.serial_us).all()
@@ -129,7 +133,7 @@ def test_a_merged_stage_has_no_variants() -> None:
     network = random_network(3)
     problem = problem_of(network)
     model = SimulatorCostModel(V100, Precision.FP32)
-    named = [[names[0] if names else FASTEST for names in model.variants(problem)]]
+    named = [[names[0] if names else FASTEST for names in names_of(model, problem)]]
     batch = StageBatch(
         problem, np.array([problem.full], np.uint64), np.array([1], np.uint8), Variants.of(named, len(problem))
     )
@@ -223,7 +227,7 @@ def test_the_arena_holds_the_workspace_of_the_candidate_that_was_chosen() -> Non
     for kind in ("implicit_gemm", "gemm", "winograd"):
         blocks = []
         for (name, own), block in zip(units, network.blocks, strict=True):
-            known = dict(zip(own, model.variants(ScheduleProblem.of_block(network, block)), strict=True))
+            known = dict(zip(own, names_of(model, ScheduleProblem.of_block(network, block)), strict=True))
             stages = []
             for unit in own:
                 fitting = [variant for variant in known[unit] if variant.startswith(kind)]

@@ -1,4 +1,4 @@
-"""What a cost model knows besides prices is asked for by a protocol, and a wrapper passes none of it on."""
+"""What a cost model can do besides pricing is one of three protocols, and a wrapper passes none of them on."""
 
 from __future__ import annotations
 
@@ -9,24 +9,14 @@ import pytest
 
 import iossim
 import iossim.search
+from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, VariantCostModel
 from iossim.cost.create import cost_model_names
-from iossim.cost.model import (
-    ChangesConcurrency,
-    ChangesSetting,
-    ExplainsStages,
-    MeasuredBy,
-    MeasuringCostModel,
-    PredictsDevice,
-    ProvidesTimeline,
-    WrappedCostModel,
-)
+from iossim.cost.model import WrappedCostModel
 from iossim.execution.engine import Engine
 
-CAPABILITIES = (ProvidesTimeline, PredictsDevice, ChangesSetting, ChangesConcurrency, ExplainsStages)
 
-
-@pytest.mark.parametrize("capability", CAPABILITIES)
-def test_the_simulator_knows_all_and_a_wrapper_of_it_nothing(capability: type) -> None:
+@pytest.mark.parametrize("capability", [DeviceCostModel, VariantCostModel])
+def test_the_simulator_has_each_capability_and_a_wrapper_of_it_none(capability: type) -> None:
     simulator = iossim.cost_model("simulator", "t4")
     assert isinstance(simulator, capability)
     assert not isinstance(WrappedCostModel(simulator), capability)
@@ -43,7 +33,7 @@ def test_a_stand_in_for_hardware_says_so() -> None:
 
 def test_another_engine_leaves_all_else() -> None:
     prices = iossim.cost_model("simulator:in-place", "t4", "fp16")
-    assert isinstance(prices, ChangesSetting)
+    assert isinstance(prices, DeviceCostModel)
     there = prices.at(engine=Engine.GRAPH)
     assert there.identity == iossim.cost_model("simulator:in-place", "t4", "fp16", "graph").identity
     assert prices.at().identity == prices.identity
@@ -56,7 +46,7 @@ def test_a_simulator_that_is_off_has_another_identity() -> None:
 
 def test_what_is_no_cost_model_has_no_name() -> None:
     assert {"perturbed", "random", "replay", "simulator", "table"} <= set(cost_model_names())
-    assert not {"path", "model", "create", "stage_facts", "measured"} & set(cost_model_names())
+    assert not {"model", "create", "capabilities", "workspace_limit", "measured"} & set(cost_model_names())
 
 
 def test_a_search_knows_the_contract_alone() -> None:
@@ -64,10 +54,10 @@ def test_a_search_knows_the_contract_alone() -> None:
     modules = {
         node.module
         for path in root.rglob("*.py")
-        if path.name != "scheduler.py"  # which says what prices a search has: those under a limit, say
+        if path.name not in ("scheduler.py", "assemble.py")  # these two apply a limit on workspace
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom)
         and node.module
         and node.module.startswith(("iossim.cost", "iossim.backends"))
     }
-    assert modules == {"iossim.cost.model", "iossim.cost.path"}
+    assert modules == {"iossim.cost.model"}

@@ -8,7 +8,7 @@ from stage_signature import stage_signature
 
 import iossim
 from iossim.base.errors import OptionError
-from iossim.cost.model import MeasuringCostModel
+from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem

@@ -11,7 +11,7 @@ import pytest
 from iossim.api import cost_model, optimize
 from iossim.base.errors import OptionError
 from iossim.cost import workspace_limit
-from iossim.cost.model import KnowsWorkspaces, Way
+from iossim.cost.capabilities import UnitVariant, VariantCostModel
 from iossim.cost.workspace_limit import WorkspaceLimited, workspace_limited
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -26,7 +26,7 @@ from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
 
 SIMULATOR = cost_model(device="v100-sxm2")
-assert isinstance(SIMULATOR, KnowsWorkspaces)
+assert isinstance(SIMULATOR, VariantCostModel)
 
 
 def branches(channels: tuple[int, ...] = (64, 96, 128)) -> Network:
@@ -48,9 +48,9 @@ def _convolution(b: GraphBuilder, name: str, x: str, channels: int, width: int) 
 
 NETWORK = branches()
 PROBLEM = ScheduleProblem.of_block(NETWORK, NETWORK.blocks[0])
-WAYS = SIMULATOR.ways(PROBLEM)
+VARIANTS = SIMULATOR.variants(PROBLEM)
 #: Workspaces between which something changes.
-LEVELS = sorted({way.workspace_bytes for ways in WAYS for way in ways})
+LEVELS = sorted({one.workspace_bytes for variants in VARIANTS for one in variants})
 LIMITS = sorted({0, *LEVELS, *(a + b for a in LEVELS for b in LEVELS)})
 
 
@@ -58,23 +58,24 @@ def needed(stage: PlannedStage) -> int:
     """The workspace of a stage as it names its variants: added over groups, the most of a group's units."""
     if stage.strategy is Strategy.MERGE:
         return SIMULATOR.merged_workspace_bytes(PROBLEM, stage.mask)
-    variants = dict(stage.variants)
+    chosen = dict(stage.variants)
     need = [
-        {way.variant: way.workspace_bytes for way in ways}[variants.get(unit, "")] for unit, ways in enumerate(WAYS)
+        {one.name: one.workspace_bytes for one in variants}[chosen.get(unit, "")]
+        for unit, variants in enumerate(VARIANTS)
     ]
     return sum(
         max(need[unit] for unit in range(len(PROBLEM)) if group >> unit & 1) for group in PROBLEM.groups(stage.mask)
     )
 
 
-def front(ways: tuple[Way, ...]) -> list[Way]:
-    return [way for way in ways if not any(_beats(other, way) for other in ways)]
+def front(variants: tuple[UnitVariant, ...]) -> list[UnitVariant]:
+    return [one for one in variants if not any(_beats(other, one) for other in variants)]
 
 
-def _beats(one: Way, other: Way) -> bool:
+def _beats(one: UnitVariant, other: UnitVariant) -> bool:
     return (
         one != other
-        and (one.alone_us, one.workspace_bytes, one.variant) < (other.alone_us, other.workspace_bytes, other.variant)
+        and (one.alone_us, one.workspace_bytes, one.name) < (other.alone_us, other.workspace_bytes, other.name)
         and (one.workspace_bytes <= other.workspace_bytes)
     )
 
@@ -89,9 +90,9 @@ def test_a_stage_has_the_best_of_all_choices(limit_bytes: int) -> None:
             PlannedStage(
                 mask,
                 Strategy.CONCURRENT,
-                tuple((unit, way.variant) for unit, way in zip(units, ways, strict=True) if way.variant),
+                tuple((unit, one.name) for unit, one in zip(units, variants, strict=True) if one.name),
             )
-            for ways in product(*(front(WAYS[unit]) for unit in units))
+            for variants in product(*(front(VARIANTS[unit]) for unit in units))
         ]
         allowed = [stage for stage in tried if needed(stage) <= limit_bytes]
         least = SIMULATOR.price_stages(batch_of(PROBLEM, allowed)).min()
@@ -121,7 +122,7 @@ def test_what_is_chosen_keeps_the_limit_and_has_the_price(
 def test_a_stage_that_names_too_much_has_no_price() -> None:
     masks = np.array([0b1111], dtype=np.uint64)
     assert np.isfinite(SIMULATOR.price_stages(StageBatch.concurrent(PROBLEM, masks))).all()
-    greedy = max(WAYS[0], key=lambda way: way.workspace_bytes)
+    greedy = max(VARIANTS[0], key=lambda one: one.workspace_bytes)
     limited = workspace_limited(SIMULATOR, NETWORK, greedy.workspace_bytes - 1)
     named = PlannedStage(1, Strategy.CONCURRENT, ((0, greedy.variant),))
     assert limited.price_stages(batch_of(PROBLEM, [named])) == np.inf
@@ -158,10 +159,10 @@ class _Needy:
     def __getattr__(self, name: str) -> Any:
         return getattr(SIMULATOR, name)
 
-    def ways(self, problem: ScheduleProblem) -> tuple[tuple[Way, ...], ...]:
+    def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
         return tuple(
-            tuple(way._replace(workspace_bytes=way.workspace_bytes + 1024) for way in ways)
-            for ways in SIMULATOR.ways(problem)
+            tuple(one._replace(workspace_bytes=one.workspace_bytes + 1024) for one in variants)
+            for variants in SIMULATOR.variants(problem)
         )
 
 

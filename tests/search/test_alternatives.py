@@ -11,8 +11,7 @@ from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.cost.model import CostModelIdentity, Prices
-from iossim.cost.path import START
+from iossim.cost.model import START, CostModelIdentity, Prices
 from iossim.models.seeded_network import seeded_network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage

@@ -7,7 +7,7 @@ from statistics import mean
 import pytest
 
 import iossim
-from iossim.cost.model import MeasuringCostModel
+from iossim.cost.capabilities import MeasuringCostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.measured.budget import Budget
 from iossim.search.measured.schedule import expected_deviation

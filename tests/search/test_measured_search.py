@@ -19,7 +19,8 @@ from test_ios_optimal import boundaries, layered, problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.cost.model import CostModel, MeasuringCostModel, Prices
+from iossim.cost.capabilities import MeasuringCostModel
+from iossim.cost.model import CostModel, Prices
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from stage_signature import stage_signature
 
-from iossim.cost.model import MeasuredBy, Prices, WrappedCostModel
+from iossim.cost.capabilities import MeasuredBy
+from iossim.cost.model import Prices, WrappedCostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
-from iossim.backends.simulator.preparation import host_issue_us
+from iossim.backends.simulator.unit_prices import host_issue_us
 from iossim.base.errors import OptionError
 from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.cost.model import ChangesConcurrency, CostModel, Prices
+from iossim.cost.capabilities import DeviceCostModel
+from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
@@ -32,12 +33,12 @@ class ConcurrencySlopes:
     """
 
     def __init__(
-        self, network: Network, profile: DeviceProfile, names: Sequence[str], model: ChangesConcurrency | None = None
+        self, network: Network, profile: DeviceProfile, names: Sequence[str], model: DeviceCostModel | None = None
     ) -> None:
         self._network = network
         self._profile = profile
         self._names = tuple(name for name in COSTS if name in names)
-        self._models: dict[str, ChangesConcurrency] = {} if model is None else {str(model.engine): model}
+        self._models: dict[str, DeviceCostModel] = {} if model is None else {str(model.engine): model}
         #: By parameter a model of another value of it; those of graphs alone: on streams nothing is lowered anew.
         self._changed: dict[str, CostModel] = {}
         self._problems: dict[int, ScheduleProblem] = {}
@@ -55,7 +56,7 @@ class ConcurrencySlopes:
             model = self._models[schedule.engine] = SimulatorCostModel(self._profile, self._network.precision, engine)
         return {name: self._change_us(name, schedule, model) / schedule.latency_us for name in self._names}
 
-    def _change_us(self, name: str, schedule: Schedule, model: ChangesConcurrency) -> float:
+    def _change_us(self, name: str, schedule: Schedule, model: DeviceCostModel) -> float:
         """The change of the latency for a change of one parameter by 1."""
         is_graph = schedule.engine == Engine.GRAPH
         concurrent = [stage.concurrent for stage in schedule.stages]

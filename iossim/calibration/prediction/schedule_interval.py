@@ -32,7 +32,8 @@ from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.calibration.prediction.concurrency_slopes import COSTS, ConcurrencySlopes
 from iossim.calibration.prediction.operator_interval import band_of_op
-from iossim.cost.model import ChangesConcurrency, CostModel, PredictsDevice
+from iossim.cost.capabilities import DeviceCostModel
+from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
@@ -72,10 +73,9 @@ class LatencyInterval:
 
 def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
     """Errors of the schedules that a cost model prices; None for one that simulates no device, and so claims nothing."""
-    if not isinstance(cost_model, PredictsDevice):
+    if not isinstance(cost_model, DeviceCostModel):
         return None
-    model = cost_model if isinstance(cost_model, ChangesConcurrency) else None
-    return ScheduleErrors(network, cost_model.profile, model)
+    return ScheduleErrors(network, cost_model.profile, cost_model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ class ScheduleErrors:
     ``model`` is what priced the schedules, where it can price them a little off: it has what is asked for at hand.
     """
 
-    def __init__(self, network: Network, profile: DeviceProfile, model: ChangesConcurrency | None = None) -> None:
+    def __init__(self, network: Network, profile: DeviceProfile, model: DeviceCostModel | None = None) -> None:
         self._network = network
         self._profile = profile
         resamples = profile.provenance.resamples

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iossim.base.errors import OptionError
+from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuredBy
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_plans import (
     TARGET_US,
@@ -34,7 +35,7 @@ from iossim.cost.measured.stage_plans import (
 from iossim.cost.measured.stage_signature import StageSignatures
 from iossim.cost.measured.stage_subject import stage_subject
 from iossim.cost.measured.store import MeasurementStore
-from iossim.cost.model import FREE, IMPOSSIBLE, CostModelIdentity, MeasuredBy, Prices, StageBounds
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import (
     Backend,
     BackendError,

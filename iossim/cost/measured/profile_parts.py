@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from iossim.base.errors import OptionError
+from iossim.cost.capabilities import FREE, IMPOSSIBLE
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.model import FREE, IMPOSSIBLE
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batch_of

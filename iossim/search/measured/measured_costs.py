@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.cost.model import FREE, IMPOSSIBLE, MeasuringCostModel
+from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuringCostModel
 from iossim.search.measured.planner import PathStep
 from iossim.search.measured.space import MeasuredSpace
 

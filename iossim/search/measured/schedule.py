@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import log, sqrt
 from time import perf_counter
 
-from iossim.cost.model import CostModel, MeasuringCostModel, PredictsDevice
+from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
+from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
@@ -76,7 +77,7 @@ def schedule_measured(
 
 def expected_deviation(estimate: CostModel) -> float:
     """The standard deviation of the logarithm of an estimate's error, from the held-out bands of a simulator's profile."""
-    if not isinstance(estimate, PredictsDevice):
+    if not isinstance(estimate, DeviceCostModel):
         return DEVIATION
     bands = [band for several in estimate.profile.provenance.bands.values() for band in several]
     rows = sum(band.rows for band in bands)

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.cost.model import CostModel, MeasuringCostModel
+from iossim.cost.capabilities import MeasuringCostModel
+from iossim.cost.model import CostModel
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.measured.budget import Budget

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from iossim.cost.model import CostModel, MeasuringCostModel
+from iossim.cost.capabilities import MeasuringCostModel
+from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.cost.model import FREE, CostModel
+from iossim.cost.capabilities import FREE
+from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys

@@ -9,7 +9,8 @@ from math import inf
 from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError
-from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
+from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Block, ModelSource, Network
 from iossim.schedule.problem import ScheduleProblem

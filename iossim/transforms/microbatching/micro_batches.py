@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iossim.base.errors import OptionError
+from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.model import CostModel, PricesCandidates
+from iossim.cost.model import CostModel
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.search.scheduler import schedule
@@ -103,7 +104,7 @@ def benchmarks(
 
 
 def _rows(kernel: ConvKernel, sizes: Sequence[int], cost_model: CostModel) -> tuple[BenchmarkRow, ...]:
-    if isinstance(cost_model, PricesCandidates):
+    if isinstance(cost_model, DeviceCostModel):
         return simulated_rows(kernel, sizes, cost_model)
     if isinstance(cost_model, MeasuredCostModel):
         return measured_rows(kernel, sizes, cost_model)

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iossim.base.errors import GraphError
-from iossim.cost.model import CostModel
-from iossim.cost.path import START, price_path
+from iossim.cost.model import START, CostModel, price_path
 from iossim.ir.network import Block, Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem

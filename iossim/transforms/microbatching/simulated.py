@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iossim.cost.model import PricesCandidates
+from iossim.cost.capabilities import DeviceCostModel
 from iossim.hardware.lowering.target import step_algorithms
 from iossim.transforms.microbatching.configuration import BenchmarkRow
 from iossim.transforms.microbatching.conv_kernel import ConvKernel
 
 
-def simulated_rows(kernel: ConvKernel, batches: Sequence[int], cost: PricesCandidates) -> tuple[BenchmarkRow, ...]:
+def simulated_rows(kernel: ConvKernel, batches: Sequence[int], cost: DeviceCostModel) -> tuple[BenchmarkRow, ...]:
     """Rows of all algorithms that the device and its libraries have, batch by batch, the fastest first."""
     return tuple(row for batch in batches for row in _rows(kernel.of_batch(batch), cost))
 
 
-def _rows(kernel: ConvKernel, cost: PricesCandidates) -> list[BenchmarkRow]:
+def _rows(kernel: ConvKernel, cost: DeviceCostModel) -> list[BenchmarkRow]:
     algorithms = step_algorithms(kernel.step(), cost.profile)
     candidates = [one for found in algorithms.values() for one in found]
     names = [name for name, found in algorithms.items() for _ in found]

@@ -15,8 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import CostModel
-from iossim.cost.path import START, price_path
+from iossim.cost.model import START, CostModel, price_path
 from iossim.ir.network import Block, Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage

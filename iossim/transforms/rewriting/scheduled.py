@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
+from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule

@@ -65,7 +65,7 @@ def test_parts_keep_the_weights_and_the_sum() -> None:
 
 def test_candidates_are_priced_as_units_are() -> None:
     candidates = step_candidates(FORWARD.of_batch(4).step(), P100.profile)
-    fastest_one, prices = P100.kernel_model.fastest(candidates)
+    fastest_one, prices = P100.units.whole.fastest(candidates)
     assert P100.price_candidates(candidates).min() == pytest.approx(sum(price.alone_us for price in prices))
     absent = Candidate("absent", fastest_one.kernels, libraries=frozenset())
     assert P100.price_candidates([absent, fastest_one])[0] == float("inf")

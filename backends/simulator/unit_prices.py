@@ -1,0 +1,234 @@
+"""The units of networks as kernels with prices: each distinct unit is lowered and priced once, in whatever network it is.
+
+On the partition engine a unit has a price for each number of SMs that a part of the device may have, besides that on all of
+them. A unit runs as what is fastest alone, or as a variant: a kernel candidate for each of its steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
+from iossim.base.errors import OptionError, ScheduleError
+from iossim.cost.capabilities import UnitVariant
+from iossim.execution.engine import Engine
+from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
+from iossim.hardware.green_contexts import part_sizes
+from iossim.hardware.lowering.kernel import Candidate, Kernel
+from iossim.hardware.lowering.target import copy_candidates
+from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.hardware.parameters import EngineOverheads
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+from iossim.schedule.batch import FASTEST
+from iossim.schedule.problem import ScheduleProblem, bits
+
+#: Standard deviations of the logarithms of the factors of a structured error.
+TIME_SIGMA, SHARE_SIGMA = 0.15, 0.2
+
+#: What a unit is, whatever it runs as: its signature, and what its placement changes of its work.
+UnitKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPrice:
+    """The kernels of a unit (or of a merged convolution), each step run as the candidate that was chosen.
+
+    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` are what the
+    prices are of, empty for prices that were made up.
+    """
+
+    names: tuple[str, ...]
+    prices: tuple[KernelPrice, ...]
+    host_us: tuple[float, ...]
+    kernels: tuple[Kernel, ...] = ()
+
+    @property
+    def device_us(self) -> float:
+        """All kernels one after another on an idle device."""
+        return fsum(price.alone_us for price in self.prices)
+
+    @property
+    def single_us(self) -> float:
+        """The unit in a stage of one group: the longer of host and device time."""
+        return max(self.device_us, fsum(self.host_us))
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredError:
+    """Makes a simulator err as simulators do: in each operator's time, and in what it takes of each shared resource.
+
+    The factors come from the seed and the unit's signature, so that a unit is off alike wherever it runs. A search that
+    measures is tried on it: what it learns from some stages holds for others.
+    """
+
+    seed: int
+
+    def of(self, unit: UnitPrice, signature: str) -> UnitPrice:
+        """The price of a unit (or of a merged convolution) with its error."""
+        digest = hashlib.sha256(f"{self.seed} {signature}".encode()).digest()
+        drawn = np.random.default_rng(int.from_bytes(digest[:16], "little")).standard_normal(3)
+        time, issue, device = np.exp(drawn * (TIME_SIGMA, SHARE_SIGMA, SHARE_SIGMA)).tolist()
+        return replace(unit, prices=tuple(_with_error(price, time, issue, device) for price in unit.prices))
+
+
+def _with_error(price: KernelPrice, time: float, issue: float, device: float) -> KernelPrice:
+    # Blocks that fill more of an SM, or spread over more of them, ask for more together; no more than there is.
+    asked = min(1.0, price.issue_demand * issue) / price.issue_demand if price.issue_demand > 0 else 1.0
+    return price._replace(
+        alone_us=price.alone_us * time,
+        last_us=price.last_us * time,
+        issue_demand=price.issue_demand * asked,
+        spread=price.spread * asked,
+        last_spread=price.last_spread * asked,
+        dram_demand=min(1.0, price.dram_demand * device),
+        power_demand=min(1.0, price.power_demand * device),
+    )
+
+
+def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -> float:
+    """What the host needs to issue the kernel at ``position`` of a candidate."""
+    if not candidate.is_library_call:
+        return costs.bare_launch_us
+    return costs.library_kernel_us if position else costs.library_call_us
+
+
+class UnitPrices:
+    """Prices the units of networks on a device under an engine.
+
+    ``whole`` prices kernels on all SMs, ``parts[n]`` on ``n`` of them; only the partition engine has parts. With ``in_place``,
+    concats and splits launch only what cannot be in place.
+    """
+
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        precision: Precision,
+        engine: Engine,
+        in_place: bool,
+        error: StructuredError | None,
+    ) -> None:
+        self._profile, self._precision, self._in_place, self._error = profile, precision, in_place, error
+        gap_factor = profile.engine.graph_gap_factor if engine.is_recorded else 1.0
+        libraries = engine.libraries_on(profile.architecture)
+        sizes = part_sizes(profile) if engine is Engine.PARTITION else ()
+        self.whole = KernelModel(profile, gap_factor, libraries)
+        self.parts = {sms: KernelModel(profile, gap_factor, libraries, sms=sms) for sms in sizes}
+        #: A graph was issued before it runs: its kernels cost the host nothing.
+        self._issue_costs = None if engine.is_recorded else profile.engine
+        self._prices: dict[tuple[UnitKey, str, int | None], UnitPrice] = {}
+        self._variants: dict[UnitKey, tuple[UnitVariant, ...]] = {}
+        self._placements: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        """How many distinct units were priced, each on all SMs or a part, and as a variant."""
+        return len(self._prices)
+
+    def keys(self, problem: ScheduleProblem) -> list[UnitKey]:
+        """The key of each unit of a problem."""
+        texts = [""] * len(problem)
+        if self._in_place:
+            placement = self._placement(self.network(problem))
+            texts = [placement.signature(unit) for unit in problem.units]
+        return list(zip(problem.signatures, texts, strict=True))
+
+    def price(
+        self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None
+    ) -> list[UnitPrice]:
+        """The price of each unit as its variant (by default as what is fastest alone), on a part of ``sms`` SMs or on all.
+
+        Raises PlanError for a variant that is not known.
+        """
+        network = self.network(problem)
+        names = variants or (FASTEST,) * len(problem)
+        return [
+            self._price(network, unit, key, name, sms)
+            for unit, key, name in zip(problem.units, self.keys(problem), names, strict=True)
+        ]
+
+    def price_variants(self, problem: ScheduleProblem, sms: int | None = None) -> list[list[UnitPrice]]:
+        """For each unit its price as each of its variants, the fastest first."""
+        network = self.network(problem)
+        return [
+            [self._price(network, unit, key, variant.name, sms) for variant in variants]
+            for unit, key, variants in zip(problem.units, self.keys(problem), self.variants(problem), strict=True)
+        ]
+
+    def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
+        """For each unit its variants, what is fastest alone first: every choice of a candidate for each of its steps."""
+        network, keys = self.network(problem), self.keys(problem)
+        for unit, key in zip(problem.units, keys, strict=True):
+            if key not in self._variants:
+                self._variants[key] = self.whole.variants(self.steps(network, unit))
+        return tuple(self._variants[key] for key in keys)
+
+    def price_merged(self, network: Network, units: Sequence[int]) -> UnitPrice | None:
+        """The price of the stacked convolution of some units, None where they do not merge."""
+        try:
+            steps = lower_merged(network, units, self._profile)
+        except ScheduleError:
+            return None
+        return self._priced(self.whole, steps, "merged " + " ".join(network.signatures[unit] for unit in units))
+
+    def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
+        """The workspace of some units as one stacked convolution; 0 where they do not merge."""
+        try:
+            steps = lower_merged(self.network(problem), [problem.units[unit] for unit in bits(mask)], self._profile)
+        except ScheduleError:
+            return 0
+        return max(candidate.workspace_bytes for candidate, _ in self.whole.chosen(steps))
+
+    def issue_us(self, candidate: Candidate) -> list[float]:
+        """What the host needs to issue each kernel of a candidate."""
+        if self._issue_costs is None:
+            return [0.0] * len(candidate.kernels)
+        return [host_issue_us(candidate, position, self._issue_costs) for position in range(len(candidate.kernels))]
+
+    def steps(self, network: Network, unit: int) -> StepCandidates:
+        """The candidates of each step of a unit, as it lies in its network."""
+        moves = self._placement(network).moves if self._in_place else {}
+        if unit in moves:
+            return tuple(copy_candidates(network.graph.types[term], self._profile) for term, _ in moves[unit])
+        return lower_unit(network, network.units[unit], self._profile)
+
+    def _price(self, network: Network, unit: int, key: UnitKey, variant: str, sms: int | None) -> UnitPrice:
+        found = self._prices.get((key, variant, sms))
+        if found is None:
+            model = self.whole if sms is None else self.parts[sms]
+            found = self._priced(model, self.steps(network, unit), key[0], variant)
+            self._prices[key, variant, sms] = found
+        return found
+
+    def _priced(self, model: KernelModel, steps: StepCandidates, signature: str, variant: str = FASTEST) -> UnitPrice:
+        chosen = model.chosen(steps, variant)
+        kernels = tuple(kernel for candidate, _ in chosen for kernel in candidate.kernels)
+        price = UnitPrice(
+            tuple(kernel.name for kernel in kernels),
+            tuple(price for _, own in chosen for price in own),
+            tuple(us for candidate, _ in chosen for us in self.issue_us(candidate)),
+            kernels,
+        )
+        return price if self._error is None else self._error.of(price, signature)
+
+    def _placement(self, network: Network) -> InPlaceBuffers:
+        if network not in self._placements:
+            self._placements[network] = in_place_buffers(network)
+        return self._placements[network]
+
+    def network(self, problem: ScheduleProblem) -> Network:
+        """The network of a problem; raises an error where it has none, or computes in another precision."""
+        if problem.network is None:
+            raise ScheduleError(f"problem {problem.name!r} has no network; the simulator prices units of a network")
+        if problem.network.precision is not self._precision:
+            raise OptionError(
+                f"network {problem.network.name!r} computes in {problem.network.precision}, the simulator was made "
+                f"for {self._precision}; make both with the same dtype"
+            )
+        return problem.network

@@ -1,0 +1,178 @@
+"""What some cost models can do besides pricing stages: three contracts, each asked for by ``isinstance``.
+
+- :class:`MeasuringCostModel` measures its prices, so that each distinct stage is an expense;
+- :class:`VariantCostModel` knows what else units can run as, and the workspace of each variant;
+- :class:`DeviceCostModel` computes its prices from a device's profile: it can change the setting, and run a stage to tell when
+  each kernel runs and what holds the stage up.
+
+A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless it defines them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from iossim.cost.model import CostModel, Prices, StageBounds
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
+
+if TYPE_CHECKING:
+    from iossim.execution.engine import Engine
+    from iossim.execution.timeline import Span
+    from iossim.hardware.lowering.kernel import Candidate
+    from iossim.hardware.profile import DeviceProfile
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import Schedule, Stage
+
+
+class MeasuredBy(StrEnum):
+    """Where the prices of a cost model that measures come from."""
+
+    DEVICE = "device"  #: a price may take a run of the stage
+    STORE = "store"  #: prices were measured before, and stages that were not have none
+    STAND_IN = "stand-in"  #: prices are computed, and asked for as if they were measured
+
+
+#: The signature of a stage that launches nothing: it takes no time.
+FREE = "free"
+#: The signature of units that do not merge: they cannot run as one.
+IMPOSSIBLE = "impossible"
+
+
+@runtime_checkable
+class MeasuringCostModel(CostModel, Protocol):
+    """A cost model that measures: each distinct stage is an expense."""
+
+    @property
+    def measured_by(self) -> MeasuredBy: ...
+
+    def signatures(self, batch: StageBatch) -> list[Hashable]:
+        """For each stage what its price depends on: stages of equal signature share one measurement.
+
+        :data:`FREE` and :data:`IMPOSSIBLE` are known without one.
+        """
+        ...
+
+
+class UnitVariant(NamedTuple):
+    """A variant of a unit: its time alone, and the memory that its kernels need besides their tensors while they run."""
+
+    name: str
+    alone_us: float
+    workspace_bytes: int
+
+
+@runtime_checkable
+class VariantCostModel(CostModel, Protocol):
+    """A cost model that knows the variants of units, and prices stages that name them."""
+
+    def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
+        """For each unit its variants, :data:`~iossim.schedule.batch.FASTEST` first."""
+        ...
+
+    def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
+        """The workspace of the units as one stacked convolution; 0 where they do not merge."""
+        ...
+
+    def bounds_of_any_variant(self, problem: ScheduleProblem) -> StageBounds | None:
+        """Bounds that hold whatever variants the units of a stage run as; ``bounds`` hold for the fastest ones."""
+        ...
+
+
+@runtime_checkable
+class DeviceCostModel(CostModel, Protocol):
+    """A cost model that computes its prices from the profile of a device, under an engine.
+
+    The profile's provenance says how far the prices may be off.
+    """
+
+    @property
+    def profile(self) -> DeviceProfile: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def at(self, profile: DeviceProfile | None = None, engine: Engine | None = None) -> DeviceCostModel:
+        """The same model with these instead of its own, where they are given."""
+        ...
+
+    def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
+        """The prices at another interference of kernels, with launches that take ``launches`` times as long."""
+        ...
+
+    def price_candidates(self, candidates: Sequence[Candidate]) -> Prices:
+        """The price of each kernel candidate as a stage of its own, us; inf where the device or its libraries lack it."""
+        ...
+
+    def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
+        """When each kernel runs, in us from the schedule's start; the last end is the latency, boundaries included."""
+        ...
+
+    def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
+        """What holds up a stage of a schedule; raises ScheduleError if its units are to merge and do not."""
+        ...
+
+
+class Limit(StrEnum):
+    """What holds a stage up."""
+
+    ARITHMETIC = "arithmetic"
+    POWER = "power"  #: arithmetic at the rate that the board's power sustains
+    L2 = "L2"  #: between SMs and L2; on a processor, a core and its caches
+    DRAM = "DRAM"
+    UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a last wave that is not full, latency that is not hidden
+    START = "kernel start"  #: from a kernel's turn to its first work, and its filling and draining
+    HOST = "host"  #: the kernel is not issued yet
+    QUEUE = "queue"  #: kernels that started before hold the slots of the SMs; of a processor, all cores
+    SHARING = "sharing"  #: what kernels side by side take longer than alone
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One kernel of a stage. Times are microseconds from the stage's start; ``alone_us`` is what it takes by itself.
+
+    ``waves`` is its blocks over those that the device holds at a time, ``occupancy`` its resident warps over the most that
+    all SMs hold. ``limits_us`` divides ``alone_us``.
+    """
+
+    name: str
+    unit: str
+    stream: int
+    start_us: float
+    end_us: float
+    alone_us: float
+    blocks: int
+    resident_blocks_per_sm: int
+    waves: float
+    occupancy: float
+    limits_us: dict[Limit, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StageFacts:
+    """One stage on a simulated device.
+
+    ``limits_us`` divides ``duration_us`` by what holds the stage up. ``chain_us`` is the longest group by itself,
+    ``host_us`` what the host needs to issue all kernels. ``occupancy`` is the mean of warps at work over the most that all SMs
+    hold (of a processor: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks, the arithmetic
+    that of the network itself, without what kernels do besides. ``sms`` is how many SMs each group has of its own; empty
+    where all share the device.
+    """
+
+    duration_us: float
+    limits_us: dict[Limit, float]
+    chain_us: float
+    host_us: float
+    occupancy: float
+    arithmetic: float
+    dram: float
+    kernels: tuple[KernelFacts, ...]
+    sms: tuple[int, ...] = ()
+
+    @property
+    def bound(self) -> Limit | None:
+        """What holds it up most; None for a stage without kernels."""
+        return max(self.limits_us, key=lambda limit: self.limits_us[limit], default=None)
