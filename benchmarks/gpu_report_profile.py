@@ -52,8 +52,7 @@ def measuring(job: Job, engine: str, store: MeasurementStore, cold: bool = False
 def _profile(
     job: Job, item: str, store: MeasurementStore, network: Any, model: str, engine: str, cold: bool, seconds: float
 ) -> None:
-    from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
-    from iossim.cost.measured.profiling import profile
+    from iossim.cost.measured.profiling import ProfileOptions, profile, profile_parts
 
     prices = measuring(job, engine, store, cold)
     parts = profile_parts(network, prices, ProfileOptions(job.settings.pairs, job.settings.stages))

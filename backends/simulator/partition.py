@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import DeviceRates
+from iossim.backends.simulator.device_sharing import ALONE
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import DRAM, POWER, time_kernels
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import ALONE
 from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.base.compiled import jit
 from iossim.cost.model import StageBounds

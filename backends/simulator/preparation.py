@@ -10,7 +10,8 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.stage_model import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SPREAD, StageKernels
+from iossim.backends.simulator.device_sharing import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SPREAD
+from iossim.backends.simulator.stage_model import StageKernels
 from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import unit_keys

@@ -23,8 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import (
+from iossim.backends.simulator.device_sharing import (
     ALONE,
     BLOCK_LOAD,
     DRAM_DEMAND,
@@ -32,11 +31,11 @@ from iossim.backends.simulator.stage_model import (
     HOST,
     ISSUE_DEMAND,
     LAST_US,
-    MAX_GROUPS,
     POWER_DEMAND,
     SPREAD,
-    Floats,
 )
+from iossim.backends.simulator.preparation import PreparedProblem
+from iossim.backends.simulator.stage_model import MAX_GROUPS, Floats
 from iossim.cost.model import LateWork, StageBounds
 
 #: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.

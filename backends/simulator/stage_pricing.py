@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from iossim.backends.simulator.batch_pricing import PriceMemo, price_concurrent
+from iossim.backends.simulator.device_sharing import ALONE, HOST
 from iossim.backends.simulator.partition import PreparedPartition
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds, stage_bounds_of_any
-from iossim.backends.simulator.stage_model import ALONE, HOST, MAX_GROUPS, StageKernels
+from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels
 from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.cost.model import Prices, StageBounds
 from iossim.hardware.lowering.target import target_of

@@ -59,8 +59,7 @@ def profile(
     measured again, so that an interrupted profile goes on where it stopped.
     """
     from iossim.cost.measured.cost_model import MeasuredCostModel
-    from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
-    from iossim.cost.measured.profiling import estimate
+    from iossim.cost.measured.profiling import ProfileOptions, estimate, profile_parts
     from iossim.cost.measured.profiling import profile as measure
     from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.backend import backend_from

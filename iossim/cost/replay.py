@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from iossim.cost.capabilities import MeasuredBy
 from iossim.cost.measured.cost_model import identity_of, price_signatures
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
-from iossim.cost.measured.stage_signature import StageSignatures
+from iossim.cost.measured.stage_plans import StageSignatures
 from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, default_store
 from iossim.cost.measured.store_file import StoreError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isfinite
-from time import perf_counter
 
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, price_path, total_us
@@ -14,7 +13,7 @@ from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
 from iossim.schedule.strategy import Strategy
-from iossim.search.merges import MergedStages, bounds_with_merges, no_merges
+from iossim.search.merges import MergedStages, bounds_with_merges
 
 
 def price_blocks(
@@ -80,29 +79,6 @@ def build_schedule(
         blocks=blocks,
         remarks=list(network.remarks),
         **fields,  # type: ignore[arg-type]
-    )
-
-
-def schedule_unsearched(
-    network: Network,
-    cost_model: CostModel,
-    scheduler: str,
-    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]],
-    *,
-    concurrent: bool,
-) -> Schedule:
-    """The schedule whose blocks have the stages that ``stages_of`` says; ``concurrent``: may these run several groups?"""
-    started = perf_counter()
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    return build_schedule(
-        network,
-        problems,
-        [stages_of(problem) for problem in problems],
-        cost_model,
-        scheduler,
-        lower_bound_us=network_lower_bound_us(problems, [no_merges()] * len(problems), cost_model, concurrent),
-        notes=list(network.notes),
-        search_s=perf_counter() - started,
     )
 
 

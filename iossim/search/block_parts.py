@@ -1,4 +1,7 @@
-"""What of a block is solved as a whole: all of it, pruned where it has too many transitions, or runs of it where it is too wide for that."""
+"""The parts of a block that are solved as a whole.
+
+A part is the whole block, pruned where it has too many transitions, or one of several runs of it where it is too wide for that.
+"""
 
 from __future__ import annotations
 
@@ -55,19 +58,19 @@ def prepare_block(
             continue
         merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
         parts.append(Part(part, lattice, units, space, merges))
-    said: list[str] = []
+    notes: list[str] = []
     if len(parts) > 1:
         sizes = ", ".join(str(len(part.units)) for part in parts)
-        said.append(f"too wide to be solved as a whole, split into runs of {sizes} units")
+        notes.append(f"too wide to be solved as a whole, split into runs of {sizes} units")
     pruned = {part.space for part in parts} - {options.space}
-    said += [
+    notes += [
         f"too many transitions to be solved unpruned, pruned to groups of at most {space.max_group_size} units, "
         f"{space.max_groups} groups"
         for space in pruned
     ]
     if merge and (many := largest_class(problem)) > ALL_SUBSETS:
-        said.append(f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets")
-    return parts, said
+        notes.append(f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets")
+    return parts, notes
 
 
 def _solvable_space(

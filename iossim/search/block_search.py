@@ -30,11 +30,11 @@ from iossim.search.merges import MergedStages
 from iossim.search.options import StageSpace
 from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
-#: Priced next are the endings of a label whose bounds are the least, within this part of the way up to the best known.
-PART = 0.5
-#: So few endings are priced at once: asking several times takes longer.
-FEW = 2048
-#: What compiled code does at one go takes a tenth of a second or so: only in between an interrupt is heard.
+#: The endings of a label that are priced next have the least bounds: up to this fraction of the way to the best known cost.
+PRICED_FRACTION = 0.5
+#: Up to this many endings are priced at once, since asking several times takes longer.
+PRICED_TOGETHER = 2048
+#: One call of compiled code takes a tenth of a second or so, since an interrupt is heard only between two calls.
 _PRICED_AT_A_TIME = 1 << 16
 _RELAXED_AT_A_TIME = 20_000_000
 
@@ -161,7 +161,17 @@ class _Search:
             return
         picked = Endings.room(filled)
         while filled:
-            filled, found = pick(self.endings, filled, self.labels, self.tolerance, begin, end, PART, FEW, picked)
+            filled, found = pick(
+                self.endings,
+                filled,
+                self.labels,
+                self.tolerance,
+                begin,
+                end,
+                PRICED_FRACTION,
+                PRICED_TOGETHER,
+                picked,
+            )
             self._price(picked.stage[:found])
             relax(picked, found, self.known.table, self.labels)
 

@@ -25,16 +25,19 @@ from iossim.search.block_parts import Part, prepare_block
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.clusters import cluster_states, solve_clusters
 from iossim.search.free_views import WithoutViews
-from iossim.search.greedy import greedy_stages
 from iossim.search.lattice import Lattice
 from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.merges import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, scheduler
-from iossim.search.sequential import sequential_stages
+from iossim.search.unsearched import greedy_stages, sequential_stages
 
-#: The schedulers: may a stage run several groups, and may it merge convolutions? One that may do neither is ``sequential``.
+#: By scheduler whether a stage may run several groups, and whether it may merge convolutions; ``sequential`` does neither.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
+
+
+#: Told how many units of a block are done.
+UnitProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def solve(
     done, total = 0, sum(len(problem) for problem in problems)
     for problem in problems:
         try:
-            best = solver.extend(best, problem, _onward(progress, done, total))
+            best = solver.extend(best, problem, _block_progress(progress, done, total))
         except KeyboardInterrupt:
             # From here on nothing is searched, so that there is a whole schedule to show, and soon.
             solver.complete = False
@@ -157,26 +160,22 @@ def solve(
     )
 
 
-def _onward(progress: Progress, done: int, total: int) -> Callable[[int], None]:
-    """Tells how many of all units are done when some of the next block are; never fewer than before."""
+def _block_progress(progress: Progress, done: int, total: int) -> UnitProgress:
+    """Reports the units of all blocks from those of the next block; the number never falls."""
     most = done
 
-    def tell(units: int) -> None:
+    def report(units: int) -> None:
         nonlocal most
         if done + units > most:
             most = done + units
             progress(most, total)
 
-    return tell
+    return report
 
 
-def _shifted(tell: Callable[[int], None], before: int, share: int = 1) -> Callable[[int], None]:
-    """Tells of units that follow ``before`` others, where all are gone through ``share`` times."""
-    return lambda units: tell((before + units) // share)
-
-
-def _nobody(units: int) -> None:
-    """Nobody is told how many units of a block are done."""
+def _part_progress(report: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
+    """Reports units that follow ``before`` others, where all are gone through ``rounds`` times."""
+    return lambda units: report((before + units) // rounds)
 
 
 class _Solver:
@@ -196,13 +195,13 @@ class _Solver:
         self._memo = memo if memo is not None and memo.cost_model is cost_model else SearchMemo(cost_model)
         self._parts: dict[str, tuple[list[Part], list[str]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
-        #: Of ios-both: the search without concurrency, which solves wider blocks as a whole.
+        #: ``ios-both`` has a search without concurrency besides, which solves wider blocks as a whole.
         self._merging = _Solver(cost_model, options, False, True, memo) if concurrent and merge else None
 
     def extend(
-        self, best: dict[int, _Prefix], problem: ScheduleProblem, tell: Callable[[int], None] = _nobody
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, report: UnitProgress = lambda units: None
     ) -> dict[int, _Prefix]:
-        """Append a block to the best schedules of all that comes before it; ``tell`` hears how many units are done."""
+        """Append a block to the best schedules of all that comes before it; ``report`` hears how many units are done."""
         begun = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
@@ -220,15 +219,15 @@ class _Solver:
                 merge=self.merge,
                 build=self._lattice,
             )
-        parts, said = self._parts[problem.key]
+        parts, notes = self._parts[problem.key]
         reached, done = begun, 0
         for part in parts:
-            reached = self._extend_part(reached, part, _shifted(tell, done))
+            reached = self._extend_part(reached, part, _part_progress(report, done))
             done += len(part.problem)
         if self.concurrent and [part.space for part in parts] != [self.options.space]:
             greedily = self._extend_greedily(begun, problem, range(len(problem)))
             reached = _cheapest(reached, greedily, self._extend_merging(best, problem))
-        self.notes += [f"block {problem.name}: {sentence}" for sentence in said]
+        self.notes += [f"block {problem.name}: {sentence}" for sentence in notes]
         return reached
 
     def _extend_greedily(
@@ -279,10 +278,10 @@ class _Solver:
         """How many distinct stages were priced, over all distinct blocks."""
         return sum(solution.priced_stages for solution in self._solutions.values())
 
-    def _extend_part(self, best: dict[int, _Prefix], part: Part, tell: Callable[[int], None]) -> dict[int, _Prefix]:
+    def _extend_part(self, best: dict[int, _Prefix], part: Part, report: UnitProgress) -> dict[int, _Prefix]:
         ways = []
         for index, (entry, prefix) in enumerate(best.items()):
-            solution = self._solve(part, entry, _shifted(tell, index * len(part.problem), len(best)))
+            solution = self._solve(part, entry, _part_progress(report, index * len(part.problem), len(best)))
             ways.append(_behind(prefix, solution, part.units))
         plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
         return _cheapest(*ways, plainly)
@@ -304,17 +303,19 @@ class _Solver:
             ways.append(_behind(prefix, solution, range(len(problem))))
         return _cheapest(*ways)
 
-    def _solve(self, part: Part, entry: int, tell: Callable[[int], None]) -> BlockSolution | None:
+    def _solve(self, part: Part, entry: int, report: UnitProgress) -> BlockSolution | None:
         key = (part.problem.key, entry)
         if key not in self._solutions and self.complete:
             merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()
             question = BlockQuestion(*key, part.space, self.concurrent, self.options.bounded, merges)
-            self._solutions[key], saved_s = self._memo.solution(question, lambda: self._solve_anew(part, entry, tell))
+            self._solutions[key], saved_s = self._memo.solution(
+                question, lambda: self._solve_anew(part, entry, report)
+            )
             self.saved_s += saved_s
             self.complete = self._solutions[key].complete
         return self._solutions.get(key)
 
-    def _solve_anew(self, part: Part, entry: int, tell: Callable[[int], None]) -> BlockSolution:
+    def _solve_anew(self, part: Part, entry: int, report: UnitProgress) -> BlockSolution:
         return solve_block(
             part.problem,
             part.lattice,
@@ -324,7 +325,7 @@ class _Solver:
             concurrent=self.concurrent,
             entry=entry,
             bounds=self.cost_model.bounds(part.problem) if self.options.bounded else None,
-            progress=tell,
+            progress=report,
         )
 
     def _lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:

@@ -98,14 +98,14 @@ def pick(
     tolerance: Floats,
     begin: int,
     end: int,
-    part: float,
-    few: int,
+    fraction: float,
+    together: int,
     picked: Endings,
 ) -> tuple[int, int]:
     """Move the endings that are to be priced next to ``picked``; drop those that have no chance any more.
 
-    Of each label of the states ``begin`` to ``end`` these are the endings whose bound is the least, or above it by no more than
-    ``part`` of what it may be; all, where no more than ``few`` are left. Returns how many are left, and how many are picked.
+    For each label of the states ``begin`` to ``end`` these are the endings whose bound is the least, or above it by no more than
+    ``fraction`` of what it may be; all, where no more than ``together`` are left. Returns how many are left, and how many picked.
     """
     least_us = np.full(2 * (end - begin), np.inf)
     left = 0
@@ -116,7 +116,7 @@ def pick(
             left += 1
             place = label - 2 * begin
             least_us[place] = min(least_us[place], endings.least_us[index])
-    if left <= few:
+    if left <= together:
         for index in range(left):
             _move(endings, index, picked, index)
         return 0, left
@@ -124,7 +124,7 @@ def pick(
     for index in range(filled):
         label = endings.label[index]
         least = least_us[label - 2 * begin]
-        highest = least + part * (limit_us(labels, label >> 1, label & 1, tolerance) - least)
+        highest = least + fraction * (limit_us(labels, label >> 1, label & 1, tolerance) - least)
         if endings.least_us[index] <= highest:
             _move(endings, index, picked, found)
             found += 1

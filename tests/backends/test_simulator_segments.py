@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from iossim.backends.simulator.device_sharing import EVEN_SPREAD
 from iossim.backends.simulator.kernel_model import KernelPrice
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import EVEN_SPREAD, MAX_GROUPS, stage_spans
+from iossim.backends.simulator.stage_model import MAX_GROUPS, stage_spans
 from iossim.backends.simulator.unit_prices import UnitPrice
 
 SMS = 80

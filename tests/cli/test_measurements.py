@@ -11,7 +11,7 @@ from fake_backend import FakeBackend
 
 import iossim
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
+from iossim.cost.measured.profiling import ProfileOptions, profile_parts
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Context, Samples, Timing

@@ -14,8 +14,7 @@ import iossim
 from iossim.cli.main import main
 from iossim.cost.measured import cost_model as measured
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts, random_stages
-from iossim.cost.measured.profiling import estimate
+from iossim.cost.measured.profiling import ProfileOptions, estimate, profile_parts, random_stages
 from iossim.cost.measured.record import Kind
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Timing

@@ -16,8 +16,7 @@ from store_writers import kill_writers
 
 import iossim
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
-from iossim.cost.measured.profiling import profile
+from iossim.cost.measured.profiling import ProfileOptions, profile, profile_parts
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.store import Filter, MeasurementStore, default_store
 from iossim.cost.measured.store_file import APPLICATION_ID, MIGRATIONS, StoreError

@@ -14,9 +14,9 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
 from iossim.search.assemble import price_blocks, total_latency_us
-from iossim.search.greedy import greedy_stages
 from iossim.search.ios import Solution, solve
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search.unsearched import greedy_stages
 
 
 @st.composite

@@ -19,8 +19,7 @@ from iossim.schedule.strategy import Strategy
 from iossim.search.counting import count_search_space
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
-from iossim.search.measured.correction import Correction
-from iossim.search.measured.optimism import optimistic_us
+from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Planner
 from iossim.search.measured.stage_classes import StageClasses, classify, number_units
 from iossim.search.measured.transitions import Transitions, enumerate_transitions

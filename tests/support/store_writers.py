@@ -16,8 +16,7 @@ from fake_backend import FakeBackend
 import iossim
 from iossim.cost.measured import cost_model as measured
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts
-from iossim.cost.measured.profiling import profile
+from iossim.cost.measured.profiling import ProfileOptions, profile, profile_parts
 from iossim.cost.measured.record import MeasurementRecord
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Timing

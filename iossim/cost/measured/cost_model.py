@@ -26,13 +26,13 @@ from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_plans import (
     TARGET_US,
     MeasuredStage,
+    StageSignatures,
     algorithm_of,
     boundary_network,
     boundary_unit,
     copies_for,
     measured_stage,
 )
-from iossim.cost.measured.stage_signature import StageSignatures
 from iossim.cost.measured.stage_subject import stage_subject
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds

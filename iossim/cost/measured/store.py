@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from iossim.base.user_folders import user_data
 from iossim.cost.measured.record import Kind, MeasurementRecord
-from iossim.cost.measured.store_file import open_store, told, transaction
+from iossim.cost.measured.store_file import open_store, sqlite_errors, transaction
 from iossim.execution.backend import Context, Samples
 
 #: Values in one query: SQLite takes at least 999.
@@ -102,7 +102,7 @@ class MeasurementStore:
         self.close()
 
     def close(self) -> None:
-        with told(self.path):
+        with sqlite_errors(self.path):
             self._connection.close()
 
     def add(self, records: Sequence[MeasurementRecord]) -> int:
@@ -123,7 +123,7 @@ class MeasurementStore:
     ) -> dict[str, MeasurementRecord]:
         """The newest record of each signature that was measured in exactly this context, by whatever algorithm."""
         found: dict[str, MeasurementRecord] = {}
-        with told(self.path):
+        with sqlite_errors(self.path):
             number = self._number(context)
         if number is None:
             return found
@@ -137,7 +137,7 @@ class MeasurementStore:
 
     def of_kind(self, context: Context, kind: Kind, is_cold: bool = False) -> list[MeasurementRecord]:
         """All records of a kind that were measured in exactly this context, oldest first."""
-        with told(self.path):
+        with sqlite_errors(self.path):
             number = self._number(context)
         if number is None:
             return []
@@ -155,7 +155,7 @@ class MeasurementStore:
             FROM measurement JOIN context ON context.id = measurement.context
             WHERE {condition} GROUP BY context.id, kind ORDER BY context.id, kind"""
         found: dict[int, StoredContext] = {}
-        with told(self.path):
+        with sqlite_errors(self.path):
             rows = self._connection.execute(query, values).fetchall()
         for number, *where, kind, count, first, last, hosts in rows:
             one = found.get(number)
@@ -187,7 +187,7 @@ class MeasurementStore:
         query = f"""
             SELECT {_CONTEXT_COLUMNS}, {_COLUMNS} FROM measurement JOIN context ON context.id = measurement.context
             WHERE {condition} ORDER BY date, measurement.id"""
-        with told(self.path):
+        with sqlite_errors(self.path):
             rows = self._connection.execute(query, values).fetchall()  # all: an open query would hold up writers
         return [_record(row) for row in rows]
 

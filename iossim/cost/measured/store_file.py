@@ -1,4 +1,4 @@
-"""The file of a measurement store: SQLite, opened safely, its schema versioned, its errors told in one line.
+"""The file of a measurement store: SQLite, opened safely, its schema versioned, its errors sqlite_errors in one line.
 
 The journal is a write-ahead log (WAL): several processes read while one writes, and writers wait for one another
 (``BUSY_S``). ``synchronous`` is NORMAL: a commit has written its pages to the log before it returns, so that a process
@@ -73,7 +73,7 @@ def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
             ) from None
     _check_header(path)
     mode = _reading_mode(path) if read_only else "mode=rwc"
-    with told(path):
+    with sqlite_errors(path):
         connection = sqlite3.connect(
             f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=BUSY_S, isolation_level=None
         )
@@ -97,7 +97,7 @@ def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
 @contextmanager
 def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connection]:
     """What is written inside is committed as a whole when the block ends, and not at all if it raises."""
-    with told(path):
+    with sqlite_errors(path):
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection
@@ -109,7 +109,7 @@ def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[sqlite3.
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def sqlite_errors(path: Path) -> Iterator[None]:
     """SQLite's errors as one line that names the store and the remedy."""
     try:
         yield

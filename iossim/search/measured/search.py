@@ -23,11 +23,9 @@ from iossim.cost.model import CostModel
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.measured.budget import Budget
-from iossim.search.measured.correction import Correction
-from iossim.search.measured.measured_costs import MeasuredCosts, StageKey
-from iossim.search.measured.optimism import optimistic_us
+from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Path
-from iossim.search.measured.space import MeasuredSpace, build_space
+from iossim.search.measured.space import MeasuredCosts, MeasuredSpace, StageKey, build_space
 from iossim.search.options import SearchOptions
 
 Floats = NDArray[np.float64]
@@ -39,13 +37,13 @@ DEVIATION = 0.15
 #: Stages of which all measured parts may have been put together to a better path are looked at every so many rounds.
 RECOMBINE_EVERY = 20
 #: So many stages of a path are measured before the next plan: what the first ones cost may turn it elsewhere.
-A_ROUND = 8
+MEASURED_A_ROUND = 8
 #: Of the budget, for measuring each unit alone.
-UNITS_PART = 0.1
+UNITS_FRACTION = 0.1
 #: Paths that differ by less than this fraction count as equal: rounding, not scheduling.
 RELATIVE_TOLERANCE = 1e-9
 #: When everything is measured, so many stages are at once.
-ALL_AT_ONCE = 64
+MEASURED_AT_ONCE = 64
 
 
 class MeasuredProgress(Protocol):
@@ -185,7 +183,7 @@ class _Search:
         """Measure each unit alone, where that is a small part of the budget: its error is in all stages that it is in."""
         todo = self._one_of_each_class(alone=True)
         left = self._left()
-        if left is None or len(todo) <= UNITS_PART * left:
+        if left is None or len(todo) <= UNITS_FRACTION * left:
             self._measure(self.costs.without_repeats(todo))
 
     def _one_of_each_class(self, alone: bool = False) -> list[StageKey]:
@@ -204,9 +202,9 @@ class _Search:
     def _measure_everything(self) -> None:
         """Measure one stage of each class."""
         todo = self._one_of_each_class()
-        for begin in range(0, len(todo), ALL_AT_ONCE):
-            self._measure(self.costs.without_repeats(todo[begin : begin + ALL_AT_ONCE]))
-            self._tell(len(self.costs) + max(0, len(todo) - begin - ALL_AT_ONCE))
+        for begin in range(0, len(todo), MEASURED_AT_ONCE):
+            self._measure(self.costs.without_repeats(todo[begin : begin + MEASURED_AT_ONCE]))
+            self._report(len(self.costs) + max(0, len(todo) - begin - MEASURED_AT_ONCE))
 
     def _improve(self, level: int = 0) -> None:
         """Plan, measure, correct; raise kappa where a path is measured throughout."""
@@ -232,7 +230,7 @@ class _Search:
             rounds += 1
             if rounds % RECOMBINE_EVERY == 0:
                 self._recombine()
-            self._tell(self.budget.measurements)
+            self._report(self.budget.measurements)
 
     def _plan(self) -> tuple[Path, list[Floats]]:
         """The best path at optimistic prices, and these; they change where kappa or the correction do."""
@@ -262,8 +260,8 @@ class _Search:
         classes = np.array(self.costs.measure(todo), dtype=np.int64)
         self.measuring_s += perf_counter() - begun
         prices = self.costs.class_us[classes]
-        told = self.usable[classes] & np.isfinite(prices) & (prices > 0)
-        classes, prices = classes[told], prices[told]
+        known = self.usable[classes] & np.isfinite(prices) & (prices > 0)
+        classes, prices = classes[known], prices[known]
         if len(classes):
             self.correction.add(classes.tolist(), np.log(prices) - self.log_estimate[classes])
             if self.correction.is_due:
@@ -271,7 +269,7 @@ class _Search:
                 self.corrected = self.correction.predict()
                 self.fits += 1
 
-    def _tell(self, most: int | None) -> None:
+    def _report(self, most: int | None) -> None:
         self.progress(len(self.costs), most, self.best.cost_us, min(self.bound_us, self.best.cost_us))
 
     def _note(self, path: Path) -> float:
@@ -323,4 +321,4 @@ def _most_telling(todo: Sequence[StageKey], prices_us: Sequence[Floats]) -> list
     for problem, stage in sorted(todo, key=lambda key: -prices_us[key[0]][key[1]]):
         rank[problem] = rank.get(problem, 0) + 1
         ranked.append((rank[problem], (problem, stage)))
-    return [key for _, key in sorted(ranked, key=lambda pair: pair[0])][:A_ROUND]
+    return [key for _, key in sorted(ranked, key=lambda pair: pair[0])][:MEASURED_A_ROUND]

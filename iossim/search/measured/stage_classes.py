@@ -120,7 +120,7 @@ def classify(
         sparse.append((rows, unit, time, share))
     rows = np.concatenate([one[0] for one in sparse])
     begin = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(rows)])
-    unit, count = _told_apart(np.concatenate([one[1] for one in sparse]), units)
+    unit, count = _most_frequent(np.concatenate([one[1] for one in sparse]), units)
     features = Features(
         np.concatenate(dense),
         begin,
@@ -135,7 +135,7 @@ def classify(
     return StageClasses(of_stage, estimate_us, features)
 
 
-def _told_apart(unit: Integers, units: int) -> tuple[Integers, int]:
+def _most_frequent(unit: Integers, units: int) -> tuple[Integers, int]:
     """Numbers of units with the rarest, beyond :data:`MOST_UNITS`, as one; and how many numbers there are."""
     if units <= MOST_UNITS:
         return unit, units

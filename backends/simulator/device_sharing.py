@@ -1,0 +1,248 @@
+"""How much slower than alone the kernels that run side by side are, at one moment: what they share is slots, SMs and the device.
+
+*Slots.* Kernels get room on the SMs (warps, blocks, registers, shared memory) in the order in which they start. One that
+finds room for a part of its blocks runs that part as fast; one that finds none waits, until a kernel before it reaches its
+last wave, which leaves room, or ends. Room is counted over all SMs together.
+
+*SMs*: a kernel of at least one resident block an SM counts as lying on all SMs evenly; the blocks of any other lie, one an
+SM, on a part of them: on the SMs with most room, those that hold the fewest warps when the kernel starts. So the SMs fall
+into a few segments of equal load. An SM whose blocks ask for more than it has makes them wait, and a kernel is as slow as its
+slowest SM; but full waves go round an SM that is slow: they are as fast as all SMs on average.
+
+*The device*: DRAM bandwidth and the board's power, each shared by all who ask for it in proportion to their demands. While
+nothing is asked for more than there is, every kernel runs as fast as alone. What kernels touch together has to fit into the
+part of L2 that keeps operands: what does not comes from DRAM. An input that two of them read counts twice: they may lose
+less than that.
+
+On a CPU, kernels that run side by side disturb each other besides: what they ask for counts ``1 + interference`` times. On GPUs
+measurements show none of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.backends.simulator.kernel_times import lost_part
+from iossim.base.compiled import jit
+from iossim.schedule.masks import lowest_bit
+from iossim.schedule.problem import Masks
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: A kernel of at least so many resident blocks an SM counts as lying on all SMs evenly: at most 1, as ``_segments`` lays
+#: one block an SM.
+EVEN_SPREAD = 1.0
+
+#: Columns of ``StageKernels.columns`` (:mod:`~iossim.backends.simulator.stage_model`): those of ``KernelPrice``, its ``slots`` last; then what the host needs to issue the
+#: kernel, the load of one resident block on its SM, and the largest part that its blocks have of any kind of slots.
+ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS, LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND = range(
+    10
+)
+SLOTS, SLOT_KINDS = 10, 4
+HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
+
+# The work space is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
+# The rows of the numbers have an entry a group, a segment, a kernel in order of issue, one that runs, or a kind of slots.
+REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, _PART, _TAKEN = range(9)
+# The rows of the integers: kernels in order of issue; for each group, where its own begin and which is next; the groups whose
+# kernels run, in the order in which they started, and those kernels; which of them are sparse.
+ORDER, BEGIN, POSITION, STARTED, RUNNING, _SPARSE = range(6)
+# The rows of the masks: units of a group, and sparse kernels with blocks on a segment.
+GROUPS, _MEMBERS = range(2)
+
+
+@jit(inline="always")
+def has_full_waves(remaining_us: float, kernel: int, columns: Floats) -> bool:
+    """Whether a kernel with that much left, as if alone, is not in its last wave."""
+    has_full: bool = remaining_us > columns[kernel, LAST_US] * (1.0 + 1e-9)
+    return has_full
+
+
+@jit(inline="always")
+def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integers) -> bool:
+    """The part of the blocks that it would have resident for which each active kernel finds slots, in the order in which
+    they started; whether any has less than all.
+    """
+    held_back = False
+    for kind in range(SLOT_KINDS):
+        numbers[_TAKEN, kind] = 0.0
+    for slot in range(active):
+        kernel = integers[RUNNING, slot]
+        remaining_us = numbers[REMAINING, integers[STARTED, slot]]
+        blocks = columns[kernel, SPREAD if has_full_waves(remaining_us, kernel, columns) else LAST_SPREAD]
+        part = 1.0
+        # Whoever started first has what it has alone, whatever rounding says.
+        if slot > 0:
+            for kind in range(SLOT_KINDS):
+                wanted = blocks * columns[kernel, SLOTS + kind]
+                room = max(0.0, 1.0 - numbers[_TAKEN, kind])
+                if room < wanted * (1.0 - 1e-9):
+                    part = min(part, room / wanted)
+                    held_back = True
+        numbers[_PART, slot] = part
+        if part > 0.0:
+            for kind in range(SLOT_KINDS):
+                numbers[_TAKEN, kind] += part * blocks * columns[kernel, SLOTS + kind]
+    return held_back
+
+
+@jit(inline="always")
+def slowdowns(
+    active: int, columns: Floats, interference: float, numbers: Floats, integers: Integers, sets: Masks
+) -> bool:
+    """How many times longer than alone each active kernel takes now; whether slots hold any of them back."""
+    wanted = 0.0
+    for slot in range(active):
+        wanted += columns[integers[RUNNING, slot], HELD]
+        numbers[_PART, slot] = 1.0
+    held_back = wanted > 1.0 and _give_slots(active, columns, numbers, integers)
+    dram = 0.0
+    power = 0.0
+    footprint = 0.0
+    everywhere = 0.0  # load of kernels that lie on all SMs
+    even_warps = 0.0
+    most = 0.0  # an upper bound on what the others add to the load of any SM
+    total = 0.0  # their resident blocks over the number of SMs
+    sparse = 0
+    for slot in range(active):
+        kernel = integers[RUNNING, slot]
+        part = numbers[_PART, slot]
+        if part == 0.0:
+            continue
+        demand = columns[kernel, ISSUE_DEMAND] * part
+        spread = columns[kernel, SPREAD]
+        dram += columns[kernel, DRAM_DEMAND] * part
+        power += columns[kernel, POWER_DEMAND] * part
+        footprint += columns[kernel, FOOTPRINT]
+        if spread >= EVEN_SPREAD:
+            everywhere += demand
+            even_warps += spread * columns[kernel, WARPS]
+        elif demand > 0.0:
+            most += columns[kernel, BLOCK_LOAD] * part
+            total += spread
+            integers[_SPARSE, sparse] = slot
+            sparse += 1
+    lost = lost_part(footprint, 1.0)
+    if lost > 0.0 and active > 1:
+        dram += _lost_dram(active, lost, columns, numbers, integers)
+    waves_matter = held_back
+    demand_factor = 1.0 + interference if active > 1 else 1.0
+    dram *= demand_factor
+    power *= demand_factor
+    heaviest = max(1.0, everywhere * demand_factor)
+    evenly = heaviest
+    for slot in range(active):
+        numbers[STRETCH, slot] = evenly
+    if sparse > 0 and (most + everywhere) * demand_factor > evenly:
+        speed = 1.0 / evenly
+        if total <= 1.0:
+            # Each has SMs of its own.
+            for index in range(sparse):
+                slot = integers[_SPARSE, index]
+                kernel = integers[RUNNING, slot]
+                load = max(evenly, (everywhere + columns[kernel, BLOCK_LOAD] * numbers[_PART, slot]) * demand_factor)
+                numbers[STRETCH, slot] = load
+                heaviest = max(heaviest, load)
+                speed += columns[kernel, SPREAD] * (1.0 / load - 1.0 / evenly)
+        else:
+            heaviest, speed = _segments(
+                sparse, everywhere, even_warps, demand_factor, columns, numbers, integers, sets
+            )
+            heaviest = max(heaviest, evenly)
+        if everywhere > 0.0 and heaviest > evenly:
+            # What lies on all SMs is in its last wave as slow as the SM that is asked for most; before, that SM gets fewer
+            # blocks.
+            for slot in range(active):
+                kernel = integers[RUNNING, slot]
+                if columns[kernel, SPREAD] >= EVEN_SPREAD:
+                    if has_full_waves(numbers[REMAINING, integers[STARTED, slot]], kernel, columns):
+                        numbers[STRETCH, slot] = 1.0 / speed
+                        waves_matter = True
+                    else:
+                        numbers[STRETCH, slot] = heaviest
+    if dram > 1.0 or power > 1.0:
+        for slot in range(active):
+            kernel = integers[RUNNING, slot]
+            if columns[kernel, DRAM_DEMAND] > 0.0:
+                numbers[STRETCH, slot] = max(numbers[STRETCH, slot], dram)
+            if columns[kernel, POWER_DEMAND] > 0.0:
+                numbers[STRETCH, slot] = max(numbers[STRETCH, slot], power)
+    if held_back:
+        for slot in range(active):
+            part = numbers[_PART, slot]
+            numbers[STRETCH, slot] = numbers[STRETCH, slot] / part if part > 0.0 else np.inf
+    return waves_matter
+
+
+@jit(inline="always")
+def _lost_dram(active: int, lost: float, columns: Floats, numbers: Floats, integers: Integers) -> float:
+    """What kernels ask of DRAM besides, where all that they touch together does not stay in L2."""
+    more = 0.0
+    for slot in range(active):
+        kernel = integers[RUNNING, slot]
+        kept = columns[kernel, KEPT_DEMAND] * numbers[_PART, slot]
+        if kept > 0.0:
+            alone = lost_part(columns[kernel, FOOTPRINT], 1.0)
+            if alone < lost:
+                more += kept * (lost - alone) / (1.0 - alone)
+    return more
+
+
+@jit
+def _segments(
+    sparse: int,
+    everywhere: float,
+    even_warps: float,
+    demand_factor: float,
+    columns: Floats,
+    numbers: Floats,
+    integers: Integers,
+    sets: Masks,
+) -> tuple[float, float]:
+    """Lay the blocks of sparse kernels on segments of the SMs; slows them down, and returns the heaviest load of any."""
+    numbers[_WIDTH, 0], numbers[_LOAD, 0], numbers[_SEGMENT_WARPS, 0] = 1.0, everywhere, even_warps
+    sets[_MEMBERS, 0] = np.uint64(0)
+    count = 1
+    for index in range(sparse):
+        kernel = integers[RUNNING, integers[_SPARSE, index]]
+        bit = np.uint64(1) << np.uint64(index)
+        load = columns[kernel, BLOCK_LOAD] * numbers[_PART, integers[_SPARSE, index]]
+        # A block on a part of the SMs: those with the fewest warps, the first of equals.
+        rest = columns[kernel, SPREAD]
+        while rest > 1e-9:
+            least = -1
+            for segment in range(count):
+                has_it = sets[_MEMBERS, segment] & bit
+                if not has_it and (least < 0 or numbers[_SEGMENT_WARPS, segment] < numbers[_SEGMENT_WARPS, least]):
+                    least = segment
+            if least < 0:
+                break
+            if numbers[_WIDTH, least] > rest + 1e-9:
+                # Split: what gets no block stays behind as a segment of its own.
+                numbers[_WIDTH, count] = numbers[_WIDTH, least] - rest
+                numbers[_LOAD, count] = numbers[_LOAD, least]
+                numbers[_SEGMENT_WARPS, count] = numbers[_SEGMENT_WARPS, least]
+                sets[_MEMBERS, count] = sets[_MEMBERS, least]
+                numbers[_WIDTH, least] = rest
+                count += 1
+                rest = 0.0
+            else:
+                rest -= numbers[_WIDTH, least]
+            numbers[_LOAD, least] += load
+            numbers[_SEGMENT_WARPS, least] += columns[kernel, WARPS]
+            sets[_MEMBERS, least] |= bit
+    heaviest = 0.0
+    speed = 0.0
+    for segment in range(count):
+        load = numbers[_LOAD, segment] * demand_factor
+        heaviest = max(heaviest, load)
+        speed += numbers[_WIDTH, segment] / max(1.0, load)
+        if load > 1.0:
+            found = sets[_MEMBERS, segment]
+            while found:
+                slot = integers[_SPARSE, lowest_bit(found)]
+                found &= found - np.uint64(1)
+                numbers[STRETCH, slot] = max(numbers[STRETCH, slot], load)
+    return heaviest, speed

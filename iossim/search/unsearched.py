@@ -1,0 +1,74 @@
+"""The schedules that need no search: one unit after another, and everything that can run at once.
+
+One after another, in topological order, is what frameworks do, and what every speed-up is measured against. The greedy schedule
+has stages of all units whose predecessors are done (IOS thesis, section 4.2), each a group of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from iossim.cost.model import CostModel
+from iossim.ir.network import Network
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
+from iossim.search.assemble import build_schedule, network_lower_bound_us
+from iossim.search.memo import SearchMemo
+from iossim.search.merges import no_merges
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import Progress, scheduler
+
+
+def sequential_stages(problem: ScheduleProblem) -> list[PlannedStage]:
+    """Every unit is a stage."""
+    return [PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))]
+
+
+def greedy_stages(problem: ScheduleProblem) -> list[PlannedStage]:
+    """Each stage holds all units that are ready."""
+    done, stages = 0, []
+    while done != problem.full:
+        ready = problem.ready(done)
+        stages.append(PlannedStage(ready, Strategy.CONCURRENT))
+        done |= ready
+    return stages
+
+
+@scheduler("sequential")
+def _sequential(
+    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
+) -> Schedule:
+    return _schedule(network, cost_model, "sequential", sequential_stages, concurrent=False)
+
+
+@scheduler("greedy")
+def _greedy(
+    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
+) -> Schedule:
+    return _schedule(network, cost_model, "greedy", greedy_stages, concurrent=True)
+
+
+def _schedule(
+    network: Network,
+    cost_model: CostModel,
+    scheduler: str,
+    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]],
+    *,
+    concurrent: bool,
+) -> Schedule:
+    """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent`` allows them several groups."""
+    started = perf_counter()
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    return build_schedule(
+        network,
+        problems,
+        [stages_of(problem) for problem in problems],
+        cost_model,
+        scheduler,
+        lower_bound_us=network_lower_bound_us(problems, [no_merges()] * len(problems), cost_model, concurrent),
+        notes=list(network.notes),
+        search_s=perf_counter() - started,
+    )
