@@ -152,8 +152,7 @@ def slowdowns(
             )
             heaviest = max(heaviest, evenly)
         if everywhere > 0.0 and heaviest > evenly:
-            # What lies on all SMs is in its last wave as slow as the SM that is asked for most; before, that SM gets fewer
-            # blocks.
+            # A kernel on all SMs is in its last wave as slow as the SM that is asked for most; before, that SM gets fewer blocks.
             for slot in range(active):
                 kernel = integers[RUNNING, slot]
                 if columns[kernel, SPREAD] >= EVEN_SPREAD:
@@ -178,7 +177,7 @@ def slowdowns(
 
 @jit(inline="always")
 def _lost_dram(active: int, lost: float, columns: Floats, numbers: Floats, integers: Integers) -> float:
-    """What kernels ask of DRAM besides, where all that they touch together does not stay in L2."""
+    """The additional demand for DRAM where all that the kernels touch together does not stay in L2."""
     more = 0.0
     for slot in range(active):
         kernel = integers[RUNNING, slot]

@@ -29,8 +29,8 @@ MATRIX_CLASSES = (
 )
 TENSOR_CLASSES = (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION)
 TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED, *TENSOR_CLASSES)
-#: What one core of a CPU does as one block. Of those whose tensors keep their order, ``CACHED_CLASSES``, the cache
-#: of the core may hold all.
+#: The work that one core of a CPU does as one block. The cache of the core may hold all tensors of ``CACHED_CLASSES``, which
+#: keep their order.
 CORE_CLASSES = (
     WorkClass.CORE_PRODUCT,
     WorkClass.CORE_BLOCKED,

@@ -1,4 +1,4 @@
-"""What a stage costs whose groups run on SMs of their own: the partition engine.
+"""The price of a stage whose groups run on SMs of their own: the partition engine.
 
 A group of a stage of several has a part of the SMs (a green context, made beforehand) and runs its units one after another on
 it, as if it had the device to itself: its kernels' waves are over fewer SMs, and draw what DRAM bandwidth these can. The parts
@@ -102,7 +102,7 @@ class PreparedPartition:
         return prices
 
     def bounds(self) -> StageBounds:
-        """What stages cost at least.
+        """Lower bounds of the prices of stages.
 
         A part of ``n`` SMs that is used for ``t`` takes ``n * t`` of all SMs' time, and a unit no less than the least over the sizes.
         DRAM and power are resources as they are.

@@ -33,7 +33,7 @@ from iossim.schedule.problem import ScheduleProblem, bits
 #: Standard deviations of the logarithms of the factors of a structured error.
 TIME_SIGMA, SHARE_SIGMA = 0.15, 0.2
 
-#: What a unit is, whatever it runs as: its signature, and what its placement changes of its work.
+#: The signature of a unit, and what its placement changes of its work; the price depends on it and on the variant.
 UnitKey = tuple[str, str]
 
 

@@ -32,7 +32,7 @@ Prices = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class CostModelIdentity:
-    """What a price depends on besides the stage: the key under which prices may be kept."""
+    """All that a price depends on besides the stage: the key under which prices may be kept."""
 
     name: str
     device: str = ""

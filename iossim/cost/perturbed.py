@@ -75,7 +75,7 @@ class PerturbedCostModel(WrappedCostModel):
         return perturbed[inverse.reshape(-1)]
 
     def bounds(self, problem: ScheduleProblem) -> None:
-        """What is measured has no bounds."""
+        """A model that stands in for measurements knows no bounds."""
         return None
 
     def _hashes(self, batch: StageBatch) -> Masks:

@@ -99,7 +99,7 @@ def _drawn(seed: int, signature: str) -> tuple[float, float]:
 def _without_noise(
     masks: Masks, predecessors: Masks, serial_us: NDArray[np.float64], work_us: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Of each stage the time of its longest group, or its work where that is more; and whether it has several groups."""
+    """For each stage the time of its longest group, or its work where that is more; and whether it has several groups."""
     least_us = np.empty(len(masks))
     is_concurrent = np.empty(len(masks), dtype=np.bool_)
     groups = np.zeros(len(predecessors), dtype=np.uint64)

@@ -46,7 +46,7 @@ class ReplayCostModel:
 
     @property
     def identity(self) -> CostModelIdentity:
-        """That of the measurements: the prices are the same."""
+        """The identity of the measurements, since the prices are the same."""
         return identity_of(self.context)
 
     @property

@@ -38,7 +38,7 @@ StageKey = tuple[Strategy, frozenset[str]]
 
 
 class BoundaryPrices(Value):
-    """What stands between two stages, in us; nothing stands between two single groups unless the table says so."""
+    """The price of a boundary, us, by whether the stages on either side run several groups."""
 
     single_to_single: float = Field(default=0.0, ge=0)
     single_to_concurrent: float = Field(default=0.0, ge=0)
@@ -110,13 +110,13 @@ class TableCostModel:
         return float(getattr(self.table.boundary_us, f"{left}_to_{right}"))
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """A table says nothing about stages that are not in it."""
+        """None: a table says nothing about stages that are not in it."""
         return None
 
 
 @dataclass(eq=False)
 class RecordingCostModel(WrappedCostModel):
-    """A table in the making: asks ``inner``, and keeps what it answers by the names of a stage's units: for one network, whose names are its own."""
+    """Records the prices of ``inner`` by the names of a stage's units, which belong to one network, to make a table of them."""
 
     #: Microseconds by strategy and units; inf for what cannot run.
     prices_us: dict[StageKey, float] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class RecordingCostModel(WrappedCostModel):
         return prices
 
     def table(self) -> PriceTable:
-        """What was asked as a table: a :class:`~iossim.cost.table.TableCostModel` of it gives the same prices."""
+        """The recorded prices as a table: a :class:`~iossim.cost.table.TableCostModel` of it gives the same prices."""
         kinds = {"single": False, "concurrent": True}
         boundary = {
             f"{left}_to_{right}": self.inner.price_boundary(kinds[left], kinds[right])

@@ -1,10 +1,10 @@
 """A limit on the workspace of all kernels that run at the same time: how a stage keeps it, and what that costs.
 
 A library's kernels may need memory besides their tensors, and the fastest often need most of it. Groups of a stage run side by
-side, so their workspaces add up; within a group one unit runs after another, and the group needs what its neediest unit does. So
-a stage divides the limit: each group has a part of it, and each unit of the group runs as the fastest of its variants that fits.
-The price of a stage is that of its best division. All divisions are tried while there are at most :data:`MOST_DIVISIONS`;
-of more, the one that begins with the least and gives, again and again, to the group that gains most for a byte.
+side, so their workspaces add up; within a group one unit runs after another, and the group needs as much as the unit that needs
+most. So a stage divides the limit: each group has a part of it, and each unit of the group runs as its fastest variant that fits.
+The price of a stage is that of its best division. Up to :data:`MOST_DIVISIONS` divisions are all tried; where there are more, one is
+built greedily: every group begins with the least that it needs, and the group that gains most for a byte gets more, step by step.
 
 A merged stage runs as its convolution is fastest, or not at all where that does not fit.
 """
@@ -30,7 +30,7 @@ from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.strategy import Strategy
 
-#: Of a stage, as many divisions of the limit are priced.
+#: Up to this many divisions of the limit are priced for a stage.
 MOST_DIVISIONS = 256
 
 
@@ -59,7 +59,7 @@ def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int)
 
 
 class _Choice(NamedTuple):
-    """What the units of a stage run as, by unit, and what the stage then takes."""
+    """The variants of a stage's units, by unit, and the price of the stage that runs them."""
 
     variants: tuple[tuple[int, str], ...]
     price_us: float
@@ -166,7 +166,7 @@ class WorkspaceLimited(WrappedCostModel):
         return self._fronts[problem.key]
 
     def _needs_bytes(self, batch: StageBatch, names: Sequence[str]) -> NDArray[np.int64]:
-        """The workspaces of stages whose units run as what is named, shape ``[len(batch)]``; of those within the limit no more than."""
+        """The workspaces of stages whose units run as what is named, shape ``[len(batch)]``; exact where it exceeds the limit, an upper bound within it."""
         problem = batch.problem
         of_unit = [
             next(one.workspace_bytes for one in variants if one.name == name)

@@ -44,7 +44,7 @@ class Space:
 
     @staticmethod
     def of(schedule: Schedule) -> Space:
-        """That of a schedule's search; of a scheduler that does not search, all stages."""
+        """The space of a schedule's search; all stages where its scheduler does not search."""
         options = schedule.options
         if "stages" not in options:
             return Space(StageSpace())

@@ -1,7 +1,7 @@
 """The best schedule of a block whose stages keep clusters of units whole: for blocks with too many stages to try them all.
 
 The states are the order ideals that hold each cluster whole or not at all, and a stage leads from one to a larger one. Where these
-pairs are too many, a stage takes of what is ready only: clusters none of which follows another. The recurrence is that of
+pairs are too many, a stage takes only clusters that are ready, none of which follows another. The recurrence is that of
 :mod:`~iossim.search.block_search`, forwards; all distinct stages are priced first, in one batch.
 """
 
@@ -24,9 +24,10 @@ from iossim.search.block_search import BlockPath, BlockSolution
 from iossim.search.merges import MergedStages
 from iossim.search.options import StageSpace
 
-#: Where more pairs of states are a stage, a stage takes of what is ready only. Where still more are, the block is too wide.
+#: Where more pairs of states are stages, a stage takes only clusters that are ready; where even those are more, the block is too
+#: wide.
 MOST_TRANSITIONS = 20_000
-#: Of so many states the pairs are counted one with another.
+#: Up to this many states, pairs are counted exactly.
 _FEW_STATES = 2_000
 
 
@@ -49,7 +50,7 @@ def cluster_states(problem: ScheduleProblem) -> tuple[int, ...] | None:
 
 
 def cluster_transitions(states: tuple[int, ...]) -> int:
-    """How many pairs of states there are of which one holds the other; of more than a few states no less than any that are tried."""
+    """How many pairs of states there are of which one holds the other; an upper bound where there are many states."""
     if len(states) > _FEW_STATES:
         return len(states) ** 2
     masks = np.array(states, dtype=np.uint64)
@@ -76,7 +77,7 @@ def solve_clusters(
     boundary = [[cost_model.price_boundary(bool(left), bool(right)) for right in range(2)] for left in range(2)]
     costs = [[inf, inf] for _ in states]
     costs[0][entry % START] = 0.0
-    # What each state was reached by, for each bit: the state before, its bit, the stage.
+    # For each state and bit the step that reached it: the state before, its bit, the stage.
     came: list[list[tuple[int, int, PlannedStage] | None]] = [[None, None] for _ in states]
     for before, after in steps:
         for stage, bit, price_us in ways[states[after] ^ states[before]]:

@@ -162,8 +162,8 @@ def find_endings(
                 work_least_us = max(work_least_us, sums[here, resource])
             if choices[here] == 0 and min(leaving[state, 0], leaving[state, 1]) + work_least_us >= most_us:
                 continue  # as often as not: nothing grows from here, and its groups do not matter
-            # What the new unit feeds joins its group; the others stay, behind it. Of those, and from when they are issued: when
-            # the last of them may end, and when the first of them may ask for late work.
+            # Groups that the new unit feeds join its group; the others stay, behind it. ``ends_us`` is when the last of the others may
+            # end, and ``asks_us`` when the first of them may ask for late work, from when they are issued.
             near = successors[unit] & stage[depth]
             joined = added
             joined_us = sums[here, serial] - sums[depth, serial]

@@ -1,4 +1,4 @@
-"""What several searches at the same prices share: lattices, and blocks that are solved.
+"""A memo that several searches at the same prices share: lattices, and the solutions of blocks.
 
 A block has the same solution in every search that asks the same of it, whatever network it is part of. Where nothing of a
 block merges, say, ``ios-both`` and ``ios-parallel`` do; and a study compares schedulers on hundreds of points.

@@ -1,4 +1,4 @@
-"""What a search may form: the space of stages, and the pruning of the thesis."""
+"""The stages that a search may form, with the pruning of the thesis, and the other options of a search."""
 
 from __future__ import annotations
 
@@ -100,6 +100,6 @@ class SearchOptions:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """What a schedule says of them: the stages, and a limit where there is one."""
+        """The options that a schedule records: the stages, and a limit where there is one."""
         limit = {} if self.workspace_limit_bytes is None else {"workspace_limit_bytes": self.workspace_limit_bytes}
         return self.space.to_json() | limit

@@ -1,4 +1,4 @@
-"""What a scheduler is, and which there are: a module of this package that registers a function under a name."""
+"""The contract of a scheduler, and the registry: a module of this package registers a function under a name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ StartProgress = Callable[[str], Progress]
 
 
 def ignore(done: int, total: int) -> None:
-    """The progress of somebody who does not look."""
+    """A progress that reports to nobody."""
 
 
 class Scheduler(Protocol):

@@ -1,4 +1,4 @@
-"""What is kept of one measurement: where it was taken, of what, how, and every sample.
+"""The record of one measurement: where it was taken, of what, how, and every sample.
 
 A *measured plan* is a stage several times in a row (``copies``), with a synchronise behind each copy or behind the last
 alone (``synchronises``), timed as a whole. What one copy takes is the median of the samples, less what the synchronises

@@ -34,7 +34,7 @@ from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.stage_hash import stage_digest
 from iossim.schedule.strategy import Strategy
 
-#: What one measured plan should take at least, and the copies that it may hold for that.
+#: One measured plan should take at least this long, and may hold this many copies of its stage for that.
 TARGET_US = 1500.0
 MAX_COPIES = 512
 

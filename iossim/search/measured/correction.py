@@ -1,4 +1,4 @@
-"""What measurements say about the estimates: a ridge regression of logarithms of measured over estimated prices.
+"""The correction of estimates by measurements: a ridge regression of logarithms of measured over estimated prices.
 
 The model: log(measured / estimated) = features x weights + error, weights normal around zero and errors normal. How far
 weights of each family may go, and how large the error is, are the values of a small grid under which what was measured

@@ -99,7 +99,7 @@ class Planner:
         self._transitions = transitions
         self._order = order
         self._boundary = boundary
-        # Where the last stage has one group in any case, what follows is the same whichever bit it asks for.
+        # Where the last stage always has one group, the cost of what follows does not depend on the bit.
         self._ends_single = [not concurrent or one.problem.one_sink for one in transitions]
         self._swept: dict[tuple[int, float], _Sweep] = {}
 
@@ -182,7 +182,7 @@ def _sweep(
         looked = False
         for bit in range(2):
             at = choice[bit, state]
-            # What has no way to the end, or whose best way costs what it did, stays as it is: all others only rose.
+            # A state without a way to the end stays as it is, and so does one whose best way costs what it did: prices only rose.
             if not is_first and (at < 0 or not (rose[stage[at]] or changed[bit, target[at]])):
                 continue
             looked = True

@@ -34,15 +34,15 @@ Floats = NDArray[np.float64]
 KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 #: The standard deviation of the logarithm of an estimate's error, as long as nothing is known about it.
 DEVIATION = 0.15
-#: Stages of which all measured parts may have been put together to a better path are looked at every so many rounds.
+#: Every this many rounds the best path of measured stages alone is looked for: their parts may make a better one.
 RECOMBINE_EVERY = 20
-#: So many stages of a path are measured before the next plan: what the first ones cost may turn it elsewhere.
+#: Up to this many stages of a path are measured before the next plan, since their prices may change it.
 MEASURED_A_ROUND = 8
-#: Of the budget, for measuring each unit alone.
+#: The units are each measured alone where that takes no more than this fraction of the budget.
 UNITS_FRACTION = 0.1
 #: Paths that differ by less than this fraction count as equal: rounding, not scheduling.
 RELATIVE_TOLERANCE = 1e-9
-#: When everything is measured, so many stages are at once.
+#: When everything is measured, this many stages are measured at once.
 MEASURED_AT_ONCE = 64
 
 
@@ -54,7 +54,7 @@ class MeasuredProgress(Protocol):
 
 
 def ignore(measurements: int, most: int | None, best_us: float, bound_us: float) -> None:
-    """The progress of somebody who does not look."""
+    """A progress that reports to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class _Search:
             barred.update(unknown)
 
     def solution(self) -> MeasuredSolution:
-        """What was found."""
+        """The best measured schedule, and how the search ended."""
         spent_s = perf_counter() - self.started
         return MeasuredSolution(
             self.space.plans(self.best.steps),

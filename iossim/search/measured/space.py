@@ -117,7 +117,7 @@ class MeasuredCosts:
     def __init__(self, space: MeasuredSpace, truth: MeasuringCostModel) -> None:
         self._space = space
         self._truth = truth
-        #: What launches nothing takes no time, what does not merge cannot run: neither has to be measured.
+        #: A stage that launches nothing takes no time, and one that does not merge cannot run: neither has to be measured.
         self._prices: dict[Hashable, float] = {FREE: 0.0, IMPOSSIBLE: np.inf}
         self._signatures: dict[StageKey, Hashable] = {}
         self.class_us = np.full(len(space.classes), np.nan)
