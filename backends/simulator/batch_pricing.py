@@ -14,7 +14,8 @@ from functools import cache
 
 import numpy as np
 
-from iossim.backends.simulator.stage_model import MAX_GROUPS, Floats, StageKernels, price_masks
+from iossim.backends.simulator.device_sharing import Floats
+from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
 from iossim.base.compiled import jit
 from iossim.base.cores import usable_cores
 from iossim.schedule.batch import StageBatch

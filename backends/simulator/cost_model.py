@@ -108,7 +108,9 @@ class SimulatorCostModel:
             return self.price_stages(batch)
         return self._price(
             batch,
-            lambda *stages: self.stages.price_changed(*stages, interference, launches),
+            lambda problem, masks, variants: self.stages.price_changed(
+                problem, masks, variants, interference, launches
+            ),
             lambda merged: max(merged.device_us, launches * sum(merged.host_us)),
         )
 

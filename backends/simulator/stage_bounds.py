@@ -33,9 +33,10 @@ from iossim.backends.simulator.device_sharing import (
     LAST_US,
     POWER_DEMAND,
     SPREAD,
+    Floats,
 )
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import MAX_GROUPS, Floats
+from iossim.backends.simulator.stage_model import MAX_GROUPS
 from iossim.cost.model import LateWork, StageBounds
 
 #: Bounds are lowered by this part, so that rounding in the fluid never lifts one above a price.

@@ -22,12 +22,11 @@ from iossim.cost.model import START, CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.hash_table import GrowingTable
 from iossim.schedule.planned_stage import PlannedStage
-from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.problem import Masks
 from iossim.schedule.strategy import Strategy
+from iossim.search.block_parts import Part
 from iossim.search.endings import BoundArrays, StateGraph, find_endings
-from iossim.search.lattice import Lattice
 from iossim.search.merges import MergedStages
-from iossim.search.options import StageSpace
 from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
 #: The endings of a label that are priced next have the least bounds: up to this fraction of the way to the best known cost.
@@ -61,11 +60,8 @@ class BlockSolution:
 
 
 def solve_block(
-    problem: ScheduleProblem,
-    lattice: Lattice,
+    part: Part,
     cost_model: CostModel,
-    space: StageSpace,
-    merges: MergedStages,
     *,
     concurrent: bool,
     entry: int,
@@ -78,7 +74,7 @@ def solve_block(
     ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the search: paths
     are whole only when all states are settled.
     """
-    search = _Search(problem, lattice, cost_model, space, merges, concurrent, entry, bounds)
+    search = _Search(part, cost_model, concurrent, entry, bounds)
     search.run(progress)
     return search.solution()
 
@@ -87,20 +83,13 @@ class _Search:
     """The arrays of one block's search; ``run`` settles all states, level by level."""
 
     def __init__(
-        self,
-        problem: ScheduleProblem,
-        lattice: Lattice,
-        cost_model: CostModel,
-        space: StageSpace,
-        merges: MergedStages,
-        concurrent: bool,
-        entry: int,
-        bounds: StageBounds | None,
+        self, part: Part, cost_model: CostModel, concurrent: bool, entry: int, bounds: StageBounds | None
     ) -> None:
+        problem, lattice = part.problem, part.lattice
         count = len(problem)
         self.problem, self.lattice, self.cost_model = problem, lattice, cost_model
-        self.merges, self.entry = merges, entry
-        self.walk_limits = space.walk_limits(count, concurrent)
+        self.merges, self.entry = part.merges, entry
+        self.walk_limits = part.space.walk_limits(count, concurrent)
         self.bounded = bounds is not None
         self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
         self.graph = StateGraph(

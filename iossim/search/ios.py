@@ -25,7 +25,6 @@ from iossim.search.block_parts import Part, prepare_block
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.clusters import cluster_states, solve_clusters
 from iossim.search.free_views import WithoutViews
-from iossim.search.lattice import Lattice
 from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.merges import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.options import SearchOptions
@@ -121,6 +120,9 @@ def solve(
     boundary behind them costs if their last stage runs one group, and if it runs several. ``memo`` holds what earlier
     searches at these prices found. Raises ScheduleError if the cost model can run no schedule at all.
     """
+    if memo is None or memo.cost_model is not cost_model:
+        memo = SearchMemo(cost_model)
+    saved_before_s = memo.saved_s
     solver = _Solver(cost_model, options, concurrent, merge, memo)
     originals = [WithoutViews.of(problem) for problem in problems]
     problems = [each.problem for each in originals]
@@ -156,7 +158,7 @@ def solve(
         solver.priced_stages,
         solver.complete,
         tuple(solver.notes),
-        solver.saved_s,
+        memo.saved_s - saved_before_s,
     )
 
 
@@ -185,14 +187,13 @@ class _Solver:
     """
 
     def __init__(
-        self, cost_model: CostModel, options: SearchOptions, concurrent: bool, merge: bool, memo: SearchMemo | None
+        self, cost_model: CostModel, options: SearchOptions, concurrent: bool, merge: bool, memo: SearchMemo
     ) -> None:
         self.cost_model, self.options = cost_model, options
         self.concurrent, self.merge = concurrent, merge
         self.complete = True
-        self.saved_s = 0.0
         self.notes: list[str] = []
-        self._memo = memo if memo is not None and memo.cost_model is cost_model else SearchMemo(cost_model)
+        self._memo = memo
         self._parts: dict[str, tuple[list[Part], list[str]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
         #: ``ios-both`` has a search without concurrency besides, which solves wider blocks as a whole.
@@ -217,7 +218,7 @@ class _Solver:
                 self.options,
                 concurrent=self.concurrent,
                 merge=self.merge,
-                build=self._lattice,
+                build=self._memo.lattice,
             )
         parts, notes = self._parts[problem.key]
         reached, done = begun, 0
@@ -267,10 +268,8 @@ class _Solver:
         if self._merging is None:
             return {}
         self._merging.complete = self.complete
-        saved_s = self._merging.saved_s
         reached = self._merging.extend(best, problem)
         self.complete = self._merging.complete
-        self.saved_s += self._merging.saved_s - saved_s
         return reached
 
     @property
@@ -298,8 +297,7 @@ class _Solver:
         for entry, prefix in best.items():
             solve = partial(solve_clusters, problem, states, self.cost_model, self.options.space, merges)
             question = BlockQuestion(problem.key, entry, self.options.space, self.concurrent, False, merged)
-            solution, saved_s = self._memo.solution(question, partial(solve, concurrent=self.concurrent, entry=entry))
-            self.saved_s += saved_s
+            solution = self._memo.solution(question, partial(solve, concurrent=self.concurrent, entry=entry))
             ways.append(_behind(prefix, solution, range(len(problem))))
         return _cheapest(*ways)
 
@@ -308,30 +306,16 @@ class _Solver:
         if key not in self._solutions and self.complete:
             merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()
             question = BlockQuestion(*key, part.space, self.concurrent, self.options.bounded, merges)
-            self._solutions[key], saved_s = self._memo.solution(
-                question, lambda: self._solve_anew(part, entry, report)
-            )
-            self.saved_s += saved_s
-            self.complete = self._solutions[key].complete
+
+            def solve() -> BlockSolution:
+                bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
+                return solve_block(
+                    part, self.cost_model, concurrent=self.concurrent, entry=entry, bounds=bounds, progress=report
+                )
+
+            self._solutions[key] = found = self._memo.solution(question, solve)
+            self.complete = found.complete
         return self._solutions.get(key)
-
-    def _solve_anew(self, part: Part, entry: int, report: UnitProgress) -> BlockSolution:
-        return solve_block(
-            part.problem,
-            part.lattice,
-            self.cost_model,
-            part.space,
-            part.merges,
-            concurrent=self.concurrent,
-            entry=entry,
-            bounds=self.cost_model.bounds(part.problem) if self.options.bounded else None,
-            progress=report,
-        )
-
-    def _lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:
-        lattice, saved_s = self._memo.lattice(problem, max_states)
-        self.saved_s += saved_s
-        return lattice
 
     def lower_bound_us(self, problems: Sequence[ScheduleProblem]) -> float | None:
         """What any schedule of the blocks costs at least, split and pruned or not.

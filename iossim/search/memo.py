@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.block_search import BlockSolution
 from iossim.search.lattice import Lattice, build_lattice
 from iossim.search.options import StageSpace
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class BlockQuestion(NamedTuple):
@@ -38,30 +41,33 @@ class BlockQuestion(NamedTuple):
 class SearchMemo:
     """Belongs to one cost model; a search at other prices passes it by.
 
-    Each entry is kept with the seconds that it took, so that a search can say what it would have taken alone. Lattices are
-    kept by the order of the problem.
+    Each entry is kept with the seconds that it took; ``saved_s`` adds them up whenever an entry is used again, so that a search can
+    say what it would have taken alone. Lattices are kept by the order of the problem.
     """
 
     cost_model: CostModel
+    saved_s: float = 0.0
     _solutions: dict[BlockQuestion, tuple[BlockSolution, float]] = field(default_factory=dict, repr=False)
     _lattices: dict[tuple[bytes, int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)
 
-    def solution(self, question: BlockQuestion, solve: Callable[[], BlockSolution]) -> tuple[BlockSolution, float]:
-        """The solution, and the seconds that were saved; one that was interrupted is not kept."""
-        if question in self._solutions:
-            return self._solutions[question]
-        started = perf_counter()
-        found = solve()
-        if found.complete:
-            self._solutions[question] = found, perf_counter() - started
-        return found, 0.0
+    def solution(self, question: BlockQuestion, solve: Callable[[], BlockSolution]) -> BlockSolution:
+        """The solution of a block; one that was interrupted is not kept."""
+        return self._found(self._solutions, question, solve, lambda solution: solution.complete)
 
-    def lattice(self, problem: ScheduleProblem, max_states: int) -> tuple[Lattice | None, float]:
-        """The lattice (:func:`~iossim.search.lattice.build_lattice`), and the seconds that were saved."""
+    def lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:
+        """The lattice of a problem (:func:`~iossim.search.lattice.build_lattice`)."""
         key = problem.order.tobytes(), max_states
-        if key in self._lattices:
-            return self._lattices[key]
+        return self._found(self._lattices, key, lambda: build_lattice(problem, max_states), lambda lattice: True)
+
+    def _found(
+        self, known: dict[K, tuple[V, float]], key: K, make: Callable[[], V], is_whole: Callable[[V], bool]
+    ) -> V:
+        if key in known:
+            value, taken_s = known[key]
+            self.saved_s += taken_s
+            return value
         started = perf_counter()
-        built = build_lattice(problem, max_states)
-        self._lattices[key] = built, perf_counter() - started
-        return built, 0.0
+        value = make()
+        if is_whole(value):
+            known[key] = value, perf_counter() - started
+        return value

@@ -14,6 +14,7 @@ from test_ios_optimal import problems, spaces
 from iossim.cost.model import LateWork, StageBounds
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.search.block_parts import Part
 from iossim.search.block_search import solve_block
 from iossim.search.endings import BoundArrays, StateGraph, find_endings
 from iossim.search.lattice import Lattice, build_lattice
@@ -82,7 +83,7 @@ def test_bounds_change_what_is_priced_and_not_what_it_costs(
     for bounded in (True, False):
         model = RandomCostModel(seed=seed, spread=0.0, barrier_us=barrier_us)
         solution = solve_block(
-            problem, lattice_of(problem), model, space, no_merges(), concurrent=True, entry=0,
+            Part(problem, lattice_of(problem), tuple(range(len(problem))), space, no_merges()), model, concurrent=True, entry=0,
             bounds=model.bounds(problem) if bounded else None,
         )  # fmt: skip
         costs.append(min(path.cost_us for path in (solution.single, solution.concurrent) if path is not None))
