@@ -1,8 +1,8 @@
 """Prices of many concurrent stages of one problem: equal ones are priced once, and the others on all cores.
 
-What a concurrent stage costs depends on its groups in their order, and on the kernels of the units of each, in theirs. In a
-block of equal cells, and from block to block, a fifth to a third of the stages of a search are equal in that. A stage's price
-depends on no other's, and the compiled code holds no interpreter lock.
+What a concurrent stage costs depends on its groups in their order, and on the kernels of the units of each, in
+theirs. In a block of equal cells, and from block to block, a fifth to a third of the stages of a search are equal in
+that. A stage's price depends on no other's, and the compiled code holds no interpreter lock.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from iossim.schedule.stage_hash import stage_hashes
 
 #: A memo keeps at most this many prices: 32 MiB with the hashes, in a table that is at most half full.
 MOST_KEPT = 1 << 20
-#: Fewer stages than this are priced by the thread that asks: some milliseconds, against the cost of handing them over.
+#: Fewer stages than this are priced by the thread that asks: some milliseconds, against the cost of handing them
+#: over.
 FEWEST_IN_PARALLEL = 2_000
+_NO_SPANS = np.empty((0, 3))
 _limit: int | None = None
 
 
@@ -39,7 +41,8 @@ class PriceMemo:
     def prices(self, batch: StageBatch, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
         """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
 
-        ``price`` prices the masks of stages that are not known; ``unit_keys[u]`` identifies the kernels of unit ``u``.
+        ``price`` prices the masks of stages that are not known; ``unit_keys[u]`` identifies the kernels of unit
+        ``u``.
         """
         hashes = stage_hashes(batch, unit_keys, ordered=True)
         hashes[hashes == 0] = 1
@@ -66,20 +69,20 @@ def price_concurrent(
     prices = np.empty(len(masks), dtype=np.float64)
     parts = (_limit or len(usable_cores())) if len(masks) >= FEWEST_IN_PARALLEL else 1
     if parts == 1:
-        price_masks(masks, predecessors, *kernels, interference, prices, max_kernels)
+        price_masks(masks, predecessors, *kernels, interference, prices, max_kernels, _NO_SPANS)
         return prices
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
     def price(part: int) -> None:
         own = slice(bounds[part], bounds[part + 1])
-        price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels)
+        price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels, _NO_SPANS)
 
     list(_threads().map(price, range(parts)))
     return prices
 
 
 def set_pricing_threads(count: int | None) -> None:
-    """Limit the threads of this process that price at a time, where others have the other cores; None takes all cores."""
+    """Limit the threads of this process that price at a time; None takes all cores."""
     global _limit  # noqa: PLW0603
     _limit = count
 

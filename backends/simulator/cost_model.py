@@ -2,8 +2,8 @@
 
 Two engines. The *paper* engine gives each group a stream, issues kernels one by one, and synchronises the device
 between two stages unless both have a single group. The *graph* engine replays one CUDA graph: nothing is issued while
-it runs, each node costs a little, and a stage of several groups is forked into and joined from. The *partition* engine is
-the graph engine with SMs of its own for each group of a stage (:mod:`iossim.backends.simulator.partition`).
+it runs, each node costs a little, and a stage of several groups is forked into and joined from. The *partition*
+engine is the graph engine with SMs of its own for each group of a stage (:mod:`iossim.backends.simulator.partition`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule, Stage
 
 VERSION = "1"
-#: The argument that asks for concats and splits in place, and the one that asks for a structured error, with its seed.
+#: The argument that asks for concats and splits in place, and the one that asks for a structured error, with its
+#: seed.
 IN_PLACE = "in-place"
 STRUCTURED_ERROR = "structured-error="
 
@@ -44,7 +45,8 @@ def create(
 ) -> SimulatorCostModel:
     """The simulator of a device under ``paper``, ``graph`` or ``partition``; ``argument`` may be ``in-place``.
 
-    ``structured-error=SEED`` gives each unit an error (:class:`~iossim.backends.simulator.unit_prices.StructuredError`).
+    ``structured-error=SEED`` gives each unit an error
+    (:class:`~iossim.backends.simulator.unit_prices.StructuredError`).
     """
     seed = argument.removeprefix(STRUCTURED_ERROR) if argument.startswith(STRUCTURED_ERROR) else ""
     if argument not in ("", IN_PLACE) and not seed.isdecimal():
@@ -63,8 +65,8 @@ def create(
 class SimulatorCostModel:
     """Prices stages on ``profile``; equal units are lowered and priced once, in whatever network they come.
 
-    Concats launch a kernel a term, as the published engine does; with ``in_place`` they and splits launch what cannot be
-    in place alone, as the backends of :mod:`iossim.backends` do. An ``error`` changes the prices of units.
+    Concats launch a kernel a term, as the published engine does; with ``in_place`` they and splits launch what cannot
+    be in place alone, as the backends of :mod:`iossim.backends` do. An ``error`` changes the prices of units.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class SimulatorCostModel:
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge, or merge as a variant.
 
-        Stages whose units run as the same variants are priced together. Raises PlanError for a variant that is not known.
+        Raises PlanError for a variant that is not known.
         """
         return self._price(batch, self.stages.price, lambda merged: merged.single_us)
 
@@ -133,7 +135,7 @@ class SimulatorCostModel:
         return np.where([one.is_in(model.libraries) for one in candidates], prices, np.inf)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
-        """Bounds of stages whose units run as what is fastest alone (:mod:`iossim.backends.simulator.stage_bounds`)."""
+        """Bounds of stages whose units run as what is fastest alone."""
         return self.stages.bounds(problem)
 
     def bounds_of_any_variant(self, problem: ScheduleProblem) -> StageBounds:
@@ -153,7 +155,7 @@ class SimulatorCostModel:
         return stage_runs.timeline(self.stages, self.price_boundary, network, schedule)
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
-        """What holds up a stage of a network's schedule; raises ScheduleError if its units are to merge and do not."""
+        """What holds a stage of a schedule up; raises ScheduleError if its units are to merge and do not."""
         return stage_facts(stage_runs.run_stage(self.stages, network, stage), network, stage)
 
     def divided(self, network: Network) -> Divided:

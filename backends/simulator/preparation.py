@@ -19,7 +19,10 @@ from iossim.schedule.stage_hash import unit_keys
 
 @dataclass(frozen=True, eq=False)
 class PreparedProblem:
-    """The units' kernels, and the same flat. ``unit_keys``, ``[units]``: equal for units whose kernels are priced alike."""
+    """The units' kernels, also flat.
+
+    ``unit_keys``, ``[units]``, are equal for units whose kernels are priced alike.
+    """
 
     units: tuple[UnitPrice, ...]
     kernels: StageKernels

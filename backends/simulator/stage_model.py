@@ -1,8 +1,8 @@
 """What a concurrent stage costs: its groups' kernels sharing the device, issued by the host one by one.
 
 A fluid model. Each group runs its kernels one after another on a stream of its own; a kernel cannot start before the
-host, which issues group after group, lowest unit first, has issued it. From event to event (a kernel ends, a kernel is issued)
-each kernel runs as much slower than alone as :mod:`~iossim.backends.simulator.device_sharing` says.
+host, which issues group after group, lowest unit first, has issued it. From event to event (a kernel ends, a kernel
+is issued) each kernel runs as much slower than alone as :mod:`~iossim.backends.simulator.device_sharing` says.
 
 The cores of a CPU run one thread each: while all are busy, further kernels queue, and the one that has waited
 longest comes first (``max_kernels``).
@@ -47,7 +47,8 @@ MAX_GROUPS = 64
 class StageKernels(NamedTuple):
     """The kernels of a problem's units, flat: ``kernel_begin[u]`` to ``kernel_begin[u + 1]`` are unit ``u``'s.
 
-    ``columns`` has a row a kernel, and the columns of :mod:`~iossim.backends.simulator.device_sharing`; ``single_us`` is what each unit takes in a stage of one group.
+    ``columns`` has a row a kernel, and the columns of :mod:`~iossim.backends.simulator.device_sharing`; ``single_us``
+    is what each unit takes in a stage of one group.
     """
 
     kernel_begin: Integers
@@ -64,106 +65,44 @@ def price_masks(
     single_us: Floats,
     interference: float,
     prices: Floats,
-    max_kernels: int = MAX_GROUPS,
+    max_kernels: int,
+    spans: Floats,
 ) -> None:
     """Write the price of each mask, as a concurrent stage, to ``prices``, us; both have shape ``[stages]``.
 
     ``predecessors`` are the problem's, uint64 of shape ``[units]``; the others those of :class:`StageKernels`.
-    At most ``max_kernels`` kernels run at a time.
+    At most ``max_kernels`` kernels run at a time. ``spans``, ``[kernels of the problem, 3]``, becomes the stream,
+    start and end of each kernel of the last stage; nothing is recorded where it has no rows.
     """
     size = max(MAX_GROUPS + 1, len(columns))
     numbers = np.empty((9, size), dtype=np.float64)
     integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
-    spans = np.empty((0, 3), dtype=np.float64)
     for index in range(len(masks)):
-        prices[index] = _price(
-            masks[index],
-            predecessors,
-            kernel_begin,
-            columns,
-            single_us,
-            interference,
-            max_kernels,
-            numbers,
-            integers,
-            sets,
-            spans,
-        )
+        count = find_groups(masks[index], predecessors, sets[GROUPS])
+        if count <= 1:
+            prices[index] = _single_group(masks[index], kernel_begin, columns, single_us, spans)
+            continue
+        # The kernels of each group in order, and when the host has issued them.
+        place = 0
+        clock_us = 0.0
+        for group in range(count):
+            integers[BEGIN, group] = place
+            members = sets[GROUPS, group]
+            while members:
+                unit = lowest_bit(members)
+                members &= members - np.uint64(1)
+                for kernel in range(kernel_begin[unit], kernel_begin[unit + 1]):
+                    clock_us += columns[kernel, HOST]
+                    integers[ORDER, place] = kernel
+                    numbers[ISSUED, place] = clock_us
+                    place += 1
+        integers[BEGIN, count] = place
+        prices[index] = _share(count, columns, interference, max_kernels, numbers, integers, sets, spans)
 
 
-@jit
-def stage_spans(
-    mask: np.uint64,
-    predecessors: Masks,
-    kernel_begin: Integers,
-    columns: Floats,
-    single_us: Floats,
-    interference: float,
-    spans: Floats,
-    max_kernels: int = MAX_GROUPS,
-) -> float:
-    """The price of one stage, us; for each of its kernels ``spans[kernel]`` becomes stream, start and end.
-
-    ``spans`` has shape ``[kernels of the problem, 3]``; the others are those of :func:`price_masks`.
-    """
-    size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((9, size), dtype=np.float64)
-    integers = np.empty((6, size), dtype=np.int64)
-    sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
-    return _price(
-        mask,
-        predecessors,
-        kernel_begin,
-        columns,
-        single_us,
-        interference,
-        max_kernels,
-        numbers,
-        integers,
-        sets,
-        spans,
-    )
-
-
-@jit
-def _price(
-    mask: np.uint64,
-    predecessors: Masks,
-    kernel_begin: Integers,
-    columns: Floats,
-    single_us: Floats,
-    interference: float,
-    max_kernels: int,
-    numbers: Floats,
-    integers: Integers,
-    sets: Masks,
-    spans: Floats,
-) -> float:
-    """The price of one stage."""
-    count = find_groups(mask, predecessors, sets[GROUPS])
-    if count <= 1:
-        return _single_group(mask, kernel_begin, columns, single_us, spans)
-    # The kernels of each group in order, and when the host has issued them.
-    place = 0
-    clock = 0.0
-    for group in range(count):
-        integers[BEGIN, group] = place
-        members = sets[GROUPS, group]
-        while members:
-            unit = lowest_bit(members)
-            members &= members - np.uint64(1)
-            for kernel in range(kernel_begin[unit], kernel_begin[unit + 1]):
-                clock += columns[kernel, HOST]
-                integers[ORDER, place] = kernel
-                numbers[ISSUED, place] = clock
-                place += 1
-    integers[BEGIN, count] = place
-    return _share(count, columns, interference, max_kernels, numbers, integers, sets, spans)
-
-
-# What happens at each event is inlined, and divisions are not checked (each is by what was seen to be above 0): a call
-# passes three arrays, and together these took a fifth of the time.
+# What happens at each event is inlined, and divisions are not checked (each is by what was seen to be above 0): a
+# call passes three arrays, and together these took a fifth of the time.
 @jit(error_model="numpy")
 def _share(
     count: int,

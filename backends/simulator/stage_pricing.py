@@ -1,7 +1,7 @@
 """Prices and bounds of the concurrent stages of a problem, all of whose units run as given variants.
 
-Under the partition engine the groups of a stage have SMs of their own (:mod:`iossim.backends.simulator.partition`); under the
-others all kernels share the device (:mod:`iossim.backends.simulator.stage_model`).
+Under the partition engine the groups of a stage have SMs of their own (:mod:`iossim.backends.simulator.partition`);
+under the others all kernels share the device (:mod:`iossim.backends.simulator.stage_model`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StagePricing:
         return bool(self.units.parts)
 
     def price(self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str] = ()) -> Prices:
-        """The price of each mask as a concurrent stage whose units run as ``variants``, us, shape ``[len(masks)]``."""
+        """The price of each mask as a concurrent stage with these variants, us, shape ``[len(masks)]``."""
         batch, predecessors = StageBatch.concurrent(problem, masks), problem.predecessors
         if self.is_divided:
             divided = self.partition(problem, variants)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.partition import divided_spans
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import stage_spans
+from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Divided
@@ -27,8 +27,9 @@ from iossim.schedule.strategy import Strategy
 class StageRun:
     """A stage as it ran. ``spans``, ``[kernels, 3]``: stream, start and end of each kernel of ``prepared``.
 
-    ``labels`` are the units, or the merged one, and ``models`` what priced the kernels of each. ``groups`` of units run side by
-    side, in the order of their issue. ``sms`` are the SMs of each group where the device is divided, else empty.
+    ``labels`` are the units, or the merged one, and ``models`` what priced the kernels of each. ``groups`` of units
+    run side by side, in the order of their issue. ``sms`` are the SMs of each group where the device is divided, else
+    empty.
     """
 
     duration_us: float
@@ -41,7 +42,7 @@ class StageRun:
 
 
 def run_stage(pricing: StagePricing, network: Network, stage: Stage, number: int = 0) -> StageRun:
-    """One stage of a network's schedule; raises ScheduleError, naming ``number``, if its units are to merge and do not."""
+    """Run stage ``number`` of a schedule; raises ScheduleError if its units are to merge and do not."""
     units = sorted(network.unit_index[name] for name in stage.units)
     if stage.strategy is Strategy.MERGE:
         merged = pricing.units.price_merged(network, units)
@@ -60,11 +61,14 @@ def run_stage(pricing: StagePricing, network: Network, stage: Stage, number: int
             return _run_divided(pricing, problem, variants, tuple(tuple(bits(group)) for group in groups))
         prepared = pricing.prepare(problem, variants)
     spans = np.zeros((len(prepared.kernels.columns), 3), dtype=np.float64)
-    duration_us = stage_spans(
-        np.uint64(mask), predecessors, *prepared.kernels, pricing.interference, spans, pricing.max_kernels
-    )
+    durations_us = np.empty(1)
+    masks = np.array([mask], dtype=np.uint64)
+    limits = pricing.interference, durations_us, pricing.max_kernels
+    price_masks(masks, predecessors, *prepared.kernels, *limits, spans)
     models = (pricing.units.whole,) * len(labels)
-    return StageRun(duration_us, labels, prepared, models, tuple(tuple(bits(group)) for group in groups), spans)
+    return StageRun(
+        float(durations_us[0]), labels, prepared, models, tuple(tuple(bits(group)) for group in groups), spans
+    )
 
 
 def _run_divided(

@@ -1,7 +1,8 @@
-"""The units of networks as kernels with prices: each distinct unit is lowered and priced once, in whatever network it is.
+"""The units of networks as kernels with prices: each distinct unit is lowered and priced once, in whatever network it
+is.
 
-On the partition engine a unit has a price for each number of SMs that a part of the device may have, besides that on all of
-them. A unit runs as what is fastest alone, or as a variant: a kernel candidate for each of its steps.
+On the partition engine a unit has a price for each number of SMs that a part of the device may have, besides that on
+all of them. A unit runs as what is fastest alone, or as a variant: a kernel candidate for each of its steps.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ UnitKey = tuple[str, str]
 class UnitPrice:
     """The kernels of a unit (or of a merged convolution), each step run as the candidate that was chosen.
 
-    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` are what the
-    prices are of, empty for prices that were made up.
+    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` are what
+    the prices are of, empty for prices that were made up.
     """
 
     names: tuple[str, ...]
@@ -65,8 +66,8 @@ class UnitPrice:
 class StructuredError:
     """Makes a simulator err as simulators do: in each operator's time, and in what it takes of each shared resource.
 
-    The factors come from the seed and the unit's signature, so that a unit is off alike wherever it runs. A search that
-    measures is tried on it: what it learns from some stages holds for others.
+    The factors come from the seed and the unit's signature, so that a unit is off alike wherever it runs. A search
+    that measures is tried on it: what it learns from some stages holds for others.
     """
 
     seed: int
@@ -103,8 +104,8 @@ def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -
 class UnitPrices:
     """Prices the units of networks on a device under an engine.
 
-    ``whole`` prices kernels on all SMs, ``parts[n]`` on ``n`` of them; only the partition engine has parts. With ``in_place``,
-    concats and splits launch only what cannot be in place.
+    ``whole`` prices kernels on all SMs, ``parts[n]`` on ``n`` of them; only the partition engine has parts. With
+    ``in_place``, concats and splits launch only what cannot be in place.
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class UnitPrices:
     def price(
         self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None
     ) -> list[UnitPrice]:
-        """The price of each unit as its variant (by default as what is fastest alone), on a part of ``sms`` SMs or on all.
+        """The price of each unit as its variant (by default as what is fastest alone), on a part of ``sms`` SMs or on
+        all.
 
         Raises PlanError for a variant that is not known.
         """
@@ -162,7 +164,7 @@ class UnitPrices:
         ]
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
-        """For each unit its variants, what is fastest alone first: every choice of a candidate for each of its steps."""
+        """For each unit every choice of a candidate for each of its steps, what is fastest alone first."""
         network, keys = self.network(problem), self.keys(problem)
         for unit, key in zip(problem.units, keys, strict=True):
             if key not in self._variants:

@@ -2,8 +2,8 @@
 
 - :class:`MeasuringCostModel` measures its prices, so that each distinct stage is an expense;
 - :class:`VariantCostModel` knows what else units can run as, and the workspace of each variant;
-- :class:`DeviceCostModel` computes its prices from a device's profile: it can change the setting, and run a stage to tell when
-  each kernel runs and what holds the stage up.
+- :class:`DeviceCostModel` computes its prices from a device's profile: it can change the setting, and run a stage to
+  tell when each kernel runs and what holds the stage up.
 
 A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless it defines them itself.
 """
@@ -58,7 +58,7 @@ class MeasuringCostModel(CostModel, Protocol):
 
 
 class UnitVariant(NamedTuple):
-    """A variant of a unit: its time alone, and the memory that its kernels need besides their tensors while they run."""
+    """A variant of a unit, its time alone, and the memory that its kernels need besides their tensors."""
 
     name: str
     alone_us: float
@@ -104,11 +104,11 @@ class DeviceCostModel(CostModel, Protocol):
         ...
 
     def price_candidates(self, candidates: Sequence[Candidate]) -> Prices:
-        """The price of each kernel candidate as a stage of its own, us; inf where the device or its libraries lack it."""
+        """The price of each candidate as a stage of its own, us; inf where the device or its libraries lack it."""
         ...
 
     def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
-        """When each kernel runs, in us from the schedule's start; the last end is the latency, boundaries included."""
+        """When each kernel runs, in us from the schedule's start; the last end is the schedule's latency."""
         ...
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
@@ -134,8 +134,8 @@ class Limit(StrEnum):
 class KernelFacts:
     """One kernel of a stage. Times are microseconds from the stage's start; ``alone_us`` is what it takes by itself.
 
-    ``waves`` is its blocks over those that the device holds at a time, ``occupancy`` its resident warps over the most that
-    all SMs hold. ``limits_us`` divides ``alone_us``.
+    ``waves`` is its blocks over those that the device holds at a time, ``occupancy`` its resident warps over the most
+    that all SMs hold. ``limits_us`` divides ``alone_us``.
     """
 
     name: str
@@ -156,10 +156,10 @@ class StageFacts:
     """One stage on a simulated device.
 
     ``limits_us`` divides ``duration_us`` by what holds the stage up. ``chain_us`` is the longest group by itself,
-    ``host_us`` what the host needs to issue all kernels. ``occupancy`` is the mean of warps at work over the most that all SMs
-    hold (of a processor: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks, the arithmetic
-    that of the network itself, without what kernels do besides. ``sms`` is how many SMs each group has of its own; empty
-    where all share the device.
+    ``host_us`` what the host needs to issue all kernels. ``occupancy`` is the mean of warps at work over the most
+    that all SMs hold (of a processor: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks,
+    the arithmetic that of the network itself, without what kernels do besides. ``sms`` is how many SMs each group has
+    of its own; empty where all share the device.
     """
 
     duration_us: float

@@ -1,8 +1,9 @@
 """Find a cost model by name: ``iossim.cost.NAME`` or ``iossim.backends.NAME.cost_model``, each with a ``create``.
 
-A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans and
-has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Other packages add cost
-models by entry points ``iossim.cost_models``, each a function of a device, a precision, an engine and the argument.
+A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans
+and has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Other packages
+add cost models by entry points ``iossim.cost_models``, each a function of a device, a precision, an engine and the
+argument.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
-    #: Makes a cost model from a device, a precision, the name of an engine, what stands behind the colon, and the store of
-    #: measurements that the user chose.
+    #: Makes a cost model from a device, a precision, the name of an engine, what stands behind the colon, and the
+    #: store of measurements that the user chose.
     CreateCostModel = Callable[[DeviceProfile | None, Precision, str, str, Path | None], CostModel]
 
 
@@ -85,7 +86,7 @@ def create_cost_model(
 
 
 def measures(spec: str) -> bool:
-    """Whether the cost model that ``spec`` names is a backend without a cost model of its own: it prices by measuring."""
+    """Whether ``spec`` names a backend without a cost model of its own, which prices by measuring."""
     name = spec.partition(":")[0]
     if name in BACKENDS.own():
         return not _has_model(name)

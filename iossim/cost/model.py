@@ -9,8 +9,9 @@ priced from one bit of each neighbour (*concurrent*: does it run several groups?
 
     sum of stage prices + sum over neighbours of price_boundary(left, right)
 
-:class:`CostModel` is all that a search needs. What some cost models can do besides is in :mod:`iossim.cost.capabilities`.
-Whole plans are priced by the backends that run them (:class:`iossim.execution.backend.Backend`).
+:class:`CostModel` is all that a search needs. What some cost models can do besides is in
+:mod:`iossim.cost.capabilities`. Whole plans are priced by the backends that run them
+(:class:`iossim.execution.backend.Backend`).
 """
 
 from __future__ import annotations
@@ -48,20 +49,20 @@ class CostModelIdentity:
 class StageBounds:
     """Numbers from which a search bounds the prices of stages from below, without asking for them.
 
-    For every *concurrent* stage of the problem, with ``U`` its units and groups its connected components, in the order of
-    their lowest units:
+    For every *concurrent* stage of the problem, with ``U`` its units and groups its connected components, in the
+    order of their lowest units:
 
     - ``price >= sum(work_us[u, r] for u in U)`` for every resource ``r``, since no resource serves faster than it can
       (``work_us[u, r]``: microseconds for which unit ``u`` alone would fill resource ``r``);
     - for a stage of a single group ``price >= sum(single_us[u] for u in U)``, with ``single_us >= serial_us``;
-    - for every group ``price >= sum(issue_us[u] for u in groups before) + sum(serial_us[u] for u in group)``, since the host
-      issues group after group, and a group runs one unit after another;
-    - for a stage of two to ``late.most_groups[r]`` groups ``price >= sum(late.work_us[u, r] for u in U) + idle_us`` for every
-      resource ``r`` of ``late``, which is idle until it is asked for (:class:`LateWork`).
+    - for every group ``price >= sum(issue_us[u] for u in groups before) + sum(serial_us[u] for u in group)``, since
+      the host issues group after group, and a group runs one unit after another;
+    - for a stage of two to ``late.most_groups[r]`` groups ``price >= sum(late.work_us[u, r] for u in U) + idle_us``
+      for every resource ``r`` of ``late``, which is idle until it is asked for (:class:`LateWork`).
 
-    ``serial_us``, ``single_us`` and ``issue_us`` have shape ``[n]``, ``work_us`` shape ``[n, resources]``; all are finite and
-    not negative. Without ``issue_us`` issuing costs nothing, without ``late`` no work is late. Merged stages are not covered: a
-    search that may merge prices the few merged stages first.
+    ``serial_us``, ``single_us`` and ``issue_us`` have shape ``[n]``, ``work_us`` shape ``[n, resources]``; all are
+    finite and not negative. Without ``issue_us`` issuing costs nothing, without ``late`` no work is late. Merged
+    stages are not covered: a search that may merge prices the few merged stages first.
     """
 
     serial_us: NDArray[np.float64]
@@ -75,14 +76,15 @@ class StageBounds:
 class LateWork:
     """Work that a resource cannot have begun with when a stage begins.
 
-    ``lead_us[u]``: for so long after the host begins to issue a group whose lowest unit is ``u``, the group asks for none of these
-    resources. Each group asks for at most the largest ``share[u, r]`` of its units at any time. So a resource is idle for
+    ``lead_us[u]``: for so long after the host begins to issue a group whose lowest unit is ``u``, the group asks for
+    none of these resources. Each group asks for at most the largest ``share[u, r]`` of its units at any time. So a
+    resource is idle for
 
         first_us + (1 - share of the first group) * (second_us - first_us),
 
-    with ``first_us`` the least of what is issued before a group and its lead, over all groups, and ``second_us`` the same over
-    all but the first. ``lead_us`` has shape ``[n]``, ``share`` (at most 1) and ``work_us`` shape ``[n, resources]``, ``most_groups``
-    (int64) shape ``[resources]``.
+    with ``first_us`` the least of what is issued before a group and its lead, over all groups, and ``second_us`` the
+    same over all but the first. ``lead_us`` has shape ``[n]``, ``share`` (at most 1) and ``work_us`` shape ``[n,
+    resources]``, ``most_groups`` (int64) shape ``[resources]``.
     """
 
     lead_us: NDArray[np.float64]
@@ -139,7 +141,7 @@ START = 2
 
 @dataclass(frozen=True, slots=True)
 class PricedPath:
-    """The prices of stages in a row, and of the boundary before each, us; ``leaving`` is the bit of the last stage."""
+    """The prices of stages in a row and of the boundary before each, us; ``leaving`` is the last stage's bit."""
 
     prices_us: tuple[float, ...]
     boundaries_us: tuple[float, ...]

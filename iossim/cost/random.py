@@ -1,9 +1,9 @@
 """Random prices from a seed: a cost model without a device, for tests and for exercising a search.
 
-Not mere noise: each unit has a time and a share of the machine, a stage takes what its longest group or its total work
-takes, and a seeded factor of at most ``1 + spread`` comes on top, so that the bounds below hold and optima are not trivial.
-A price depends on the stage alone (each group's sequence of unit signatures), not on the block that it stands in, so that
-a block solved in parts costs what the whole block costs.
+Not mere noise: each unit has a time and a share of the machine, a stage takes what its longest group or its total
+work takes, and a seeded factor of at most ``1 + spread`` comes on top, so that the bounds below hold and optima are
+not trivial. A price depends on the stage alone (each group's sequence of unit signatures), not on the block that it
+stands in, so that a block solved in parts costs what the whole block costs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RandomCostModel:
-    """Unit times are log-normal around 20 us; ``barrier_us`` stands between stages of which one runs several groups."""
+    """Unit times are log-normal around 20 us; a boundary of a stage of several groups takes ``barrier_us``."""
 
     seed: int = 0
     spread: float = 0.5
@@ -99,7 +99,7 @@ def _drawn(seed: int, signature: str) -> tuple[float, float]:
 def _without_noise(
     masks: Masks, predecessors: Masks, serial_us: NDArray[np.float64], work_us: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """For each stage the time of its longest group, or its work where that is more; and whether it has several groups."""
+    """For each stage the longer of its longest group and its work, and whether it has several groups."""
     least_us = np.empty(len(masks))
     is_concurrent = np.empty(len(masks), dtype=np.bool_)
     groups = np.zeros(len(predecessors), dtype=np.uint64)

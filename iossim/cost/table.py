@@ -6,8 +6,8 @@ The file is JSON (schema: :class:`PriceTable`)::
      "stages": [{"units": ["a", "b"], "latency_us": 12.5},
                 {"units": ["a", "c"], "strategy": "merge", "latency_us": 9.0}]}
 
-A stage that is not in the table cannot run; a table that prices every unit alone allows a sequential schedule. Another cost
-model's prices become a table as they are asked for.
+A stage that is not in the table cannot run; a table that prices every unit alone allows a sequential schedule.
+Another cost model's prices become a table as they are asked for.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class TableCostModel:
 
 @dataclass(eq=False)
 class RecordingCostModel(WrappedCostModel):
-    """Records the prices of ``inner`` by the names of a stage's units, which belong to one network, to make a table of them."""
+    """Records the prices of ``inner`` for the stages of one network, by the names of their units, to make a table."""
 
     #: Microseconds by strategy and units; inf for what cannot run.
     prices_us: dict[StageKey, float] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class RecordingCostModel(WrappedCostModel):
         return prices
 
     def table(self) -> PriceTable:
-        """The recorded prices as a table: a :class:`~iossim.cost.table.TableCostModel` of it gives the same prices."""
+        """The recorded prices; a :class:`~iossim.cost.table.TableCostModel` of them gives the same prices."""
         kinds = {"single": False, "concurrent": True}
         boundary = {
             f"{left}_to_{right}": self.inner.price_boundary(kinds[left], kinds[right])

@@ -1,10 +1,11 @@
 """A limit on the workspace of all kernels that run at the same time: how a stage keeps it, and what that costs.
 
-A library's kernels may need memory besides their tensors, and the fastest often need most of it. Groups of a stage run side by
-side, so their workspaces add up; within a group one unit runs after another, and the group needs as much as the unit that needs
-most. So a stage divides the limit: each group has a part of it, and each unit of the group runs as its fastest variant that fits.
-The price of a stage is that of its best division. Up to :data:`MOST_DIVISIONS` divisions are all tried; where there are more, one is
-built greedily: every group begins with the least that it needs, and the group that gains most for a byte gets more, step by step.
+A library's kernels may need memory besides their tensors, and the fastest often need most of it. Groups of a stage
+run side by side, so their workspaces add up; within a group one unit runs after another, and the group needs as much
+as the unit that needs most. So a stage divides the limit: each group has a part of it, and each unit of the group
+runs as its fastest variant that fits. The price of a stage is that of its best division. Up to :data:`MOST_DIVISIONS`
+divisions are all tried; where there are more, one is built greedily: every group begins with the least that it needs,
+and the group that gains most for a byte gets more, step by step.
 
 A merged stage runs as its convolution is fastest, or not at all where that does not fit.
 """
@@ -35,7 +36,8 @@ MOST_DIVISIONS = 256
 
 
 def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int) -> WorkspaceLimited:
-    """The cost model under a limit; OptionError where it knows no workspaces, or where a unit of the network needs more.
+    """The cost model under a limit; OptionError where it knows no workspaces, or where a unit of the network needs
+    more.
 
     The latter names the unit and the least limit that would do.
     """
@@ -120,7 +122,7 @@ class WorkspaceLimited(WrappedCostModel):
                 self._choices[problem.key, mask] = _Choice(variants, price_us)
 
     def _divisions(self, problem: ScheduleProblem, mask: int) -> Iterator[tuple[tuple[int, str], ...]]:
-        """The variants of a stage's units under the divisions of the limit; none where no division gives all enough."""
+        """The variants of a stage's units under each division of the limit that gives all groups enough."""
         fronts = self._front(problem)
         groups = [bits(group) for group in problem.groups(mask)]
         parts = [_parts([fronts[unit] for unit in group]) for group in groups]
@@ -166,7 +168,7 @@ class WorkspaceLimited(WrappedCostModel):
         return self._fronts[problem.key]
 
     def _needs_bytes(self, batch: StageBatch, names: Sequence[str]) -> NDArray[np.int64]:
-        """The workspaces of stages whose units run as what is named, shape ``[len(batch)]``; exact where it exceeds the limit, an upper bound within it."""
+        """The workspaces of stages whose units run as ``names``; an upper bound where that is within the limit."""
         problem = batch.problem
         of_unit = [
             next(one.workspace_bytes for one in variants if one.name == name)

@@ -1,6 +1,7 @@
 """The parts of a block that are solved as a whole.
 
-A part is the whole block, pruned where it has too many transitions, or one of several runs of it where it is too wide for that.
+A part is the whole block, pruned where it has too many transitions, or one of several runs of it where it is too wide
+for that.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A problem that is solved as a whole: a block, or a run of a block that is too wide. ``units`` are the block's."""
+    """A problem that is solved as a whole: a block, or a run of one that is too wide; ``units`` are the block's."""
 
     problem: ScheduleProblem
     lattice: Lattice

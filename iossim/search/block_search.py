@@ -1,14 +1,14 @@
 """The best schedule of one block: dynamic programming over its states, in which few stages need be priced.
 
-The recurrence of Algorithm 1: a state's best schedule is one of its *endings* as last stage, behind the best schedule of the
-units before,
+The recurrence of Algorithm 1: a state's best schedule is one of its *endings* as last stage, behind the best schedule
+of the units before,
 
     cost(S) = min over endings T of S: cost(S - T) + boundary + price(T).
 
-States are settled level by level (units done), so that everything before is known. Endings are priced in batches, each
-distinct stage once. With lower bounds from the cost model most need no price: an ending matters only if its source's cost
-and its lower bound stay below the best that is known of the state. That begins as the best with a single unit as last stage,
-and falls as the endings of the least bounds are priced.
+States are settled level by level (units done), so that everything before is known. Endings are priced in batches,
+each distinct stage once. With lower bounds from the cost model most need no price: an ending matters only if its
+source's cost and its lower bound stay below the best that is known of the state. That begins as the best with a
+single unit as last stage, and falls as the endings of the least bounds are priced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from iossim.search.endings import BoundArrays, StateGraph, find_endings
 from iossim.search.merges import MergedStages
 from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
-#: The endings of a label that are priced next have the least bounds: up to this fraction of the way to the best known cost.
+#: The endings of a label that are priced next have the least bounds: up to this fraction of the way to the best known
+#: cost.
 PRICED_FRACTION = 0.5
 #: Up to this many endings are priced at once, since asking several times takes longer.
 PRICED_TOGETHER = 2048
@@ -71,8 +72,8 @@ def solve_block(
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
     ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to price every stage.
-    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the search: paths
-    are whole only when all states are settled.
+    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the
+    search: paths are whole only when all states are settled.
     """
     search = _Search(part, cost_model, concurrent, entry, bounds)
     search.run(progress)

@@ -1,8 +1,10 @@
-"""The best schedule of a block whose stages keep clusters of units whole: for blocks with too many stages to try them all.
+"""The best schedule of a block whose stages keep clusters of units whole: for blocks with too many stages to try them
+all.
 
-The states are the order ideals that hold each cluster whole or not at all, and a stage leads from one to a larger one. Where these
-pairs are too many, a stage takes only clusters that are ready, none of which follows another. The recurrence is that of
-:mod:`~iossim.search.block_search`, forwards; all distinct stages are priced first, in one batch.
+The states are the order ideals that hold each cluster whole or not at all, and a stage leads from one to a larger
+one. Where these pairs are too many, a stage takes only clusters that are ready, none of which follows another. The
+recurrence is that of :mod:`~iossim.search.block_search`, forwards; all distinct stages are priced first, in one
+batch.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from iossim.search.block_search import BlockPath, BlockSolution
 from iossim.search.merges import MergedStages
 from iossim.search.options import StageSpace
 
-#: Where more pairs of states are stages, a stage takes only clusters that are ready; where even those are more, the block is too
-#: wide.
+#: Where more pairs of states are stages, a stage takes only clusters that are ready; where even those are more, the
+#: block is too wide.
 MOST_TRANSITIONS = 20_000
 #: Up to this many states, pairs are counted exactly.
 _FEW_STATES = 2_000
 
 
 def cluster_states(problem: ScheduleProblem) -> tuple[int, ...] | None:
-    """The masks of all states, fewest units first; None where they have more than :data:`MOST_TRANSITIONS` of what is ready."""
+    """The masks of all states, fewest units first; None where more than :data:`MOST_TRANSITIONS` lead from them."""
     needs = _needs(problem)
     found: list[int] = []
     level, transitions = [0], 0
@@ -69,7 +71,8 @@ def solve_clusters(
 ) -> BlockSolution:
     """The cheapest schedules of a block after a stage of bit ``entry`` (or START), of stages of whole clusters.
 
-    ``states`` are :func:`cluster_states`. ``concurrent``: may a stage run several units? Merged stages are those of ``merges``.
+    ``states`` are :func:`cluster_states`. ``concurrent``: may a stage run several units? Merged stages are those of
+    ``merges``.
     """
     steps = list(_steps(problem, states))
     stages = sorted({states[after] ^ states[before] for before, after in steps})
@@ -134,7 +137,7 @@ def _priced(
     stages: list[int],
     concurrent: bool,
 ) -> dict[int, list[tuple[PlannedStage, int, float]]]:
-    """The ways to run each stage: planned, whether it runs several groups, its price. Of one that cannot run or may not, none."""
+    """For each stage the ways in which it can and may run: planned, whether it runs several groups, its price."""
     ways: dict[int, list[tuple[PlannedStage, int, float]]] = {mask: [] for mask in stages}
     for mask, price_us in zip(merges.masks.tolist(), merges.prices_us.tolist(), strict=True):
         if mask in ways:

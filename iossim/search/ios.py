@@ -1,9 +1,9 @@
 """IOS: the optimal stages of every block by dynamic programming (IOS thesis, chapter 3).
 
-Blocks are solved one by one and joined by the one bit that boundaries depend on: whether the last stage of a block, and
-the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block
-with too many transitions is pruned as in the paper's experiments; one that is too wide for that is split; the schedule's
-notes say which. Such a block still is scheduled no worse than greedily, nor ios-both worse than ios-merge.
+Blocks are solved one by one and joined by the one bit that boundaries depend on: whether the last stage of a block,
+and the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block
+with too many transitions is pruned as in the paper's experiments; one that is too wide for that is split; the
+schedule's notes say which. Such a block still is scheduled no worse than greedily, nor ios-both worse than ios-merge.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, scheduler
 from iossim.search.unsearched import greedy_stages, sequential_stages
 
-#: By scheduler whether a stage may run several groups, and whether it may merge convolutions; ``sequential`` does neither.
+#: By scheduler whether a stage may run several groups, and whether it may merge convolutions; ``sequential`` does
+#: neither.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
 
 
@@ -47,7 +48,7 @@ class _Prefix:
     plans: tuple[tuple[PlannedStage, ...], ...] = ()
 
     def followed_by(self, cost_us: float, stages: Iterable[PlannedStage], units: Sequence[int]) -> _Prefix:
-        """With stages of a problem in the last block, whose units those of the problem are, and what all costs then."""
+        """The prefix with further stages in its last block, at a new cost; ``units`` are the block's."""
         spread = [stage.spread(units) for stage in stages]
         return _Prefix(cost_us, (*self.plans[:-1], (*self.plans[-1], *spread)))
 
@@ -87,9 +88,10 @@ for _name in STRATEGIES:
 class Solution:
     """The best stages of each block, what they cost together, and what any schedule costs at least.
 
-    ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was interrupted:
-    then the stages may cost less than ``cost_us``, since what was improved last was not carried to the end. ``saved_s`` are
-    the seconds that the search would have taken besides, without what an earlier one had found (``memo``).
+    ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was
+    interrupted: then the stages may cost less than ``cost_us``, since what was improved last was not carried to the
+    end. ``saved_s`` are the seconds that the search would have taken besides, without what an earlier one had found
+    (``memo``).
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]
@@ -116,9 +118,9 @@ def solve(
     """The cheapest schedule of blocks that run one after another.
 
     ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? Of blocks within a schedule,
-    ``entry`` says whether the stage before them runs several groups (0, 1, or :data:`START`), and ``leaving_us`` what the
-    boundary behind them costs if their last stage runs one group, and if it runs several. ``memo`` holds what earlier
-    searches at these prices found. Raises ScheduleError if the cost model can run no schedule at all.
+    ``entry`` says whether the stage before them runs several groups (0, 1, or :data:`START`), and ``leaving_us`` what
+    the boundary behind them costs if their last stage runs one group, and if it runs several. ``memo`` holds what
+    earlier searches at these prices found. Raises ScheduleError if the cost model can run no schedule at all.
     """
     if memo is None or memo.cost_model is not cost_model:
         memo = SearchMemo(cost_model)
@@ -202,7 +204,7 @@ class _Solver:
     def extend(
         self, best: dict[int, _Prefix], problem: ScheduleProblem, report: UnitProgress = lambda units: None
     ) -> dict[int, _Prefix]:
-        """Append a block to the best schedules of all that comes before it; ``report`` hears how many units are done."""
+        """Append a block to the best schedules of all that comes before it."""
         begun = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))

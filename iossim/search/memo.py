@@ -1,7 +1,7 @@
 """A memo that several searches at the same prices share: lattices, and the solutions of blocks.
 
-A block has the same solution in every search that asks the same of it, whatever network it is part of. Where nothing of a
-block merges, say, ``ios-both`` and ``ios-parallel`` do; and a study compares schedulers on hundreds of points.
+A block has the same solution in every search that asks the same of it, whatever network it is part of. Where nothing
+of a block merges, say, ``ios-both`` and ``ios-parallel`` do; and a study compares schedulers on hundreds of points.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ V = TypeVar("V")
 class BlockQuestion(NamedTuple):
     """All that the solution of a block depends on, at the prices of one cost model.
 
-    ``block`` is what the block is (:attr:`~iossim.schedule.problem.ScheduleProblem.key`: edges, merge classes, and the ops,
-    attributes and shapes of each unit), and neither its name nor its network. ``merges`` are the bytes of the masks and
-    prices of its merged stages; the others are the arguments of :func:`~iossim.search.block_search.solve_block`.
+    ``block`` is what the block is (:attr:`~iossim.schedule.problem.ScheduleProblem.key`: edges, merge classes, and
+    the ops, attributes and shapes of each unit), and neither its name nor its network. ``merges`` are the bytes of
+    the masks and prices of its merged stages; the others are the arguments of
+    :func:`~iossim.search.block_search.solve_block`.
     """
 
     block: str
@@ -41,8 +42,8 @@ class BlockQuestion(NamedTuple):
 class SearchMemo:
     """Belongs to one cost model; a search at other prices passes it by.
 
-    Each entry is kept with the seconds that it took; ``saved_s`` adds them up whenever an entry is used again, so that a search can
-    say what it would have taken alone. Lattices are kept by the order of the problem.
+    Each entry is kept with the seconds that it took; ``saved_s`` adds them up whenever an entry is used again, so
+    that a search can say what it would have taken alone. Lattices are kept by the order of the problem.
     """
 
     cost_model: CostModel

@@ -1,7 +1,8 @@
 """The schedules that need no search: one unit after another, and everything that can run at once.
 
-One after another, in topological order, is what frameworks do, and what every speed-up is measured against. The greedy schedule
-has stages of all units whose predecessors are done (IOS thesis, section 4.2), each a group of its own.
+One after another, in topological order, is what frameworks do, and what every speed-up is measured against. The
+greedy schedule has stages of all units whose predecessors are done (IOS thesis, section 4.2), each a group of its
+own.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def _schedule(
     *,
     concurrent: bool,
 ) -> Schedule:
-    """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent`` allows them several groups."""
+    """The schedule whose blocks have the stages that ``stages_of`` returns.
+
+    ``concurrent`` allows them several groups.
+    """
     started = perf_counter()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     return build_schedule(

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iossim.backends.simulator.device_sharing import EVEN_SPREAD
+from iossim.backends.simulator.device_sharing import EVEN_SPREAD, Floats
 from iossim.backends.simulator.kernel_model import KernelPrice
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import MAX_GROUPS, stage_spans
+from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
 from iossim.backends.simulator.unit_prices import UnitPrice
+from iossim.schedule.problem import Masks
 
 SMS = 80
 
@@ -98,13 +99,22 @@ def unit(group: list[Kernel]) -> UnitPrice:
     )
 
 
+def stage_spans(
+    mask: np.uint64, predecessors: Masks, kernels: StageKernels, interference: float, spans: Floats
+) -> float:
+    """The price of one stage; ``spans`` becomes the stream, start and end of each of its kernels."""
+    prices = np.empty(1)
+    price_masks(np.array([mask]), predecessors, *kernels, interference, prices, MAX_GROUPS, spans)
+    return float(prices[0])
+
+
 def run(groups: list[list[Kernel]], interference: float) -> tuple[float, list[float]]:
     """The price of a stage of these groups, and when each kernel ends."""
     units = [unit(group) for group in groups]
     spans = np.zeros((sum(map(len, groups)), 3))
     mask = np.uint64((1 << len(groups)) - 1)
     unrelated = np.zeros(len(groups), dtype=np.uint64)
-    price_us = stage_spans(mask, unrelated, *PreparedProblem.of(units).kernels, interference, spans)
+    price_us = stage_spans(mask, unrelated, PreparedProblem.of(units).kernels, interference, spans)
     return price_us, spans[:, 2].tolist()
 
 
@@ -253,7 +263,7 @@ def test_a_last_wave_lets_others_in() -> None:
     waves, small = Kernel(2.0, 0.0, slots=0.5, alone_us=40.0, tail=0.25, last=0.5), Kernel(1.0, 0.0, slots=0.5)
     spans = np.zeros((2, 3))
     kernels_of = PreparedProblem.of([unit([waves]), unit([small])]).kernels
-    assert stage_spans(np.uint64(3), np.zeros(2, dtype=np.uint64), *kernels_of, 0.0, spans) == pytest.approx(40.0)
+    assert stage_spans(np.uint64(3), np.zeros(2, dtype=np.uint64), kernels_of, 0.0, spans) == pytest.approx(40.0)
     # It starts when it gets room.
     np.testing.assert_allclose(spans, [[0, 0, 40], [1, 30, 40]])
 

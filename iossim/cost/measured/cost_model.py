@@ -41,7 +41,6 @@ from iossim.execution.backend import (
     BackendError,
     Choices,
     Context,
-    Divided,
     Samples,
     Timing,
     backend_from,
@@ -196,9 +195,6 @@ class MeasuredCostModel:
             self._choices[network] = self.backend.choices(network)
         return self._choices[network]
 
-    def _divided(self, network: Network) -> Divided | None:
-        return divided_by(self.backend, network)
-
     def _parts(self, chunk: Sequence[MeasuredStage]) -> Iterator[list[MeasuredStage]]:
         """A chunk in parts that take about ``COMMIT_US`` to measure, or one stage that takes longer."""
         part: list[MeasuredStage] = []
@@ -225,28 +221,34 @@ class MeasuredCostModel:
         engine = self.context.engine
         network = stages[0].network
         plans = [
-            stage.plan(engine, self._choices_of(network), count, divided=self._divided(network))
+            stage.plan(engine, self._choices_of(network), count, divided=divided_by(self.backend, network))
             for stage, count in zip(stages, copies, strict=True)
         ]
         taken = self._run(network, plans, self.timing, stages)
-        placement = self._signatures.placement(network)
         records = [
-            MeasurementRecord(
-                self.context,
-                stage.kind,
-                stage.signature,
-                count,
-                stage.synchronises(engine, count),
-                samples,
-                algorithm_of(plan, count),
-                self.timing.cold,
-                stage_subject(network, placement, stage.groups, stage.strategy),
-            )
+            self._record(stage.kind, stage, count, stage.synchronises(engine, count), plan, samples)
             for stage, count, plan, samples in zip(stages, copies, plans, taken, strict=True)
         ]
         self.store.add(records)
         self._records.update((record.signature, record) for record in records)
         self.measured += len(records)
+
+    def _record(
+        self, kind: Kind, stage: MeasuredStage, copies: int, synchronises: int, plan: Plan, samples: Samples
+    ) -> MeasurementRecord:
+        signature = f"boundary {stage.signature}" if kind is Kind.BOUNDARY else stage.signature
+        placement = self._signatures.placement(stage.network)
+        return MeasurementRecord(
+            self.context,
+            kind,
+            signature,
+            copies,
+            synchronises,
+            samples,
+            algorithm_of(plan, copies),
+            self.timing.cold,
+            stage_subject(stage.network, placement, stage.groups, stage.strategy),
+        )
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
         """A few rounds of one copy of each stage of one network, of those that were not timed so before."""
@@ -254,7 +256,7 @@ class MeasuredCostModel:
         if not new:
             return
         network = new[0].network
-        choices, divided = self._choices_of(network), self._divided(network)
+        choices, divided = self._choices_of(network), divided_by(self.backend, network)
         plans = [stage.plan(self.context.engine, choices, 1, divided=divided) for stage in new]
         quick = Timing(QUICK_ROUNDS, QUICK_WARM_UP, self.timing.seed, self.timing.cold)
         for stage, samples in zip(new, self._run(network, plans, quick, new), strict=True):
@@ -290,19 +292,8 @@ class MeasuredCostModel:
         copies = max(8, copies_for(singles[unit], 0.0, 2 * self.target_us))
         plans = [stage.plan(self.context.engine, choices, copies, count) for count in (1, copies)]
         taken = self._run(network, plans, self.timing, [stage, stage])
-        subject = stage_subject(network, self._signatures.placement(network), stage.groups, stage.strategy)
         records = [
-            MeasurementRecord(
-                self.context,
-                Kind.BOUNDARY,
-                f"boundary {stage.signature}",
-                copies,
-                count,
-                samples,
-                algorithm_of(plan, copies),
-                self.timing.cold,
-                subject,
-            )
+            self._record(Kind.BOUNDARY, stage, copies, count, plan, samples)
             for count, plan, samples in zip((1, copies), plans, taken, strict=True)
         ]
         self.store.add(records)

@@ -1,8 +1,8 @@
 """Profiling a network on a backend: what is measured, how long it will take, the measuring itself, and its result.
 
-A profile measures every distinct unit alone, pairs that may run at the same time, and stages of random schedules: all from a
-seed, and each distinct signature once. What the store holds is not measured again, so that an interrupted profile goes on where
-it stopped.
+A profile measures every distinct unit alone, pairs that may run at the same time, and stages of random schedules: all
+from a seed, and each distinct signature once. What the store holds is not measured again, so that an interrupted
+profile goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """How much is sampled besides the units: ``pairs`` and ``stages``; stages have at most ``max_groups`` groups of at
+    """How much is sampled besides the units: ``pairs`` and ``stages``; stages have at most ``max_groups`` groups of
+    at
     most ``max_group_size`` units."""
 
     pairs: int = 40
@@ -60,7 +61,8 @@ class ProfileOptions:
 
 @dataclass(frozen=True, eq=False)
 class ProfilePart:
-    """One part of a profile, by blocks: ``units``, ``pairs`` or ``stages``. Its stages have distinct signatures, which no
+    """One part of a profile, by blocks: ``units``, ``pairs`` or ``stages``. Its stages have distinct signatures,
+    which no
     earlier part has."""
 
     name: str
@@ -117,7 +119,7 @@ class _Sampler:
 
 
 def random_stages(problem: ScheduleProblem, generator: random.Random, options: ProfileOptions) -> list[PlannedStage]:
-    """The stages of one random valid schedule: each grows from a ready unit by a coin a unit; what may merge may merge."""
+    """The stages of one random schedule: each grows from a ready unit by tossing a coin a unit, or merges units."""
     predecessors, classes = problem.predecessors.tolist(), problem.merge_class.tolist()
     largest = options.max_group_size or len(problem)
     most = options.max_groups or len(problem)
@@ -164,7 +166,7 @@ class ProfileEstimate:
 
 @dataclass(frozen=True, eq=False)
 class ProfiledPart:
-    """What is known of a part's stages: records and prices (us) in step; ``kept`` of them were in the store before."""
+    """The records and prices (us) of a part's stages, in step; ``kept`` of them were in the store before."""
 
     name: str
     records: tuple[MeasurementRecord, ...]
@@ -227,8 +229,8 @@ class Profile:
 def estimate(model: MeasuredCostModel, parts: Sequence[ProfilePart]) -> ProfileEstimate:
     """How long a profile will take, from one quick round of the units that are still to be measured.
 
-    A stage is taken to need what its units need one by one, which is the most that it should; rounds are rejected as often
-    as in the quick round; and on top comes what that needed besides running plans: preparing them.
+    A stage is taken to need what its units need one by one, which is the most that it should; rounds are rejected as
+    often as in the quick round; and on top comes what that needed besides running plans: preparing them.
     """
     batches = [batch for part in parts for batch in part.batches]
     total = sum(len(batch) for batch in batches)

@@ -1,13 +1,15 @@
-"""From stages to measured plans: which work a stage is, how often it runs in a row, and what tells the price of a boundary.
+"""From stages to measured plans: which work a stage is, how often it runs in a row, and what tells the price of a
+boundary.
 
-A *signature* is the identity of :mod:`iossim.schedule.stage_hash`: stages of equal signature share one measurement, in whatever
-block, network or process. Units are compared by their own signatures (ops, attributes, types) and by what placement makes of
-them (``iossim.execution.in_place``: which terms they copy); one that launches nothing does nothing. Which stream a group gets,
-and who else reads its inputs, do not count.
+A *signature* is the identity of :mod:`iossim.schedule.stage_hash`: stages of equal signature share one measurement,
+in whatever block, network or process. Units are compared by their own signatures (ops, attributes, types) and by what
+placement makes of them (``iossim.execution.in_place``: which terms they copy); one that launches nothing does
+nothing. Which stream a group gets, and who else reads its inputs, do not count.
 
-A stage takes microseconds, so it is timed several times in a row. Stages of a single group follow one another without the
-host; stages of several groups have the boundary of their engine between them, which is taken off again (``copy_us`` of a
-record): under the paper engine a synchronise, under the graph engine their own fork and join, which are part of the price.
+A stage takes microseconds, so it is timed several times in a row. Stages of a single group follow one another without
+the host; stages of several groups have the boundary of their engine between them, which is taken off again
+(``copy_us`` of a record): under the paper engine a synchronise, under the graph engine their own fork and join, which
+are part of the price.
 """
 
 from __future__ import annotations
@@ -103,7 +105,8 @@ def network_of(problem: ScheduleProblem) -> Network:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredStage:
-    """One stage that is to be measured: indices of its network's units, group by group, groups that launch nothing left
+    """One stage that is to be measured: indices of its network's units, group by group, groups that launch nothing
+    left
     out."""
 
     network: Network
@@ -129,7 +132,10 @@ class MeasuredStage:
         synchronises: int | None = None,
         divided: Divided | None = None,
     ) -> Plan:
-        """The stage ``copies`` times in a row, with as many ``synchronises`` as it needs, unless given: one, or one a copy."""
+        """The stage ``copies`` times in a row.
+
+        ``synchronises`` (one, or one a copy) are those that it needs unless given.
+        """
         count = self.synchronises(engine, copies) if synchronises is None else synchronises
         one = lower_stage(
             self.network, self.groups, self.strategy, engine, in_place=True, choices=choices, divided=divided
@@ -151,7 +157,8 @@ def measured_stage(
 
 
 def algorithm_of(plan: Plan, copies: int) -> str:
-    """What the backend chose for each launch of a stage that stands in the plan so often, streams apart and sorted; empty
+    """What the backend chose for each launch of a stage that stands in the plan so often, streams apart and sorted;
+    empty
     where it had no choice."""
     streams: dict[Queue, list[str]] = {}
     for launch in plan.launches[: len(plan.launches) // copies]:
