@@ -173,19 +173,20 @@ class UnitPrices:
 
     def price_merged(self, network: Network, units: Sequence[int]) -> UnitPrice | None:
         """The price of the stacked convolution of some units, None where they do not merge."""
-        try:
-            steps = lower_merged(network, units, self._profile)
-        except ScheduleError:
-            return None
-        return self._priced(self.whole, steps, "merged " + " ".join(network.signatures[unit] for unit in units))
+        steps = self._merged_steps(network, units)
+        signature = "merged " + " ".join(network.signatures[unit] for unit in units)
+        return None if steps is None else self._priced(self.whole, steps, signature)
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         """The workspace of some units as one stacked convolution; 0 where they do not merge."""
+        steps = self._merged_steps(self.network(problem), [problem.units[unit] for unit in bits(mask)])
+        return 0 if steps is None else max(one.workspace_bytes for one, _ in self.whole.chosen(steps))
+
+    def _merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates | None:
         try:
-            steps = lower_merged(self.network(problem), [problem.units[unit] for unit in bits(mask)], self._profile)
+            return lower_merged(network, units, self._profile)
         except ScheduleError:
-            return 0
-        return max(candidate.workspace_bytes for candidate, _ in self.whole.chosen(steps))
+            return None
 
     def issue_us(self, candidate: Candidate) -> list[float]:
         """What the host needs to issue each kernel of a candidate."""

@@ -41,6 +41,8 @@ class Scheduler(Protocol):
     ) -> Schedule: ...
 
 
+#: From no search to the most strategies, as in figure 4.1 of the thesis.
+_ORDER = ("sequential", "greedy", "ios-merge", "ios-parallel", "ios-both")
 _SCHEDULERS: dict[str, Scheduler] = {}
 
 
@@ -55,13 +57,9 @@ def scheduler(name: str) -> Callable[[Scheduler], Scheduler]:
 
 
 def scheduler_names() -> tuple[str, ...]:
-    """All schedulers, the plain ones first."""
+    """All schedulers: those of :data:`_ORDER`, then others by name."""
     modules("iossim.search")
-    plain = ("sequential", "greedy")
-    return (
-        *(name for name in plain if name in _SCHEDULERS),
-        *(n for n in sorted(_SCHEDULERS, key=_order) if n not in plain),
-    )
+    return tuple(sorted(_SCHEDULERS, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)))
 
 
 SCHEDULERS: Group[Scheduler] = Group("`scheduler` {!r} is not known", scheduler_names, _SCHEDULERS.get)
@@ -84,9 +82,3 @@ def schedule(
     if options.workspace_limit_bytes is not None:
         cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
     return SCHEDULERS.find(name)(network, cost_model, options, progress, memo)
-
-
-def _order(name: str) -> tuple[int, str]:
-    # ios-merge, ios-parallel, ios-both: from the fewest strategies to the most, as figure 4.1 of the thesis.
-    known = ("ios-merge", "ios-parallel", "ios-both")
-    return (known.index(name) if name in known else len(known), name)
