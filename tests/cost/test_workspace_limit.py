@@ -124,7 +124,7 @@ def test_a_stage_that_names_too_much_has_no_price() -> None:
     assert np.isfinite(SIMULATOR.price_stages(StageBatch.concurrent(PROBLEM, masks))).all()
     greedy = max(VARIANTS[0], key=lambda one: one.workspace_bytes)
     limited = workspace_limited(SIMULATOR, NETWORK, greedy.workspace_bytes - 1)
-    named = PlannedStage(1, Strategy.CONCURRENT, ((0, greedy.variant),))
+    named = PlannedStage(1, Strategy.CONCURRENT, ((0, greedy.name),))
     assert limited.price_stages(batch_of(PROBLEM, [named])) == np.inf
 
 
