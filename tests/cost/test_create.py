@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import iossim
 from iossim.base.errors import IossimError, OptionError
-from iossim.cost.create import cost_model_names, create_cost_model
+from iossim.cost.create import COST_MODELS, cost_model_names, create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.store_file import StoreError
 from iossim.execution.backend import backend_names
 from iossim.ir.types import Precision
 
@@ -65,3 +67,15 @@ def test_what_is_no_cost_model(spec: str) -> None:
 def test_mistakes(arguments: tuple[str, ...]) -> None:
     with pytest.raises(IossimError):
         iossim.cost_model(*arguments)
+
+
+def test_every_own_cost_model_is_found_by_looking_into_its_package() -> None:
+    """Replay is no exception: each has a ``create`` of one signature, which is told the store of measurements."""
+    for name in ("perturbed", "random", "replay", "simulator", "table"):
+        create = COST_MODELS.find(name)
+        assert list(signature(create).parameters) == ["device", "precision", "engine", "argument", "store"]
+
+
+def test_replay_reads_the_store_that_is_chosen(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"there is no measurement store .*chosen\.sqlite"):
+        create_cost_model("replay", None, Precision.FP32, "paper", tmp_path / "chosen.sqlite")
