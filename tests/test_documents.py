@@ -15,7 +15,7 @@ import pytest
 from documents import ROOT, block_commands, documents, iossim_arguments, is_command, python_blocks, run_in_one_shell
 
 from iossim.cli.main import build_command, main
-from iossim.devices.load import device as load_device
+from iossim.hardware.load import device as load_device
 from iossim.measurements.measurement_set import read_measurements
 
 #: What is not run, by the part of a command that tells it, with the reason. Everything else is.

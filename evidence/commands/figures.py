@@ -28,7 +28,7 @@ def figures(section: Sections = None) -> None:
     """
     from evidence.quoted.blocks import read_results, write_documents, write_results
     from evidence.quoted.sections import SECTIONS, compute
-    from iossim.errors import OptionError, did_you_mean
+    from iossim.base.errors import OptionError, did_you_mean
 
     names = list(SECTIONS) if section == ["all"] else section or []
     for name in names:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evidence.quoted.texts import TEXTS, Results
-from iossim.errors import IossimError, did_you_mean
-from iossim.user_files import write_atomically
+from iossim.base.errors import IossimError, did_you_mean
+from iossim.base.user_files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).parent / "figures.json"

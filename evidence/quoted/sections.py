@@ -21,9 +21,9 @@ from evidence.data.data_sets import shared_data
 from evidence.validation.report import ValidationReport, validate
 from iossim.api import search_options
 from iossim.cli.main import main
-from iossim.devices.load import device
+from iossim.hardware.load import device
 from iossim.models.load import load
-from iossim.scheduling.scheduler import StartProgress, ignore
+from iossim.search.scheduler import StartProgress, ignore
 from iossim.study.scenario_file import read_scenario, scenario_names
 
 DEVICE = "v100-sxm2"

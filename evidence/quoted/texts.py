@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from evidence.quoted.sections import BOARDS, DIRECT, KINDS, SEARCHED
-from iossim.scheduling.scheduler import scheduler_names
+from iossim.search.scheduler import scheduler_names
 
 Results = Mapping[str, Any]
 #: Width that sentences are wrapped to.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from iossim.scheduling.measured.search import MeasuredProgress
-    from iossim.scheduling.scheduler import Progress
+    from iossim.search.measured.search import MeasuredProgress
+    from iossim.search.scheduler import Progress
 
 #: How long a command shows nothing before a bar tells that it is at work.
 SILENCE_S = 1.0

@@ -18,7 +18,7 @@ from evidence.quoted.blocks import FiguresError, blocks, documents, filled, read
 from evidence.quoted.sections import BOARDS, SECTIONS, compute, measured_search_of
 from evidence.quoted.texts import TEXTS
 from iossim.cli.main import main
-from iossim.scheduling.scheduler import scheduler_names
+from iossim.search.scheduler import scheduler_names
 
 #: Of a percentage of a fit done anew, in points. Where least squares end depends on how linear algebra rounds, and that on the
 #: processor, the number of threads and where arrays lie: differences up to 1.0 were seen.
