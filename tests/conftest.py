@@ -74,7 +74,7 @@ def shared() -> Path:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest, minutes, comes first: no worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.name != "test_readme_tables.py")
+    items.sort(key=lambda item: item.path.name != "test_quoted_figures.py")
 
 
 @pytest.hookimpl(optionalhook=True)

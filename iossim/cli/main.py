@@ -20,6 +20,7 @@ from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import StopNow, hears_interrupts
 from iossim.cli.options import DEFAULT_REWRITE, help_without_command
+from iossim.cli.progress import tells_of_work
 
 #: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -101,7 +102,8 @@ def main(
 def _run(arguments: Sequence[str] | None, command: Any, name: str) -> int:
     try:
         given = None if arguments is None else list(arguments)
-        result = command(args=given, prog_name=name, standalone_mode=False)
+        with tells_of_work():
+            result = command(args=given, prog_name=name, standalone_mode=False)
     except IossimError as error:
         return _fail(with_flags(str(error)))
     except _ParserError as error:

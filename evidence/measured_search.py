@@ -1,6 +1,6 @@
 """The measured search against exhaustive measuring: what a budget buys, and what planning costs.
 
-    python benchmarks/measured_search.py [NETWORK ...] [--errors 0.1 0.2 structured] [--seeds 5] [--curves]
+    python -m evidence.measured_search [NETWORK ...] [--errors 0.1 0.2 structured] [--seeds 5] [--curves]
 
 The truth is the V100's simulator with a seeded error, as a stand-in for hardware (``iossim.cost.perturbed``): independent
 for each stage, or structured as that of a simulator whose parameters are off. Regret is how much dearer the schedule
@@ -11,15 +11,14 @@ the regret of the schedule that the simulator alone takes for the best.
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 from time import process_time
 
 import numpy as np
 
 import iossim
+from evidence.data.data_sets import shared_data
 from iossim.cost.model import CostModel, MeasuringCostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import price_blocks, total_latency_us
@@ -70,8 +69,7 @@ class Trial:
 
 def problems_of(name: str) -> list[ScheduleProblem]:
     """The network's blocks; RandWire by the paper's edge lists where they are at hand."""
-    shared = Path(os.environ.get("IOSSIM_SHARED", Path(__file__).resolve().parents[2] / "shared"))
-    graphs = shared / "data" / "randwire"
+    graphs = shared_data() / "randwire"
     network = iossim.load(name, graphs=graphs if name == "randwire" and graphs.is_dir() else None)
     return [ScheduleProblem.of_block(network, block) for block in network.blocks]
 
