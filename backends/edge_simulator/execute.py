@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from iossim.dataflow.access import AS_IT_LIES, Order
 from iossim.dataflow.linking import Layout
 from iossim.dataflow.operators import Demand, Operator
-from iossim.dataflow.placement import Where
-from iossim.dataflow.plan import Plan, Slice, Staged, Step, Work, unit_work
+from iossim.dataflow.placement import MemoryKind
+from iossim.dataflow.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Work, unit_work
 from iossim.execution.box import Box
 from iossim.execution.given_inputs import check_inputs
 from iossim.ir.op import Array
@@ -95,7 +95,7 @@ def _rows(box: Box, start: int, size: int) -> Box:
     return Box(tuple(starts), tuple(shape))
 
 
-def run(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run(plan: EdgePlan, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The network's outputs, from arrays for its inputs."""
     graph = plan.network.graph
     check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
@@ -116,7 +116,7 @@ def run(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
 class _Memories:
     """The bytes of a plan's memories, the parameters where they stand."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: EdgePlan) -> None:
         self.plan = plan
         end = max((each.address + each.bytes for each in plan.buffers.values()), default=0)
         parameters = max(
@@ -128,8 +128,10 @@ class _Memories:
         for name in plan.parameters:
             self.parameter(name)[...] = plan.network.graph.constants[name].load()
 
-    def of(self, where: Where) -> _Memory:
-        return {Where.EXTERNAL: self.external, Where.SHARED: self.shared, Where.PRIVATE: self.private}[where]
+    def of(self, where: MemoryKind) -> _Memory:
+        return {MemoryKind.EXTERNAL: self.external, MemoryKind.SHARED: self.shared, MemoryKind.PRIVATE: self.private}[
+            where
+        ]
 
     def parameter(self, name: str) -> Array:
         kind = self.plan.network.graph.types[name]
@@ -143,7 +145,7 @@ class _Memories:
         return Stored(self.of(buffer.memory), buffer.address, buffer.layout, kind, Box.whole(kind.shape))
 
 
-def _run_slice(memories: _Memories, step: Step, part: Slice) -> None:
+def _run_slice(memories: _Memories, step: OperatorStep, part: OutputSlice) -> None:
     maps = {name: memories.stored(name) for name in (*step.operator.inputs, *step.operator.outputs)}
     for staged in part.inputs:
         stored = memories.stored(staged.value, staged)

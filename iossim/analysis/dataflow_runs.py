@@ -10,7 +10,7 @@ from typing import Any
 from iossim.analysis.distribution import Distributed
 from iossim.backends.edge_simulator import distributed, execute
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.dataflow.plan import Plan
+from iossim.dataflow.plan import EdgePlan
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import largest_error
 from iossim.ir.network import Network
@@ -51,7 +51,7 @@ class DataflowRun:
         }
 
 
-def run_plan(plan: Plan, seed: int = 0) -> DataflowRun:
+def run_plan(plan: EdgePlan, seed: int = 0) -> DataflowRun:
     """One device's plan by NumPy, byte by byte in the memories that it names, on made inputs."""
     inputs = _inputs(plan.network, seed)
     error = largest_error(execute.run(plan, inputs), evaluate_graph(plan.network.graph, inputs))

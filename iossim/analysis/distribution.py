@@ -22,8 +22,8 @@ from iossim.dataflow.distribution import (
     hidden_us,
 )
 from iossim.dataflow.operators import Operator
-from iossim.dataflow.optimize import Share, SplitSearch, plan
-from iossim.dataflow.plan import Plan, Slice, Step, Variant, unit_work
+from iossim.dataflow.optimize import DeviceShare, SplitSearch, plan
+from iossim.dataflow.plan import EdgePlan, OperatorStep, OutputSlice, Variant, unit_work
 from iossim.dataflow.pricing import slice_us
 from iossim.dataflow.splitting import Partition
 from iossim.devices.edge import EdgeDevice, Link
@@ -51,7 +51,7 @@ class _Timed:
     """A distribution event by event; ``gather_us`` is waited for at the end."""
 
     distribution: Distribution
-    plans: tuple[Plan, ...]
+    plans: tuple[EdgePlan, ...]
     rows: tuple[DistributedRow, ...]
     gather_us: float
 
@@ -66,7 +66,7 @@ class Distributed:
     ``by_mode_us`` has the latency of each mode that was tried by itself."""
 
     distribution: Distribution
-    plans: tuple[Plan, ...]
+    plans: tuple[EdgePlan, ...]
     device: EdgeDevice
     link: str
     sync: str
@@ -184,15 +184,15 @@ def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
 def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> Pricer:
     """What the slowest device takes for its box, in closed form: where each holds its part of every feature map, and no more."""
     held = {value: 1 / devices for unit in network.units for value in unit.outputs}
-    placed = plan(network, device, Variant.FULL, policy, Share(held=held))
+    placed = plan(network, device, Variant.FULL, policy, DeviceShare(held=held))
     search, units = SplitSearch(policy), device.units.value
 
-    def box_price(operator: Operator, step: Step, space: Box) -> Price:
+    def box_price(operator: Operator, step: OperatorStep, space: Box) -> Price:
         def price_us(partition: Partition) -> float:
-            return slice_us(placed, step, Slice(partition))
+            return slice_us(placed, step, OutputSlice(partition))
 
         partition = search.split(placed, operator, space, units, price_us)
-        return Price(price_us(partition), max(1, len(unit_work(placed, step, Slice(partition), 0))))
+        return Price(price_us(partition), max(1, len(unit_work(placed, step, OutputSlice(partition), 0))))
 
     def price(operator: Operator, boxes: Boxes) -> Price:
         step = placed.steps[operator.index]

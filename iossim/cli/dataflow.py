@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iossim.analysis.dataflow import Dataflow
     from iossim.analysis.dataflow_runs import DataflowRun
     from iossim.analysis.distribution import Distributed
-    from iossim.dataflow.plan import Plan
+    from iossim.dataflow.plan import EdgePlan
     from iossim.ir.network import Network
 
 #: So many operators are told where neither --operator nor --all asks for others.
@@ -290,7 +290,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     return files
 
 
-def _plan_file(plan: Plan) -> Writer:
+def _plan_file(plan: EdgePlan) -> Writer:
     from iossim.dataflow.plan_json import plan_to_json
 
     return text_file(json.dumps(plan_to_json(plan)) + "\n")

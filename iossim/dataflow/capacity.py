@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from iossim.dataflow.placement import Where
-from iossim.dataflow.plan import Plan, Slice, Step, Work, unit_work
+from iossim.dataflow.placement import MemoryKind
+from iossim.dataflow.plan import EdgePlan, OperatorStep, OutputSlice, Work, unit_work
 from iossim.errors import PlanError
 
 
@@ -16,7 +16,7 @@ class Held:
     """A run of bytes of a memory that is in use."""
 
     what: str
-    memory: Where
+    memory: MemoryKind
     address: int
     bytes: int
 
@@ -35,10 +35,10 @@ class Use:
     external_bytes: int
 
 
-def held(plan: Plan, index: int, part: Slice) -> list[Held]:
+def held(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
     """What lies in the shared and in the external memory while a slice of a step runs."""
     types = plan.network.graph.types
-    found = [Held(name, Where.EXTERNAL, address, types[name].bytes) for name, address in plan.parameters.items()]
+    found = [Held(name, MemoryKind.EXTERNAL, address, types[name].bytes) for name, address in plan.parameters.items()]
     found += [
         Held(each.value, each.memory, each.address, each.bytes)
         for each in plan.buffers.values()
@@ -47,11 +47,11 @@ def held(plan: Plan, index: int, part: Slice) -> list[Held]:
     return found + _for_a_while(plan, index, part)
 
 
-def check(plan: Plan) -> None:
+def check(plan: EdgePlan) -> None:
     """Raise PlanError where a memory would hold too much, or two things at one place, at any instant."""
     sizes = {
-        Where.SHARED: plan.device.shared.bytes.value,
-        Where.EXTERNAL: plan.device.external.bytes.value,
+        MemoryKind.SHARED: plan.device.shared.bytes.value,
+        MemoryKind.EXTERNAL: plan.device.external.bytes.value,
     }
     known: set[object] = set()
     for stage in range(len(plan.stages)):
@@ -68,7 +68,7 @@ def check(plan: Plan) -> None:
                     _private(plan, step, works)
 
 
-def _side_by_side(plan: Plan, stage: int) -> None:
+def _side_by_side(plan: EdgePlan, stage: int) -> None:
     """Of lanes beside each other: units of their own, what they read made before, and what is staged for each by itself."""
     lanes = sorted(plan.stages[stage], key=lambda lane: lane.first_unit)
     end = 0
@@ -97,14 +97,14 @@ def _side_by_side(plan: Plan, stage: int) -> None:
         reach[owner] = max(reach.get(owner, 0), until)
 
 
-def _for_a_while(plan: Plan, index: int, part: Slice) -> list[Held]:
+def _for_a_while(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
     """What a slice of a step has in the shared memory while it runs."""
     operator, types = plan.steps[index].operator, plan.network.graph.types
     staged = (*part.inputs, *([part.output] if part.output else []))
-    found = [Held(f"{each.value} (staged)", Where.SHARED, each.address, each.bytes) for each in staged]
+    found = [Held(f"{each.value} (staged)", MemoryKind.SHARED, each.address, each.bytes) for each in staged]
     if part.parameters_at is not None:
         size = sum(types[name].bytes for name in operator.parameters)
-        found.append(Held(f"parameters of {operator.name}", Where.SHARED, part.parameters_at, size))
+        found.append(Held(f"parameters of {operator.name}", MemoryKind.SHARED, part.parameters_at, size))
     return found
 
 
@@ -112,7 +112,7 @@ def _address(one: Held) -> int:
     return one.address
 
 
-def _apart(step: Step, memory: Where, things: Sequence[Held], size: int) -> None:
+def _apart(step: OperatorStep, memory: MemoryKind, things: Sequence[Held], size: int) -> None:
     for one, other in pairwise(things):
         if one.address + one.bytes > other.address:
             raise PlanError(
@@ -124,7 +124,7 @@ def _apart(step: Step, memory: Where, things: Sequence[Held], size: int) -> None
         )
 
 
-def _distinct_works(plan: Plan, step: Step, part: Slice) -> Iterator[Sequence[Work]]:
+def _distinct_works(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Iterator[Sequence[Work]]:
     """The work of units until every shape of box is in one: boxes of the same shape hold equally many parameters."""
     seen: set[object] = set()
     quantum = step.operator.channel_quantum or 1
@@ -136,7 +136,7 @@ def _distinct_works(plan: Plan, step: Step, part: Slice) -> Iterator[Sequence[Wo
             yield unit_work(plan, step, part, unit)
 
 
-def _private(plan: Plan, step: Step, works: Sequence[Work]) -> None:
+def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
     """Each chunk by itself, and beside the next one, which comes meanwhile."""
     size = plan.device.private_bytes.value
     for one, other in zip(works, (*works[1:], None), strict=True):
@@ -154,7 +154,7 @@ def _private(plan: Plan, step: Step, works: Sequence[Work]) -> None:
             raise PlanError(f"operator {step.operator.name!r}: two chunks overlap in a private memory")
 
 
-def uses(plan: Plan) -> list[Use]:
+def uses(plan: EdgePlan) -> list[Use]:
     """What is in use, slice by slice."""
     found = []
     for index, step in enumerate(plan.steps):
@@ -164,13 +164,15 @@ def uses(plan: Plan) -> list[Use]:
             parameters = sum(plan.network.graph.types[name].bytes for name in step.operator.parameters)
             largest = max((work.chunk.parameter_bytes for work in works), default=0)
             is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
-            maps = sum(each.bytes for each in things if each.memory is Where.EXTERNAL and each.what in plan.buffers)
+            maps = sum(
+                each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.what in plan.buffers
+            )
             found.append(
                 Use(
                     index,
                     place,
                     max((work.private_bytes for work in works), default=0),
-                    sum(each.bytes for each in things if each.memory is Where.SHARED),
+                    sum(each.bytes for each in things if each.memory is MemoryKind.SHARED),
                     maps + (parameters if is_outside else 0),
                 )
             )

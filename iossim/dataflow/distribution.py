@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from iossim.dataflow.collectives import Collective, Synchronisation
 from iossim.dataflow.operators import Operator, operators
-from iossim.dataflow.optimize import Share
+from iossim.dataflow.optimize import DeviceShare
 from iossim.devices.edge import Link
 from iossim.execution.box import Box
 from iossim.ir.network import Network
@@ -143,7 +143,7 @@ class Distribution:
         """Operator after operator: what it reads is sent as soon as it is made, then all devices compute."""
         return self.compute_us + sum(self.waited_us)
 
-    def share(self, device: int) -> Share:
+    def share(self, device: int) -> DeviceShare:
         """What one of the devices does and holds: of a value, the most that it ever has."""
         graph = self.network.graph
         held: dict[str, float] = {}
@@ -153,7 +153,7 @@ class Distribution:
             for value, box in boxes.items():
                 part = math.prod(box.shape) / math.prod(graph.types[value].shape)
                 held[value] = min(1.0, max(held.get(value, 0.0), part))
-        return Share({step.operator.index: step.boxes[device] for step in self.steps}, held)
+        return DeviceShare({step.operator.index: step.boxes[device] for step in self.steps}, held)
 
     @property
     def sent_bytes(self) -> int:

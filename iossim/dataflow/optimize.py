@@ -8,10 +8,20 @@ from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from operator import itemgetter
 
-from iossim.dataflow.linking import AS_MADE, Layout, Link, visit, wanted
+from iossim.dataflow.linking import AS_MADE, Layout, LinkedMap, visit, wanted
 from iossim.dataflow.operators import Operator, Read, operators
-from iossim.dataflow.placement import ALIGNMENT, Buffer, Where, aligned, largest_gap, place
-from iossim.dataflow.plan import Plan, Slice, Staged, Stages, Step, Variant, layout_bytes, one_by_one, unit_work
+from iossim.dataflow.placement import ALIGNMENT, MemoryKind, PlacedMap, aligned, largest_gap, place
+from iossim.dataflow.plan import (
+    EdgePlan,
+    OperatorStep,
+    OutputSlice,
+    Staged,
+    Stages,
+    Variant,
+    layout_bytes,
+    one_by_one,
+    unit_work,
+)
 from iossim.dataflow.pricing import slice_us, step_load
 from iossim.dataflow.splitting import Even, Grid, Partition, check_fits, grids, part_counts
 from iossim.devices.edge import EdgeDevice
@@ -55,7 +65,7 @@ def _exhaustive(operator: Operator, space: Box, units: int, arithmetic_us: float
 POLICIES: Mapping[str, Policy] = {"priority": _priority, "exhaustive": _exhaustive}
 
 
-def arithmetic_us(found: Plan, operator: Operator, space: Box) -> float:
+def arithmetic_us(found: EdgePlan, operator: Operator, space: Box) -> float:
     """What the arithmetic of a box takes one unit; 0 of an operator that cannot be split."""
     demand = operator.demand(space)
     if demand is None:
@@ -81,7 +91,7 @@ class SplitSearch:
         if self.policy not in POLICIES:
             raise OptionError(f"unknown policy {self.policy!r}; {did_you_mean(self.policy, POLICIES)}")
 
-    def split(self, found: Plan, operator: Operator, space: Box, units: int, price_us: PriceUs) -> Partition:
+    def split(self, found: EdgePlan, operator: Operator, space: Box, units: int, price_us: PriceUs) -> Partition:
         """How a box of an operator is split over so many units of a plan's device."""
         tried: dict[Partition, float] = {}
 
@@ -103,7 +113,7 @@ class SplitSearch:
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class DeviceShare:
     """What one of several devices does: ``spaces``, the box that it computes of each operator by index (all of it where there is
     none), and ``held``, the part of each feature map's elements that it holds (all)."""
 
@@ -114,7 +124,7 @@ class Share:
         return self.spaces.get(operator.index, Box.whole(operator.output.shape))
 
 
-ALL = Share()
+ALL = DeviceShare()
 
 
 def plan(
@@ -122,9 +132,9 @@ def plan(
     device: EdgeDevice,
     variant: Variant = Variant.FULL,
     policy: str | SplitSearch = "priority",
-    share: Share = ALL,
+    share: DeviceShare = ALL,
     stages: Stages | None = None,
-) -> Plan:
+) -> EdgePlan:
     """The plan of a network on a device, or of a device's share of it; ``stages`` are by default one operator after another.
 
     Raises DeviceError where an operator fits no way, and where the device lacks the network's precision.
@@ -147,9 +157,9 @@ def _placed(
     device: EdgeDevice,
     variant: Variant,
     layouts: Mapping[str, Layout],
-    share: Share,
+    share: DeviceShare,
     stages: Stages,
-) -> Plan:
+) -> EdgePlan:
     """A plan without steps: the addresses of parameters and feature maps."""
     graph, address = network.graph, 0
     parameters: dict[str, int] = {}
@@ -175,17 +185,18 @@ def _placed(
     ]
     buffers = place(lives, device.shared.bytes.value, address)
     end = max(
-        (each.address + each.bytes for each in buffers.values() if each.memory is Where.EXTERNAL), default=address
+        (each.address + each.bytes for each in buffers.values() if each.memory is MemoryKind.EXTERNAL),
+        default=address,
     )
     if end > device.external.bytes.value:
         raise DeviceError(
             f"network {network.name!r} needs {end:,} bytes of external memory; {device.name} has "
             f"{device.external.bytes.value:,}"
         )
-    return Plan(network, device, network.precision, variant, (), stages, buffers, parameters)
+    return EdgePlan(network, device, network.precision, variant, (), stages, buffers, parameters)
 
 
-def _with_steps(placed: Plan, search: SplitSearch, share: Share) -> Plan:
+def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare) -> EdgePlan:
     known: dict[object, Partition] = {}
     if placed.variant is not Variant.VANILLA:
         for operator in operators(placed.network):
@@ -196,7 +207,7 @@ def _with_steps(placed: Plan, search: SplitSearch, share: Share) -> Plan:
         space = share.space(operator)
         step = _unsplit(placed, operator, space)
         if placed.variant is not Variant.VANILLA and not step.whole:
-            split = Step(operator, tuple(_slices(placed, operator, space)))
+            split = OperatorStep(operator, tuple(_slices(placed, operator, space)))
             split = replace(split, slices=_partitioned(placed, split, split.slices, search, units, known))
             # Vanilla's way is a candidate as well, where the step has that many units.
             is_worse = step_load(placed, split).us > step_load(placed, step).us
@@ -206,17 +217,17 @@ def _with_steps(placed: Plan, search: SplitSearch, share: Share) -> Plan:
     return replace(placed, steps=tuple(steps))
 
 
-def _unsplit(placed: Plan, operator: Operator, space: Box) -> Step:
+def _unsplit(placed: EdgePlan, operator: Operator, space: Box) -> OperatorStep:
     """An operator as nobody split it: on as many units as the toolchain uses by itself, its parameters where they lie."""
     units = placed.device.unpartitioned_units.value
     partition = Even(space, 1, ()) if operator.unknown else Even(space, units, operator.axes)
-    part = Slice(partition, parameters_at=_shared_parameters(placed, operator))
-    return Step(
+    part = OutputSlice(partition, parameters_at=_shared_parameters(placed, operator))
+    return OperatorStep(
         operator, (part,), operator.unknown, is_cut=placed.variant is not Variant.VANILLA and bool(operator.unknown)
     )
 
 
-def on_units(found: Plan, step: Step, units: int, policy: str) -> Step:
+def on_units(found: EdgePlan, step: OperatorStep, units: int, policy: str) -> OperatorStep:
     """A step of a plan as it would be on so many units, its slices and memories as they are."""
     if not step.is_cut:
         (part,) = step.slices
@@ -226,13 +237,23 @@ def on_units(found: Plan, step: Step, units: int, policy: str) -> Step:
 
 
 def _partitioned(
-    placed: Plan, step: Step, parts: Iterable[Slice], search: SplitSearch, units: int, known: dict[object, Partition]
-) -> tuple[Slice, ...]:
+    placed: EdgePlan,
+    step: OperatorStep,
+    parts: Iterable[OutputSlice],
+    search: SplitSearch,
+    units: int,
+    known: dict[object, Partition],
+) -> tuple[OutputSlice, ...]:
     return tuple(replace(part, partition=_partition(placed, step, part, search, units, known)) for part in parts)
 
 
 def _partition(
-    placed: Plan, step: Step, part: Slice, search: SplitSearch, units: int, known: dict[object, Partition]
+    placed: EdgePlan,
+    step: OperatorStep,
+    part: OutputSlice,
+    search: SplitSearch,
+    units: int,
+    known: dict[object, Partition],
 ) -> Partition:
     operator, space = step.operator, part.partition.space
     if step.whole:
@@ -257,14 +278,14 @@ def _partition(
     return known[key]
 
 
-def _slices(placed: Plan, operator: Operator, space: Box) -> Iterator[Slice]:
+def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[OutputSlice]:
     """The slices of a box of an operator whose feature maps lie outside: as few as fit what is left of the shared memory."""
     whole = Even(space, 1, ())
     outside = [
-        name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is Where.EXTERNAL
+        name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is MemoryKind.EXTERNAL
     ]
     if not outside or not operator.axes:
-        yield Slice(whole)
+        yield OutputSlice(whole)
         return
     start, room = _room(placed, operator.index)
     axis = operator.axes[min(1, len(operator.axes) - 1)]
@@ -285,27 +306,29 @@ def _slices(placed: Plan, operator: Operator, space: Box) -> Iterator[Slice]:
                 staged = _staged(placed, operator, box, start) or []
                 inputs = tuple(each for each in staged if each.value in operator.inputs)
                 output = next((each for each in staged if each.value in operator.outputs), None)
-                yield Slice(Even(box, 1, ()), inputs, output)
+                yield OutputSlice(Even(box, 1, ()), inputs, output)
             return
-    yield Slice(whole)  # not even a row fits: units reach outside themselves
+    yield OutputSlice(whole)  # not even a row fits: units reach outside themselves
 
 
 def _even_part(space: Box, axis: int, count: int, index: int) -> Box:
     return Grid(space, count, (axis,), (count,)).boxes(index)[0]
 
 
-def _shared_parameters(placed: Plan, operator: Operator) -> int | None:
+def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
     """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no room."""
     size = sum(placed.network.graph.types[name].bytes for name in operator.parameters)
     start, room = _room(placed, operator.index)
     return start if placed.device.private_bytes.value < size <= room else None
 
 
-def _room(placed: Plan, index: int) -> tuple[int, int]:
+def _room(placed: EdgePlan, index: int) -> tuple[int, int]:
     """Of the largest free run of the shared memory while a step's stage runs, the part of its lane: as much as of the units."""
     stage, lane = placed.places[index]
     beside = [
-        each for each in placed.buffers.values() if each.memory is Where.SHARED and each.first <= stage <= each.last
+        each
+        for each in placed.buffers.values()
+        if each.memory is MemoryKind.SHARED and each.first <= stage <= each.last
     ]
     start, room = largest_gap(beside, placed.device.shared.bytes.value)
     units = sum(each.units for each in placed.stages[stage])
@@ -315,7 +338,7 @@ def _room(placed: Plan, index: int) -> tuple[int, int]:
     return start + first, (room if lane.first_unit + lane.units == units else end) - first
 
 
-def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[Staged] | None:
+def _staged(placed: EdgePlan, operator: Operator, box: Box, address: int) -> list[Staged] | None:
     demand = operator.demand(box)
     if demand is None:
         return None
@@ -326,7 +349,7 @@ def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[St
     found = []
     for value, part in boxes.items():
         buffer = placed.buffers[value]
-        if buffer.memory is Where.EXTERNAL:
+        if buffer.memory is MemoryKind.EXTERNAL:
             copies = _copies(placed, buffer, part)
             size = round(operator.bytes_of(value, part) * copies)
             found.append(Staged(value, part, address, size))
@@ -334,7 +357,7 @@ def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[St
     return found
 
 
-def _copies(placed: Plan, buffer: Buffer, part: Box) -> float:
+def _copies(placed: EdgePlan, buffer: PlacedMap, part: Box) -> float:
     """How often its layout holds each element of a box, on the average."""
     if buffer.layout.bands is None:
         return 1.0
@@ -345,7 +368,7 @@ def _copies(placed: Plan, buffer: Buffer, part: Box) -> float:
     return rows / part.shape[2]
 
 
-def _linked(found: Plan) -> Iterator[tuple[str, Layout]]:
+def _linked(found: EdgePlan) -> Iterator[tuple[str, Layout]]:
     """The layout of each feature map that moves least: as it is made, or as one of its readers would have it."""
     for value, costs in _costs(found):
         best = min(costs, key=lambda layout: (costs[layout], layout.is_linked))
@@ -353,7 +376,7 @@ def _linked(found: Plan) -> Iterator[tuple[str, Layout]]:
             yield value, best
 
 
-def _links(found: Plan) -> Iterator[Link]:
+def _links(found: EdgePlan) -> Iterator[LinkedMap]:
     readers: dict[str, list[str]] = {}
     for unit in found.network.units:
         for value in unit.inputs:
@@ -361,22 +384,22 @@ def _links(found: Plan) -> Iterator[Link]:
     for value, costs in _costs(found):
         layout = found.buffers[value].layout
         if layout.is_linked and layout in costs:
-            yield Link(value, layout, tuple(readers[value]), costs[layout], costs[AS_MADE])
+            yield LinkedMap(value, layout, tuple(readers[value]), costs[layout], costs[AS_MADE])
 
 
-def _costs(found: Plan) -> Iterator[tuple[str, dict[Layout, int]]]:
+def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
     """For each feature map that an operator makes: the bytes that a reader's busiest unit moves, and the share of writing."""
     device, types = found.device, found.network.graph.types
-    reads: dict[str, list[tuple[Read, Where]]] = {}
+    reads: dict[str, list[tuple[Read, MemoryKind]]] = {}
     for step in found.steps:
         for part in step.slices if not step.whole else ():
             staged = {each.value for each in part.inputs}
             for work in unit_work(found, step, part, 0):
                 for read in work.chunk.demand.reads:
-                    where = Where.SHARED if read.value in staged else found.buffers[read.value].memory
+                    where = MemoryKind.SHARED if read.value in staged else found.buffers[read.value].memory
                     reads.setdefault(read.value, []).append((read, where))
     cache = device.cache_bytes.value
-    lines = {Where.SHARED: device.shared.line_bytes.value, Where.EXTERNAL: device.external.line_bytes.value}
+    lines = {MemoryKind.SHARED: device.shared.line_bytes.value, MemoryKind.EXTERNAL: device.external.line_bytes.value}
     makers = {value: index for index, unit in enumerate(found.network.units) for value in unit.outputs}
     for value, maker in makers.items():
         kind, buffer = types[value], found.buffers[value]
@@ -386,7 +409,7 @@ def _costs(found: Plan) -> Iterator[tuple[str, dict[Layout, int]]]:
         if len(layouts) == 1:
             continue
         # What lies outside is written and brought by DMA, which all units share.
-        sharing = found.places[maker][1].units if buffer.memory is Where.SHARED else 1
+        sharing = found.places[maker][1].units if buffer.memory is MemoryKind.SHARED else 1
         yield (
             value,
             {

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from iossim.compiled import jit
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.dataflow.optimize import on_units
-from iossim.dataflow.plan import Lane, Plan, Stages, one_by_one
+from iossim.dataflow.plan import EdgePlan, Lane, Stages, one_by_one
 from iossim.dataflow.pricing import step_load
 from iossim.errors import DeviceError
 from iossim.schedule.batch import StageBatch
@@ -39,7 +39,7 @@ class PartsCostModel:
     every operator anyway.
     """
 
-    whole: Plan
+    whole: EdgePlan
     policy: str
 
     @property

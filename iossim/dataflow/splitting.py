@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
-from iossim.dataflow.operators import Demand, Operator, Part, part_sizes, with_part
+from iossim.dataflow.operators import Demand, Operator, ParameterPart, part_sizes, with_part
 from iossim.errors import DeviceError
 from iossim.execution.box import Box
 
@@ -224,7 +224,7 @@ class Chunk:
 
     demand: Demand
     parameter_bytes: int
-    part: Part | None = None
+    part: ParameterPart | None = None
     first: bool = True
     last: bool = True
 
@@ -266,9 +266,9 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
         return (Chunk(demand, _parameter_bytes(operator, demand)),)  # scales and the like are read where they lie
     if call is not None:
         for divided in _divisions(part_sizes(call.piece)):
-            largest = with_part(operator, demand, Part(*(ranges[0] for ranges in divided)))
+            largest = with_part(operator, demand, ParameterPart(*(ranges[0] for ranges in divided)))
             if _parameter_bytes(operator, largest) <= room:
-                parts = [Part(*ranges) for ranges in product(*divided)]
+                parts = [ParameterPart(*ranges) for ranges in product(*divided)]
                 found = [with_part(operator, demand, part) for part in parts]
                 sizes = [_parameter_bytes(operator, each) for each in found]
                 last = len(found) - 1
@@ -300,7 +300,7 @@ def check_fits(operator: Operator, private_bytes: int) -> None:
             f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is {room:,}: "
             f"it would be cut into {parts:,} parts; give units at least {-(-2 * size // MOST_PARTS):,} bytes"
         )
-    least = demand if call is None else with_part(operator, demand, Part((0, 1)))
+    least = demand if call is None else with_part(operator, demand, ParameterPart((0, 1)))
     if _parameter_bytes(operator, demand) > room and _parameter_bytes(operator, least) > room:
         raise _too_large(operator, demand, room)
 

@@ -9,7 +9,7 @@ from typing import Any
 from iossim.analysis.dataflow import dataflow
 from iossim.analysis.distribution import distributed
 from iossim.dataflow.capacity import uses
-from iossim.dataflow.plan import Plan, Variant
+from iossim.dataflow.plan import EdgePlan, Variant
 from iossim.ir.network import Network
 from iossim.lowering.unit import main_kind
 from iossim.study.lru_cache import LruCache
@@ -71,7 +71,7 @@ def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, Any
     }
 
 
-def _peaks(plans: Sequence[Plan]) -> dict[str, Any]:
+def _peaks(plans: Sequence[EdgePlan]) -> dict[str, Any]:
     """The most of each memory that any device has in use."""
     seen = [use for plan in plans for use in uses(plan)]
     return {

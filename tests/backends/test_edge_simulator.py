@@ -15,8 +15,8 @@ from iossim.backends.edge_simulator.execute import run
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.dataflow.capacity import check
 from iossim.dataflow.optimize import POLICIES, plan
-from iossim.dataflow.placement import Where
-from iossim.dataflow.plan import Plan, Slice, Step, Variant
+from iossim.dataflow.placement import MemoryKind
+from iossim.dataflow.plan import EdgePlan, OperatorStep, OutputSlice, Variant
 from iossim.dataflow.splitting import Even
 from iossim.devices.edge import EdgeDevice
 from iossim.errors import DeviceError
@@ -79,7 +79,7 @@ def sequence_network(seed: int) -> Network:
     return b.network([y])
 
 
-def outputs_equal(network: Network, found: Plan) -> None:
+def outputs_equal(network: Network, found: EdgePlan) -> None:
     rng = np.random.default_rng(0)
     types = network.graph.types
     inputs = {name: rng.standard_normal(types[name].shape).astype(np.float32) for name in network.graph.inputs}
@@ -134,10 +134,10 @@ def test_what_units_share_is_shared() -> None:
     # One unit alone would be done sooner, and that is what is planned; here all eight are asked for.
     assert not step.is_cut
     space = step.slices[0].partition.space
-    found = replace(found, steps=(Step(step.operator, (Slice(Even(space, 8, step.operator.axes)),)),))
+    found = replace(found, steps=(OperatorStep(step.operator, (OutputSlice(Even(space, 8, step.operator.axes)),)),))
     timed = simulate(found)
     moved = 8 * 16 * 256 * 64
-    assert timed.moved_bytes[0][Where.SHARED] == moved + 16 * 256 * 4
+    assert timed.moved_bytes[0][MemoryKind.SHARED] == moved + 16 * 256 * 4
     assert timed.total_us > moved / 80.0 / 1e3
     faster = simulate(replace(found, device=made(cache_bytes=0, shared__bandwidth_gbps=1e6)))
     assert faster.total_us < timed.total_us

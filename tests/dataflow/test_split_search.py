@@ -11,7 +11,7 @@ from iossim import api
 from iossim.dataflow import optimize
 from iossim.dataflow.operators import operators
 from iossim.dataflow.optimize import SplitSearch, arithmetic_us, plan
-from iossim.dataflow.plan import Step, Variant
+from iossim.dataflow.plan import OperatorStep, Variant
 from iossim.dataflow.pricing import slice_us
 from iossim.dataflow.splitting import Even, Grid, Partition, check_fits, grids
 from iossim.errors import DeviceError
@@ -31,7 +31,7 @@ def test_no_split_takes_less_than_its_share_of_the_arithmetic_and_the_search_fin
     found = plan(network, board, Variant.HORIZONTAL)
     units, tried = board.units.value, 0
     for operator in operators(network)[:8]:
-        step = Step(operator, found.steps[operator.index].slices[:1])
+        step = OperatorStep(operator, found.steps[operator.index].slices[:1])
         (part,) = step.slices
         space = part.partition.space
         whole_us = arithmetic_us(found, operator, space)

@@ -19,7 +19,7 @@ from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.dataflow.capacity import check
 from iossim.dataflow.optimize import plan
 from iossim.dataflow.parts import PartsCostModel, dealt
-from iossim.dataflow.plan import Lane, Plan, one_by_one
+from iossim.dataflow.plan import EdgePlan, Lane, one_by_one
 from iossim.errors import PlanError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -55,7 +55,7 @@ def branches(size: int = 16) -> Network:
     return b.network([behind, right])
 
 
-def lanes_of(network: Network, **device: int) -> Plan:
+def lanes_of(network: Network, **device: int) -> EdgePlan:
     """``left`` and ``behind`` beside ``right``."""
     own = made(**device)
     stages = ((Lane((0, 2), 0, 5), Lane((1,), 5, 3)),)
