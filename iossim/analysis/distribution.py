@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from iossim.backends.edge_simulator.events import simulate
-from iossim.backends.edge_simulator.messages import collective_us
 from iossim.dataflow.collectives import synchronisation
 from iossim.dataflow.distribution import (
     MIXES,
     NOTHING,
     Boxes,
     Distribution,
-    Exchange,
     Price,
     Pricer,
     distribute,
-    hidden_us,
+    waited_us,
 )
 from iossim.dataflow.operators import Operator
 from iossim.dataflow.optimize import DeviceShare, SplitSearch, plan
@@ -149,7 +147,7 @@ def distributed(
     timed = {}
     for each, found in candidates.items():
         if found not in known:
-            known[found] = _timed(found, device, joined, policy)
+            known[found] = _timed(found, device, policy)
         timed[each] = known[found]
     best = min(timed.values(), key=lambda one: one.latency_us)
     by_mode_us = {each: one.latency_us for each, one in timed.items() if each != "mix"}
@@ -203,19 +201,14 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
     return price
 
 
-def _timed(found: Distribution, device: EdgeDevice, link: Link, policy: str) -> _Timed:
+def _timed(found: Distribution, device: EdgeDevice, policy: str) -> _Timed:
     shares = [found.share(each) for each in range(found.devices)]
     plans = [plan(found.network, device, Variant.FULL, policy, each) for each in shares]
     times = [simulate(each).steps for each in plans]
     types = found.network.graph.types
-
-    def sent_us(exchanges: Sequence[Exchange]) -> float:
-        return sum(max(collective_us(one.collective, types[one.value].dtype.bytes, link)) for one in exchanges)
-
     rows: list[DistributedRow] = []
     made, before = NOTHING
     for index, step in enumerate(found.steps):
-        exchange_us = sent_us(step.exchanges)
         price = step.price._replace(us=max(steps[index][1] - steps[index][0] for steps in times))
         rows.append(
             DistributedRow(
@@ -223,11 +216,10 @@ def _timed(found: Distribution, device: EdgeDevice, link: Link, policy: str) -> 
                 step.operator.kind,
                 str(step.mode),
                 sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges),
-                exchange_us,
-                max(0.0, exchange_us - hidden_us(step.exchanges, made, before)),
+                step.exchange_us,
+                waited_us(step.exchanges, made, before),
                 price.us,
             )
         )
         made, before = step.operator.outputs, price
-    gather_us = max(0.0, sent_us(found.gathers) - hidden_us(found.gathers, made, before))
-    return _Timed(found, tuple(plans), tuple(rows), gather_us)
+    return _Timed(found, tuple(plans), tuple(rows), waited_us(found.gathers, made, before))

@@ -96,18 +96,12 @@ class DistributedStep:
 NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
 
 
-def hidden_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
-    """How much of the exchanges before an operator the one before it can cover, which made the values ``made``.
-
-    Of what was made earlier all that it computes; of its own outputs what it computes behind that which is sent.
-    """
-    share = max((each.share_sent for each in exchanges if each.value in made), default=None)
-    return before.us if share is None else before.us * (1 - share) / before.passes
-
-
 def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
-    """What of the exchanges before an operator it waits for."""
-    return max(0.0, sum(each.us for each in exchanges) - hidden_us(exchanges, made, before)) if exchanges else 0.0
+    """How long an operator waits for the exchanges before it. The operator before it, which made the values ``made``, covers
+    a part: all that it computes where older values are sent, and else what it computes behind the part that is sent."""
+    share = max((each.share_sent for each in exchanges if each.value in made), default=None)
+    covered_us = before.us if share is None else before.us * (1 - share) / before.passes
+    return max(0.0, sum(each.us for each in exchanges) - covered_us)
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,7 +357,7 @@ class _Search:
         goes_round = wanted == whole or collective == self.way.all_gather(held.parts)
         after = whole if goes_round else tuple(map(_together, held.boxes, wanted))
         item_bytes = self.network.graph.types[held.value].dtype.bytes
-        us = collective.rounds_us(item_bytes, self.link.latency_us.value, self.link.bandwidth_gbps.value * 1e3)
+        us = collective.us(item_bytes, self.link)
         return Exchange(held.value, collective, after, us, collective.share_sent(held.parts))
 
 

@@ -77,7 +77,12 @@ def _exchange(exchange: Exchange) -> dict[str, Any]:
     return {
         "value": exchange.value,
         "messages": [
-            {"round": each.round, "source": each.source, "target": each.target, **_box(each.box), "adds": each.adds}
+            {
+                "round": each.round,
+                "source": each.source,
+                "target": each.target,
+                "boxes": [_box(box) for box in each.boxes],
+            }
             for each in exchange.collective.messages
         ],
     }
