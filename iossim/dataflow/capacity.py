@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from iossim.dataflow.placement import MemoryKind
 from iossim.dataflow.plan import EdgePlan, OperatorStep, OutputSlice, Work, unit_work
@@ -137,20 +137,17 @@ def _distinct_works(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> It
 
 
 def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
-    """Each chunk by itself, and beside the next one, which comes meanwhile."""
+    """A unit's private memory holds the parameters of each chunk, and beside them those of the next that come meanwhile."""
     size = plan.device.private_bytes.value
-    for one, other in zip(works, (*works[1:], None), strict=True):
-        meanwhile = other if other is not None and other.ahead else None
-        spans = sorted(
-            (each.private_address, each.private_bytes)
-            for each in (one, meanwhile)
-            if each is not None and each.by_dma
+    for one, other in zip_longest(works, works[1:]):
+        held = (
+            [one] if other is None or not other.ahead else sorted((one, other), key=lambda each: each.private_address)
         )
-        if any(start + length > size for start, length in spans):
+        if any(each.private_address + each.private_bytes > size for each in held):
             raise PlanError(
                 f"operator {step.operator.name!r}: parameters exceed the {size:,} bytes of a private memory"
             )
-        if len(spans) == 2 and spans[0][0] + spans[0][1] > spans[1][0]:
+        if len(held) == 2 and held[0].private_address + held[0].private_bytes > held[1].private_address:
             raise PlanError(f"operator {step.operator.name!r}: two chunks overlap in a private memory")
 
 

@@ -36,7 +36,7 @@ PriceUs = Callable[[Partition], float]
 Policy = Callable[[Operator, Box, int, float, PriceUs], Partition]
 
 #: Splits of an operator that the exhaustive policy prices at most, those with the smallest largest share first.
-MOST_TRIED = 2_000
+MOST_TRIED = 500
 
 
 def _priority(operator: Operator, space: Box, units: int, arithmetic_us: float, price_us: PriceUs) -> Partition:
@@ -75,10 +75,10 @@ def arithmetic_us(found: EdgePlan, operator: Operator, space: Box) -> float:
 
 @dataclass
 class SplitSearch:
-    """Splits operators by a policy. An interrupt ends the search: its operator gets the best split so far, those behind it
-    the priority's.
+    """Splits the operators of a network on a device by a policy, for one plan or several: what is known is not searched again.
 
-    ``progress`` is told of each operator, of ``total`` in all plans that the search is for.
+    An interrupt ends the search: its operator gets the best split so far, those behind it the priority's. ``progress`` is
+    told of each operator, of ``total`` in all plans that the search is for.
     """
 
     policy: str = "priority"
@@ -86,6 +86,8 @@ class SplitSearch:
     total: int = 0
     done: int = 0
     was_interrupted: bool = False
+    #: The splits found, by all that their price depends on.
+    known: dict[object, Partition] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -143,13 +145,13 @@ def plan(
     device.multiply_adds_per_us(network.precision)
     if stages is None:
         stages = one_by_one(range(len(network.units)), device.units.value)
-    found = _with_steps(_placed(network, device, variant, {}, share, stages), search, share)
-    if variant is Variant.FULL:
-        layouts = dict(_linked(found))
-        linked = _placed(network, device, variant, layouts, share, stages)
-        found = _with_steps(linked, search, share)
-        found = replace(found, links=tuple(_links(found)))
-    return found
+    placed = _placed(network, device, variant, {}, share, stages)
+    if variant is not Variant.FULL:
+        return _with_steps(placed, search, share)
+    # Links are chosen for operators that are all split: how vanilla's reads unlinked maps says nothing of linked ones.
+    layouts = dict(_linked(_with_steps(placed, search, share, leaves_whole=False)))
+    found = _with_steps(_placed(network, device, variant, layouts, share, stages), search, share)
+    return replace(found, links=tuple(_links(found)))
 
 
 def _placed(
@@ -196,8 +198,8 @@ def _placed(
     return EdgePlan(network, device, network.precision, variant, (), stages, buffers, parameters)
 
 
-def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare) -> EdgePlan:
-    known: dict[object, Partition] = {}
+def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare, leaves_whole: bool = True) -> EdgePlan:
+    """Every operator split, or with ``leaves_whole`` as vanilla has it where that takes less."""
     if placed.variant is not Variant.VANILLA:
         for operator in operators(placed.network):
             check_fits(operator, placed.device.private_bytes.value)
@@ -208,10 +210,10 @@ def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare) -> Ed
         step = _unsplit(placed, operator, space)
         if placed.variant is not Variant.VANILLA and not step.whole:
             split = OperatorStep(operator, tuple(_slices(placed, operator, space)))
-            split = replace(split, slices=_partitioned(placed, split, split.slices, search, units, known))
-            # Vanilla's way is a candidate as well, where the step has that many units.
-            is_worse = step_load(placed, split).us > step_load(placed, step).us
-            step = step if is_worse and units >= placed.device.unpartitioned_units.value else split
+            split = replace(split, slices=_partitioned(placed, split, split.slices, search, units))
+            can_stay = leaves_whole and units >= placed.device.unpartitioned_units.value
+            if not can_stay or step_load(placed, split).us <= step_load(placed, step).us:
+                step = split
             search.tell()
         steps.append(step)
     return replace(placed, steps=tuple(steps))
@@ -233,7 +235,7 @@ def on_units(found: EdgePlan, step: OperatorStep, units: int, policy: str) -> Op
         (part,) = step.slices
         most = min(units, found.device.unpartitioned_units.value)
         return replace(step, slices=(replace(part, partition=Even(part.partition.space, most, step.operator.axes)),))
-    return replace(step, slices=_partitioned(found, step, step.slices, SplitSearch(policy), units, {}))
+    return replace(step, slices=_partitioned(found, step, step.slices, SplitSearch(policy), units))
 
 
 def _partitioned(
@@ -242,9 +244,8 @@ def _partitioned(
     parts: Iterable[OutputSlice],
     search: SplitSearch,
     units: int,
-    known: dict[object, Partition],
 ) -> tuple[OutputSlice, ...]:
-    return tuple(replace(part, partition=_partition(placed, step, part, search, units, known)) for part in parts)
+    return tuple(replace(part, partition=_partition(placed, step, part, search, units)) for part in parts)
 
 
 def _partition(
@@ -253,7 +254,6 @@ def _partition(
     part: OutputSlice,
     search: SplitSearch,
     units: int,
-    known: dict[object, Partition],
 ) -> Partition:
     operator, space = step.operator, part.partition.space
     if step.whole:
@@ -267,15 +267,15 @@ def _partition(
         tuple(each.value for each in part.inputs) and len(part.inputs),
         part.output is None,
     )
-    if key not in known:
-        known[key] = search.split(
+    if key not in search.known:
+        search.known[key] = search.split(
             placed,
             operator,
             space,
             units,
             lambda partition: slice_us(placed, step, replace(part, partition=partition)),
         )
-    return known[key]
+    return search.known[key]
 
 
 def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[OutputSlice]:

@@ -125,8 +125,12 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a unit does with one chunk: parameters come (by DMA to ``private_address``, or read where they lie), then it
-    reads, computes for ``compute_us`` and writes. ``ahead``: they come while the chunk before is worked on."""
+    """What a unit does with one chunk: it gets the parameters, reads, computes for ``compute_us`` and writes.
+
+    Parameters that fit lie in the unit's own private memory, at ``private_address``: DMA brings them (``by_dma``; ``ahead``
+    of time, while the unit works on the chunk before, where both fit), or the unit reads them when it needs them. Of
+    parameters that do not fit, which are read where they lie, ``private_bytes`` are 0.
+    """
 
     chunk: Chunk
     private_address: int
@@ -145,9 +149,10 @@ def unit_work(plan: EdgePlan, step: OperatorStep, part: OutputSlice, unit: int) 
     operator, private = step.operator, plan.device.private_bytes.value
     for box in within_groups(operator, part.partition.boxes(unit)):
         for chunk in _chunks(step, box, private):
-            size = min(chunk.parameter_bytes, private)
-            address, ahead = _beside(found[-1] if found else None, size, private)
-            found.append(_work(plan, step, part, chunk, address, size, ahead))
+            size = chunk.parameter_bytes if chunk.parameter_bytes <= private else 0
+            by_dma = step.is_cut and chunk.parameter_bytes <= private
+            address, ahead = _beside(found[-1] if found else None, size, private) if by_dma else (0, False)
+            found.append(_work(plan, step, part, chunk, address, size, by_dma, ahead))
     return tuple(found)
 
 
@@ -182,11 +187,17 @@ def whole_demand(operator: Operator) -> Demand:
 
 
 def _work(
-    plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk, address: int, size: int, ahead: bool
+    plan: EdgePlan,
+    step: OperatorStep,
+    part: OutputSlice,
+    chunk: Chunk,
+    address: int,
+    size: int,
+    by_dma: bool,
+    ahead: bool,
 ) -> Work:
     device, operator, demand = plan.device, step.operator, chunk.demand
     rate = device.multiply_adds_per_us(plan.precision)
-    by_dma = step.is_cut and chunk.parameter_bytes <= device.private_bytes.value
     return Work(
         chunk,
         address,

@@ -73,24 +73,6 @@ class Even(Partition):
             found += self._runs(first + unit, 1, sizes)
         return tuple(found)
 
-    def size(self, unit: int) -> tuple[int, int]:
-        if not self.axes:
-            return super().size(unit)
-        first, left, elements, boxes = 0, 1, 0, 0
-        each = math.prod(self.space.shape)
-        sizes: list[int] = []
-        for axis in self.axes:
-            sizes.append(self.space.shape[axis])
-            first, left, each = first * sizes[-1], left * sizes[-1], each // sizes[-1]
-            share = left // self.units
-            if share:
-                elements += share * each
-                boxes += _run_count(first + unit * share, share, sizes)
-                first, left = first + share * self.units, left - share * self.units
-            if not left:
-                return elements, boxes
-        return (elements + each, boxes + 1) if unit < left else (elements, boxes)
-
     def _runs(self, start: int, count: int, sizes: Sequence[int]) -> list[Box]:
         return [self._box(ranges) for ranges in _runs(start, count, sizes)]
 
@@ -129,19 +111,6 @@ def _runs(start: int, count: int, sizes: Sequence[int]) -> list[tuple[tuple[int,
             found += [((outer, 1), *rest) for rest in _runs(offset, taken, sizes[1:])]
         start, count = start + taken, count - taken
     return found
-
-
-def _run_count(start: int, count: int, sizes: Sequence[int]) -> int:
-    """How many blocks :func:`_runs` makes."""
-    if len(sizes) == 1:
-        return 1
-    inner = math.prod(sizes[1:])
-    offset = start % inner
-    before = min(count, inner - offset) if offset else 0
-    whole, behind = divmod(count - before, inner)
-    found = 1 if whole else 0
-    found += _run_count(offset, before, sizes[1:]) if before else 0
-    return found + (_run_count(0, behind, sizes[1:]) if behind else 0)
 
 
 @dataclass(frozen=True)
@@ -284,25 +253,25 @@ def check_fits(operator: Operator, private_bytes: int) -> None:
 
     Also where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run.
     """
-    whole = Box.whole(operator.output.shape)
-    demand = operator.demand(whole)
+    box = Box.whole(operator.output.shape)
+    demand = operator.demand(box)
     if demand is None or (size := _parameter_bytes(operator, demand)) <= private_bytes or not _is_product(operator):
         return
-    if operator.axes:
-        axis = operator.axes[0]
-        whole = Grid(whole, whole.shape[axis], (axis,), (whole.shape[axis],)).boxes(0)[0]
-    demand = operator.demand(whole)
-    assert demand is not None
-    call = next((each for each in demand.calls if each.node is operator.anchor), None)
     room = max(1, private_bytes // 2)
     if (parts := -(-size // room)) > MOST_PARTS:
         raise DeviceError(
             f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is {room:,}: "
-            f"it would be cut into {parts:,} parts; give units at least {-(-2 * size // MOST_PARTS):,} bytes"
+            f"it would be cut into {parts:,} parts; give units at least {2 * -(-size // MOST_PARTS):,} bytes"
         )
-    least = demand if call is None else with_part(operator, demand, ParameterPart((0, 1)))
-    if _parameter_bytes(operator, demand) > room and _parameter_bytes(operator, least) > room:
-        raise _too_large(operator, demand, room)
+    if operator.axes:
+        axis = operator.axes[0]
+        demand = operator.demand(Grid(box, box.shape[axis], (axis,), (box.shape[axis],)).boxes(0)[0])
+        assert demand is not None
+    if _parameter_bytes(operator, demand) > room:
+        is_cut = any(each.node is operator.anchor for each in demand.calls)
+        least = with_part(operator, demand, ParameterPart((0, 1))) if is_cut else demand
+        if _parameter_bytes(operator, least) > room:
+            raise _too_large(operator, demand, room)
 
 
 def _is_product(operator: Operator) -> bool:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from edge_devices import made
+from random_networks import random_inputs
 
+from iossim.backends.edge_simulator import execute
 from iossim.backends.edge_simulator.events import simulate
 from iossim.backends.edge_simulator.execute import run
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.dataflow import capacity
 from iossim.dataflow.capacity import check
 from iossim.dataflow.optimize import POLICIES, plan
 from iossim.dataflow.placement import MemoryKind
-from iossim.dataflow.plan import EdgePlan, OperatorStep, OutputSlice, Variant
+from iossim.dataflow.plan import EdgePlan, OperatorStep, OutputSlice, Variant, Work, unit_work
 from iossim.dataflow.splitting import Even
 from iossim.devices.edge import EdgeDevice
-from iossim.errors import DeviceError
+from iossim.errors import DeviceError, PlanError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.add import Add
@@ -179,6 +183,59 @@ def test_an_unknown_operator_runs_whole_and_is_named() -> None:
     found = plan(network, made(), Variant.FULL)
     assert found.steps[0].whole == "no known access pattern of cumsum"
     outputs_equal(network, found)
+
+
+def rows_on_units(network: Network, device: EdgeDevice, units: int = 2) -> EdgePlan:
+    """A plan of one operator whose rows are split over units, so that all of them use the same parameters."""
+    found = plan(network, device, Variant.HORIZONTAL)
+    (step,) = found.steps
+    space = step.slices[0].partition.space
+    return replace(found, steps=(OperatorStep(step.operator, (OutputSlice(Even(space, units, (2,))),)),))
+
+
+def test_a_unit_that_reads_what_another_loaded_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both units use equal parameters at equal addresses: in one array for all, the second would find those of the first."""
+    found = rows_on_units(one_conv(), made(units=2))
+    outputs_equal(found.network, found)
+    load_parameters, loaded = execute._load, []
+
+    def only_the_first_loads(memories: object, private: object, work: Work) -> None:
+        if not loaded:
+            load_parameters(memories, private, work)  # type: ignore[arg-type]
+        loaded.append(work)
+
+    monkeypatch.setattr(execute, "_load", only_the_first_loads)
+    (array,) = run(found, random_inputs(found.network)).values()
+    assert len(loaded) == 2
+    assert np.isfinite(array[:, :, :8]).all()
+    assert np.isnan(array[:, :, 8:]).all()
+
+
+def test_parameters_that_come_meanwhile_do_not_overwrite_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rows_on_units(one_conv(64), made(units=2, private_bytes=2048))
+    outputs_equal(found.network, found)
+
+    def all_at_the_beginning(*about: Any) -> tuple[Work, ...]:
+        return tuple(replace(work, private_address=0) for work in unit_work(*about))
+
+    for module in (execute, capacity):
+        monkeypatch.setattr(module, "unit_work", all_at_the_beginning)
+    inputs = random_inputs(found.network)
+    ((name, expected),) = evaluate_graph(found.network.graph, inputs).items()
+    assert not np.allclose(run(found, inputs)[name], expected)
+    with pytest.raises(PlanError, match="two chunks overlap in a private memory"):
+        check(found)
+
+
+@pytest.mark.parametrize("variant", Variant)
+def test_every_plan_is_checked_for_what_units_hold(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plan(one_conv(), made(), variant)
+    check(found)
+    monkeypatch.setattr(
+        capacity, "unit_work", lambda *about: [replace(work, private_bytes=1 << 20) for work in unit_work(*about)]
+    )
+    with pytest.raises(PlanError, match="exceed the 524,288 bytes of a private memory"):
+        check(found)
 
 
 def test_what_a_device_lacks_is_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from edge_devices import made
@@ -11,9 +12,9 @@ from iossim import api
 from iossim.dataflow import optimize
 from iossim.dataflow.operators import operators
 from iossim.dataflow.optimize import SplitSearch, arithmetic_us, plan
-from iossim.dataflow.plan import OperatorStep, Variant
+from iossim.dataflow.plan import OperatorStep, OutputSlice, Variant
 from iossim.dataflow.pricing import slice_us
-from iossim.dataflow.splitting import Even, Grid, Partition, check_fits, grids
+from iossim.dataflow.splitting import Even, Grid, Partition, check_fits, chunks, grids
 from iossim.errors import DeviceError
 from iossim.execution.box import Box
 from iossim.models.load import load
@@ -36,10 +37,10 @@ def test_no_split_takes_less_than_its_share_of_the_arithmetic_and_the_search_fin
         space = part.partition.space
         whole_us = arithmetic_us(found, operator, space)
 
-        def price_us(partition: Partition) -> float:
+        def price_us(partition: Partition, step: OperatorStep = step, part: OutputSlice = part) -> float:
             nonlocal tried
             tried += 1
-            return slice_us(found, step, type(part)(partition, part.inputs, part.output))
+            return slice_us(found, step, replace(part, partition=partition))
 
         every_one = grids_of(space, units, operator.axes)
         for partition in every_one[::every]:
@@ -107,7 +108,7 @@ def test_what_cannot_fit_is_refused_before_anything_is_searched(monkeypatch: pyt
     monkeypatch.setattr(SplitSearch, "split", never)
     for private, words in (
         (8, "no split makes them fit"),
-        (100, "would be cut into 42,025 parts; give units at least 129"),
+        (100, "would be cut into 42,025 parts; give units at least 130 bytes"),
     ):
         with pytest.raises(DeviceError, match=words):
             plan(load("mobilenet_v1"), made(private_bytes=private), Variant.HORIZONTAL)
@@ -116,8 +117,6 @@ def test_what_cannot_fit_is_refused_before_anything_is_searched(monkeypatch: pyt
 @pytest.mark.parametrize("private", [16, 40, 64, 200, 1000])
 def test_the_check_says_what_the_search_would(private: int) -> None:
     """For every operator of a network that is small enough to be cut to pieces."""
-    from iossim.dataflow.splitting import chunks
-
     for operator in operators(load("ios_sample", batch=1)):
         try:
             chunks(operator, Box.whole(operator.output.shape), private)
