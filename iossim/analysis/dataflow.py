@@ -9,7 +9,7 @@ from typing import Any
 
 from iossim.analysis.parts import Parts, in_parts
 from iossim.backends.edge_simulator.events import Timed, simulate
-from iossim.dataflow.capacity import Use, check, uses
+from iossim.dataflow.capacity import check, most_in_use
 from iossim.dataflow.linking import linked_form
 from iossim.dataflow.optimize import SplitSearch, plan
 from iossim.dataflow.plan import EdgePlan, OperatorStep, Variant
@@ -96,19 +96,8 @@ class Dataflow:
 
 def memory_rows(plan: EdgePlan, timed: Timed) -> list[MemoryRow]:
     """The most that is in use while each operator runs."""
-    most: dict[int, Use] = {}
-    for use in uses(plan):
-        before = most.get(use.step)
-        if before is None or use.shared_bytes + use.external_bytes > before.shared_bytes + before.external_bytes:
-            most[use.step] = use
     return [
-        MemoryRow(
-            step.operator.name,
-            *timed.steps[index],
-            most[index].private_bytes,
-            most[index].shared_bytes,
-            most[index].external_bytes,
-        )
+        MemoryRow(step.operator.name, *timed.steps[index], *most_in_use(plan, index))
         for index, step in enumerate(plan.steps)
     ]
 

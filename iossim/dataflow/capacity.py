@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
+from typing import NamedTuple
 
 from iossim.dataflow.placement import MemoryKind
 from iossim.dataflow.plan import EdgePlan, OperatorStep, OutputSlice, Work, unit_work
@@ -21,15 +22,12 @@ class Held:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """Bytes in use during a slice of a step; ``private_bytes`` of the unit that holds most.
 
     ``external_bytes`` are feature maps, and parameters of the running operator that no memory on the chip holds whole.
     """
 
-    step: int
-    slice: int
     private_bytes: int
     shared_bytes: int
     external_bytes: int
@@ -60,8 +58,13 @@ def check(plan: EdgePlan) -> None:
         for part in step.slices:
             things = held(plan, index, part)
             for memory, size in sizes.items():
-                _apart(step, memory, sorted((each for each in things if each.memory is memory), key=_address), size)
-            same = (step.operator.signature, part.partition)  # a partition says for how many units
+                _apart(
+                    step,
+                    memory,
+                    sorted((each for each in things if each.memory is memory), key=lambda each: each.address),
+                    size,
+                )
+            same = (step.operator.signature, step.is_cut, part.partition)  # a partition says for how many units
             if same not in known:
                 known.add(same)
                 for works in _distinct_works(plan, step, part):
@@ -108,10 +111,6 @@ def _for_a_while(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
     return found
 
 
-def _address(one: Held) -> int:
-    return one.address
-
-
 def _apart(step: OperatorStep, memory: MemoryKind, things: Sequence[Held], size: int) -> None:
     for one, other in pairwise(things):
         if one.address + one.bytes > other.address:
@@ -151,26 +150,23 @@ def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
             raise PlanError(f"operator {step.operator.name!r}: two chunks overlap in a private memory")
 
 
-def uses(plan: EdgePlan) -> list[Use]:
-    """What is in use, slice by slice."""
-    found = []
-    for index, step in enumerate(plan.steps):
-        for place, part in enumerate(step.slices):
-            things = held(plan, index, part)
-            works = unit_work(plan, step, part, 0)
-            parameters = sum(plan.network.graph.types[name].bytes for name in step.operator.parameters)
-            largest = max((work.chunk.parameter_bytes for work in works), default=0)
-            is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
-            maps = sum(
-                each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.what in plan.buffers
-            )
-            found.append(
-                Use(
-                    index,
-                    place,
-                    max((work.private_bytes for work in works), default=0),
-                    sum(each.bytes for each in things if each.memory is MemoryKind.SHARED),
-                    maps + (parameters if is_outside else 0),
-                )
-            )
-    return found
+def most_in_use(plan: EdgePlan, index: int) -> Use:
+    """What is in use during the slice of a step that needs most of the shared and the external memory."""
+    step = plan.steps[index]
+    return max(
+        (_use(plan, index, part) for part in step.slices), key=lambda use: use.shared_bytes + use.external_bytes
+    )
+
+
+def _use(plan: EdgePlan, index: int, part: OutputSlice) -> Use:
+    step, things = plan.steps[index], held(plan, index, part)
+    works = unit_work(plan, step, part, 0)
+    largest = max((work.chunk.parameter_bytes for work in works), default=0)
+    is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
+    parameters = step.operator.parameters if is_outside else ()
+    maps = sum(each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.what in plan.buffers)
+    return Use(
+        max((work.private_bytes for work in works), default=0),
+        sum(each.bytes for each in things if each.memory is MemoryKind.SHARED),
+        maps + sum(plan.network.graph.types[name].bytes for name in parameters),
+    )

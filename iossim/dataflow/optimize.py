@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from operator import itemgetter
@@ -31,38 +31,11 @@ from iossim.ir.network import Network
 from iossim.scheduling.scheduler import Progress, ignore
 
 PriceUs = Callable[[Partition], float]
-#: Chooses among the partitions of a box of an operator's output over so many units. What each would take is a function;
-#: before it stands what the box's arithmetic takes one unit, us.
-Policy = Callable[[Operator, Box, int, float, PriceUs], Partition]
+#: How operators are split: as Xenos does (output channels, then rows, then columns, then what is left), or by search.
+POLICIES = ("priority", "exhaustive")
 
 #: Splits of an operator that the exhaustive policy prices at most, those with the smallest largest share first.
 MOST_TRIED = 500
-
-
-def _priority(operator: Operator, space: Box, units: int, arithmetic_us: float, price_us: PriceUs) -> Partition:
-    """Xenos's: outC, then inH, then inW, then what is left."""
-    return Even(space, units, operator.axes)
-
-
-def _exhaustive(operator: Operator, space: Box, units: int, arithmetic_us: float, price_us: PriceUs) -> Partition:
-    """The cheapest of every grid and of what the priority gives. Operators do not wait for each other's choice, since a
-    barrier is between them: the best of each is the best of all, as dynamic programming over them would find.
-
-    A unit computes at least its share of the arithmetic, which grows with its elements. Grids are priced in the order of
-    the largest share, until that alone takes as long as the best split, or :data:`MOST_TRIED` were priced.
-    """
-    best: Partition = _priority(operator, space, units, arithmetic_us, price_us)
-    best_us, whole = price_us(best), prod(space.shape)
-    ordered = sorted(((grid.size(0)[0], grid) for grid in grids(space, units, operator.axes)), key=itemgetter(0))
-    for elements, grid in ordered[: MOST_TRIED - 1]:
-        if arithmetic_us * elements / whole >= best_us:
-            break
-        if (grid_us := price_us(grid)) < best_us:
-            best, best_us = grid, grid_us
-    return best
-
-
-POLICIES: Mapping[str, Policy] = {"priority": _priority, "exhaustive": _exhaustive}
 
 
 def arithmetic_us(found: EdgePlan, operator: Operator, space: Box) -> float:
@@ -94,19 +67,30 @@ class SplitSearch:
             raise OptionError(f"unknown policy {self.policy!r}; {did_you_mean(self.policy, POLICIES)}")
 
     def split(self, found: EdgePlan, operator: Operator, space: Box, units: int, price_us: PriceUs) -> Partition:
-        """How a box of an operator is split over so many units of a plan's device."""
-        tried: dict[Partition, float] = {}
+        """How a box of an operator is split over so many units of a plan's device.
 
-        def priced_us(partition: Partition) -> float:
-            tried[partition] = price_us(partition)
-            return tried[partition]
-
+        The exhaustive policy takes the cheapest of every grid and of what the priority gives. A barrier is between
+        operators, so that the best split of each is the best of all. A unit computes at least its share of the arithmetic,
+        which grows with its elements. Grids are priced in the order of the largest share, until that alone takes as long
+        as the best split, or :data:`MOST_TRIED` splits were priced.
+        """
+        best: Partition = Even(space, units, operator.axes)
+        if self.policy == "priority" or self.was_interrupted:
+            return best
+        each_us = arithmetic_us(found, operator, space) / prod(space.shape)
         try:
-            if not self.was_interrupted:
-                return POLICIES[self.policy](operator, space, units, arithmetic_us(found, operator, space), priced_us)
+            best_us = price_us(best)
+            ordered = sorted(
+                ((grid.elements(0), grid) for grid in grids(space, units, operator.axes)), key=itemgetter(0)
+            )
+            for elements, grid in ordered[: MOST_TRIED - 1]:
+                if each_us * elements >= best_us:
+                    break
+                if (grid_us := price_us(grid)) < best_us:
+                    best, best_us = grid, grid_us
         except KeyboardInterrupt:
             self.was_interrupted = True
-        return min(tried, key=tried.__getitem__, default=Even(space, units, operator.axes))
+        return best
 
     def tell(self) -> None:
         """Another operator is done."""
@@ -209,8 +193,8 @@ def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare, leave
         space = share.space(operator)
         step = _unsplit(placed, operator, space)
         if placed.variant is not Variant.VANILLA and not step.whole:
-            split = OperatorStep(operator, tuple(_slices(placed, operator, space)))
-            split = replace(split, slices=_partitioned(placed, split, split.slices, search, units))
+            sliced = OperatorStep(operator, tuple(_slices(placed, operator, space)))
+            split = _partitioned(placed, sliced, search, units)
             can_stay = leaves_whole and units >= placed.device.unpartitioned_units.value
             if not can_stay or step_load(placed, split).us <= step_load(placed, step).us:
                 step = split
@@ -235,38 +219,24 @@ def on_units(found: EdgePlan, step: OperatorStep, units: int, policy: str) -> Op
         (part,) = step.slices
         most = min(units, found.device.unpartitioned_units.value)
         return replace(step, slices=(replace(part, partition=Even(part.partition.space, most, step.operator.axes)),))
-    return replace(step, slices=_partitioned(found, step, step.slices, SplitSearch(policy), units))
+    return _partitioned(found, step, SplitSearch(policy), units)
 
 
-def _partitioned(
-    placed: EdgePlan,
-    step: OperatorStep,
-    parts: Iterable[OutputSlice],
-    search: SplitSearch,
-    units: int,
-) -> tuple[OutputSlice, ...]:
-    return tuple(replace(part, partition=_partition(placed, step, part, search, units)) for part in parts)
+def _partitioned(placed: EdgePlan, step: OperatorStep, search: SplitSearch, units: int) -> OperatorStep:
+    """The step with each of its slices split over so many units."""
+    return replace(
+        step,
+        slices=tuple(replace(part, partition=_partition(placed, step, part, search, units)) for part in step.slices),
+    )
 
 
-def _partition(
-    placed: EdgePlan,
-    step: OperatorStep,
-    part: OutputSlice,
-    search: SplitSearch,
-    units: int,
-) -> Partition:
+def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: SplitSearch, units: int) -> Partition:
     operator, space = step.operator, part.partition.space
     if step.whole:
         return Even(space, 1, ())
     places = [placed.buffers[name] for name in (*operator.inputs, *operator.outputs)]
-    key = (
-        operator.signature,
-        space,
-        units,
-        tuple((each.memory, each.layout) for each in places),
-        tuple(each.value for each in part.inputs) and len(part.inputs),
-        part.output is None,
-    )
+    kinds = tuple((each.memory, each.layout) for each in places)
+    key = (operator.signature, space, units, kinds, len(part.inputs), part.output is None)
     if key not in search.known:
         search.known[key] = search.split(
             placed,
@@ -318,8 +288,10 @@ def _even_part(space: Box, axis: int, count: int, index: int) -> Box:
 def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
     """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no room."""
     size = sum(placed.network.graph.types[name].bytes for name in operator.parameters)
+    if size <= placed.device.private_bytes.value:
+        return None
     start, room = _room(placed, operator.index)
-    return start if placed.device.private_bytes.value < size <= room else None
+    return start if size <= room else None
 
 
 def _room(placed: EdgePlan, index: int) -> tuple[int, int]:

@@ -147,12 +147,26 @@ def unit_work(plan: EdgePlan, step: OperatorStep, part: OutputSlice, unit: int) 
     """What one unit does for a slice of a step, chunk by chunk."""
     found: list[Work] = []
     operator, private = step.operator, plan.device.private_bytes.value
+    rate = plan.device.multiply_adds_per_us(plan.precision)
     for box in within_groups(operator, part.partition.boxes(unit)):
         for chunk in _chunks(step, box, private):
-            size = chunk.parameter_bytes if chunk.parameter_bytes <= private else 0
-            by_dma = step.is_cut and chunk.parameter_bytes <= private
+            demand, fits = chunk.demand, chunk.parameter_bytes <= private
+            size, by_dma = chunk.parameter_bytes if fits else 0, step.is_cut and fits
             address, ahead = _beside(found[-1] if found else None, size, private) if by_dma else (0, False)
-            found.append(_work(plan, step, part, chunk, address, size, by_dma, ahead))
+            found.append(
+                Work(
+                    chunk,
+                    address,
+                    size,
+                    tuple(_parameters(plan, operator, part, chunk, by_dma)),
+                    by_dma,
+                    ahead,
+                    tuple(_reads(plan, part, demand)),
+                    tuple(_writes(plan, step, part, chunk)),
+                    # What is no multiply-add takes as long as one.
+                    (demand.multiply_adds + demand.other_flops) / rate,
+                )
+            )
     return tuple(found)
 
 
@@ -184,32 +198,6 @@ def whole_demand(operator: Operator) -> Demand:
         own = node.op.multiply_adds(types, made)
         products, other = products + own, other + node.op.flops(types, made) - 2 * own
     return Demand(Box.whole(operator.output.shape), (), reads, parameters, products, other)
-
-
-def _work(
-    plan: EdgePlan,
-    step: OperatorStep,
-    part: OutputSlice,
-    chunk: Chunk,
-    address: int,
-    size: int,
-    by_dma: bool,
-    ahead: bool,
-) -> Work:
-    device, operator, demand = plan.device, step.operator, chunk.demand
-    rate = device.multiply_adds_per_us(plan.precision)
-    return Work(
-        chunk,
-        address,
-        size,
-        tuple(_parameters(plan, operator, part, chunk, by_dma)),
-        by_dma,
-        ahead,
-        tuple(_reads(plan, part, demand)),
-        tuple(_writes(plan, step, part, chunk)),
-        # What is no multiply-add takes as long as one.
-        (demand.multiply_adds + demand.other_flops) / rate,
-    )
 
 
 def _parameters(

@@ -31,10 +31,9 @@ class Partition(ABC):
     def boxes(self, unit: int) -> tuple[Box, ...]:
         """Those of one unit; unit 0 has the most."""
 
-    def size(self, unit: int) -> tuple[int, int]:
-        """How many elements a unit has, and in how many boxes."""
-        boxes = self.boxes(unit)
-        return sum(math.prod(box.shape) for box in boxes), len(boxes)
+    def elements(self, unit: int) -> int:
+        """How many elements a unit has."""
+        return sum(math.prod(box.shape) for box in self.boxes(unit))
 
     @property
     @abstractmethod
@@ -63,24 +62,22 @@ class Even(Partition):
             first, left = first * sizes[-1], left * sizes[-1]
             share = left // self.units
             if share:
-                found += self._runs(first + unit * share, share, sizes)
+                found += self._boxes(first + unit * share, share, sizes)
                 first, left = first + share * self.units, left - share * self.units
             if not left:
                 return tuple(found)
         if not self.axes:
             return (self.space,) if unit == 0 else ()
         if unit < left:
-            found += self._runs(first + unit, 1, sizes)
+            found += self._boxes(first + unit, 1, sizes)
         return tuple(found)
 
-    def _runs(self, start: int, count: int, sizes: Sequence[int]) -> list[Box]:
-        return [self._box(ranges) for ranges in _runs(start, count, sizes)]
-
-    def _box(self, ranges: Sequence[tuple[int, int]]) -> Box:
-        starts, shape = list(self.space.starts), list(self.space.shape)
-        for axis, (start, size) in zip(self.axes, ranges, strict=False):
-            starts[axis], shape[axis] = self.space.starts[axis] + start, size
-        return Box(tuple(starts), tuple(shape))
+    def _boxes(self, start: int, count: int, sizes: Sequence[int]) -> Iterator[Box]:
+        for ranges in _runs(start, count, sizes):
+            starts, shape = list(self.space.starts), list(self.space.shape)
+            for axis, (begin, size) in zip(self.axes, ranges, strict=False):
+                starts[axis], shape[axis] = self.space.starts[axis] + begin, size
+            yield Box(tuple(starts), tuple(shape))
 
     @property
     def words(self) -> tuple[tuple[int, int], ...]:
@@ -143,9 +140,8 @@ def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]
     """Units with equally many elements together, those without any left out; and the first of them whose elements are in most boxes."""
     alike: dict[int, list[tuple[int, int]]] = {}
     for unit in range(partition.units):
-        elements, boxes = partition.size(unit)
-        if boxes:
-            alike.setdefault(elements, []).append((unit, boxes))
+        if boxes := len(partition.boxes(unit)):
+            alike.setdefault(partition.elements(unit), []).append((unit, boxes))
     return tuple(
         (tuple(unit for unit, _ in units), max(units, key=lambda one: (one[1], -one[0]))[0])
         for units in alike.values()

@@ -44,7 +44,7 @@ def test_no_split_takes_less_than_its_share_of_the_arithmetic_and_the_search_fin
 
         every_one = grids_of(space, units, operator.axes)
         for partition in every_one[::every]:
-            share = partition.size(0)[0] / math.prod(space.shape)
+            share = partition.elements(0) / math.prod(space.shape)
             assert price_us(partition) >= whole_us * share * (1 - 1e-9)
         tried = 0
         chosen = SplitSearch("exhaustive").split(found, operator, space, units, price_us)
