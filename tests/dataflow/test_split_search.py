@@ -24,14 +24,14 @@ def grids_of(space: Box, units: int, axes: tuple[int, ...]) -> list[Partition]:
     return [Even(space, units, axes), *grids(space, units, axes)]
 
 
-@pytest.mark.parametrize(("model", "device", "every"), [("squeezenet", "c6678", 3), ("ios_sample", "zcu102", 40)])
+@pytest.mark.parametrize(("model", "device", "every"), [("squeezenet", "c6678", 3), ("ios_sample", "zcu102", 400)])
 def test_no_split_takes_less_than_its_share_of_the_arithmetic_and_the_search_finds_the_best(
     model: str, device: str, every: int
 ) -> None:
     network, board = load(model), made(device)
     found = plan(network, board, Variant.HORIZONTAL)
     units, tried = board.units.value, 0
-    for operator in operators(network)[:8]:
+    for operator in operators(network)[:3]:
         step = OperatorStep(operator, found.steps[operator.index].slices[:1])
         (part,) = step.slices
         space = part.partition.space
