@@ -9,7 +9,7 @@ from typing import Any
 
 from iossim.analysis.parts import Parts, in_parts
 from iossim.backends.edge_simulator.events import Timed, simulate
-from iossim.dataflow.capacity import check, most_in_use
+from iossim.dataflow.capacity import check, uses
 from iossim.dataflow.linking import linked_form
 from iossim.dataflow.optimize import SplitSearch, plan
 from iossim.dataflow.plan import EdgePlan, OperatorStep, Variant
@@ -95,11 +95,13 @@ class Dataflow:
 
 
 def memory_rows(plan: EdgePlan, timed: Timed) -> list[MemoryRow]:
-    """The most that is in use while each operator runs."""
-    return [
-        MemoryRow(step.operator.name, *timed.steps[index], *most_in_use(plan, index))
-        for index, step in enumerate(plan.steps)
-    ]
+    """What is in use while each operator runs, in the slice that needs most of the shared and the external memory."""
+    rows = []
+    for index, step in enumerate(plan.steps):
+        most = max(uses(plan, index), key=lambda use: use.shared_bytes + use.external_bytes)
+        start_us, end_us = timed.steps[index]
+        rows.append(MemoryRow(step.operator.name, start_us, end_us, *most))
+    return rows
 
 
 def dataflow(

@@ -150,12 +150,9 @@ def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
             raise PlanError(f"operator {step.operator.name!r}: two chunks overlap in a private memory")
 
 
-def most_in_use(plan: EdgePlan, index: int) -> Use:
-    """What is in use during the slice of a step that needs most of the shared and the external memory."""
-    step = plan.steps[index]
-    return max(
-        (_use(plan, index, part) for part in step.slices), key=lambda use: use.shared_bytes + use.external_bytes
-    )
+def uses(plan: EdgePlan, index: int) -> list[Use]:
+    """What is in use during each slice of a step."""
+    return [_use(plan, index, part) for part in plan.steps[index].slices]
 
 
 def _use(plan: EdgePlan, index: int, part: OutputSlice) -> Use:

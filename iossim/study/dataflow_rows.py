@@ -73,7 +73,7 @@ def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, Any
 
 def _peaks(plans: Sequence[EdgePlan]) -> dict[str, Any]:
     """The most of each memory that any device has in use."""
-    seen = [use for plan in plans for use in uses(plan)]
+    seen = [use for plan in plans for step in range(len(plan.steps)) for use in uses(plan, step)]
     return {
         "private_mib": max(use.private_bytes for use in seen) / _MIB,
         "shared_mib": max(use.shared_bytes for use in seen) / _MIB,
