@@ -253,12 +253,7 @@ def check_fits(operator: Operator, private_bytes: int) -> None:
     demand = operator.demand(box)
     if demand is None or (size := _parameter_bytes(operator, demand)) <= private_bytes or not _is_product(operator):
         return
-    room = max(1, private_bytes // 2)
-    if (parts := -(-size // room)) > MOST_PARTS:
-        raise DeviceError(
-            f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is {room:,}: "
-            f"it would be cut into {parts:,} parts; give units at least {2 * -(-size // MOST_PARTS):,} bytes"
-        )
+    room = private_bytes // 2
     if operator.axes:
         axis = operator.axes[0]
         demand = operator.demand(Grid(box, box.shape[axis], (axis,), (box.shape[axis],)).boxes(0)[0])
@@ -268,6 +263,11 @@ def check_fits(operator: Operator, private_bytes: int) -> None:
         least = with_part(operator, demand, ParameterPart((0, 1))) if is_cut else demand
         if _parameter_bytes(operator, least) > room:
             raise _too_large(operator, demand, room)
+    if (parts := -(-size // room)) > MOST_PARTS:
+        raise DeviceError(
+            f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is {room:,}: "
+            f"it would be cut into {parts:,} parts; give units at least {2 * -(-size // MOST_PARTS):,} bytes"
+        )
 
 
 def _is_product(operator: Operator) -> bool:
