@@ -12,18 +12,18 @@ import pytest
 from edge_devices import made
 from random_networks import random_inputs
 
-from iossim.backends.edge_simulator import execute
-from iossim.backends.edge_simulator.events import simulate
-from iossim.backends.edge_simulator.execute import run
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.dataflow import capacity
-from iossim.dataflow.capacity import check
-from iossim.dataflow.optimize import POLICIES, plan
-from iossim.dataflow.placement import MemoryKind
-from iossim.dataflow.plan import EdgePlan, OperatorStep, OutputSlice, Variant, Work, unit_work
-from iossim.dataflow.splitting import Even
-from iossim.devices.edge import EdgeDevice
-from iossim.errors import DeviceError, PlanError
+from iossim.base.errors import DeviceError, PlanError
+from iossim.edge import capacity
+from iossim.edge.capacity import check
+from iossim.edge.optimize import POLICIES, plan
+from iossim.edge.placement import MemoryKind
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, Work, unit_work
+from iossim.edge.simulator import execute
+from iossim.edge.simulator.events import simulate
+from iossim.edge.simulator.execute import run
+from iossim.edge.splitting import Even
+from iossim.hardware.edge import EdgeDevice
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.add import Add

@@ -1,0 +1,182 @@
+"""What devices send one another so that all have the whole of what each has a part of: collectives as messages.
+
+A collective is data: messages in the order in which each device sends them. :func:`apply` runs them on arrays, and
+:meth:`Collective.us` is what they take, which for all-gathers is a closed form (Patarasuk and Yuan 2009, section 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iossim.base.errors import OptionError, did_you_mean
+from iossim.execution.box import Box
+from iossim.hardware.edge import Link
+from iossim.ir.op import Array
+
+#: What is sent: a round, the source, the target, and the box of the value.
+Sent = tuple[int, int, int, Box]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Boxes of a value that one device sends another in a round, at one latency.
+
+    A device sends in a round once all that it is sent in earlier rounds is there.
+    """
+
+    round: int
+    source: int
+    target: int
+    boxes: tuple[Box, ...]
+
+    @property
+    def elements(self) -> int:
+        return sum(math.prod(box.shape) for box in self.boxes)
+
+    def packed(self, held: Array) -> Array:
+        """The elements that the source sends, box behind box."""
+        return np.concatenate([held[box.selection].ravel() for box in self.boxes])
+
+    def unpack(self, packed: Array, held: Array) -> None:
+        """Put what arrived into the array of the target."""
+        begin = 0
+        for box in self.boxes:
+            there = held[box.selection]
+            there[...] = packed[begin : begin + there.size].reshape(there.shape)
+            begin += there.size
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """``messages`` between ``devices``, by round; none is empty."""
+
+    devices: int
+    messages: tuple[Message, ...]
+
+    @staticmethod
+    def of(devices: int, sent: Iterable[Sent]) -> Collective:
+        """What a device sends another in a round goes in one message; the order is that of the first box of each."""
+        boxes: dict[tuple[int, int, int], dict[Box, None]] = defaultdict(dict)
+        for turn, source, target, box in sent:
+            if math.prod(box.shape):
+                boxes[turn, source, target][box] = None
+        return Collective(devices, tuple(Message(*who, tuple(each)) for who, each in boxes.items()))
+
+    @property
+    def elements(self) -> int:
+        """Sent in all."""
+        return sum(each.elements for each in self.messages)
+
+    @property
+    def rounds(self) -> list[list[Message]]:
+        """The messages of each round."""
+        found: dict[int, list[Message]] = defaultdict(list)
+        for each in self.messages:
+            found[each.round].append(each)
+        return [found[turn] for turn in sorted(found)]
+
+    def share_sent(self, parts: Sequence[Box]) -> float:
+        """Each device made one of ``parts``: the share of its part that it sends to others, of the device that sends most."""
+        found = 0.0
+        for device, part in enumerate(parts):
+            kept = [part]
+            for box in {box for each in self.messages if each.source == device for box in each.boxes}:
+                kept = [rest for piece in kept for rest in piece.without(box)]
+            found = max(found, 1 - sum(math.prod(each.shape) for each in kept) / math.prod(part.shape))
+        return found
+
+    def us(self, item_bytes: int, link: Link) -> float:
+        """What the messages take, round after round: a device sends one message at a time and receives one at a time, and a
+        round is as long as the busiest of these ports."""
+        total_us = 0.0
+        for messages in self.rounds:
+            ports_us: dict[tuple[int, bool], float] = defaultdict(float)
+            for each in messages:
+                sent_us = link.latency_us.value + each.elements * item_bytes / link.bandwidth_gbps.value / 1e3
+                ports_us[each.source, False] += sent_us
+                ports_us[each.target, True] += sent_us
+            total_us += max(ports_us.values())
+        return total_us
+
+
+def ring_all_gather(parts: Sequence[Box]) -> Collective:
+    """From part d on device d to all parts on all devices, in n - 1 rounds in which each device sends a part to the next one.
+
+    n equal parts of S bytes in all take (n - 1) (latency + S / n / bandwidth).
+    """
+    devices = len(parts)
+    rounds = range(devices - 1)
+    return Collective.of(
+        devices,
+        (
+            (turn, device, (device + 1) % devices, parts[(device - turn) % devices])
+            for turn in rounds
+            for device in range(devices)
+        ),
+    )
+
+
+def server_all_gather(parts: Sequence[Box]) -> Collective:
+    """The same by way of a parameter server, device 0: it is sent each part, and sends each of the others all that it lacks.
+
+    n equal parts of S bytes in all take (n - 1) (2 latency + S / bandwidth).
+    """
+    workers = range(1, len(parts))
+    there: list[Sent] = [(0, device, 0, parts[device]) for device in workers]
+    back: list[Sent] = [(1, 0, device, part) for device in workers for own, part in enumerate(parts) if own != device]
+    return Collective.of(len(parts), [*there, *back])
+
+
+def ring_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) -> Collective:
+    """Boxes from one device to another, each a source, a target and what is sent. Where all are neighbours they are sent
+    directly, one way round before the other, so that no port is waited for; else all parts go round."""
+    devices = len(parts)
+    if all((source - target) % devices in (1, devices - 1) for source, target, _ in wanted):
+        one_way_first = sorted(wanted, key=lambda each: ((each[1] - each[0]) % devices, each[0]))
+        return Collective.of(devices, ((0, *each) for each in one_way_first))
+    return ring_all_gather(parts)
+
+
+def server_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) -> Collective:
+    """The same by way of device 0."""
+    there: list[Sent] = [(0, source, 0, box) for source, target, box in wanted if source]
+    back: list[Sent] = [(1, 0, target, box) for source, target, box in wanted if target]
+    return Collective.of(len(parts), [*there, *back])
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronisation:
+    """A way to bring together what devices have."""
+
+    name: str
+    all_gather: Callable[[Sequence[Box]], Collective]
+    exchange: Callable[[Sequence[tuple[int, int, Box]], Sequence[Box]], Collective]
+
+
+SYNCHRONISATIONS = {
+    each.name: each
+    for each in (
+        Synchronisation("ring", ring_all_gather, ring_exchange),
+        Synchronisation("server", server_all_gather, server_exchange),
+    )
+}
+
+
+def synchronisation(name: str) -> Synchronisation:
+    """The one of that name; raises OptionError."""
+    if name not in SYNCHRONISATIONS:
+        raise OptionError(f"unknown `sync` {name!r}; {did_you_mean(name, SYNCHRONISATIONS)}")
+    return SYNCHRONISATIONS[name]
+
+
+def apply(collective: Collective, held: Sequence[Array]) -> None:
+    """Change the arrays that the devices hold as the messages do; those of a round are sent before any of them arrives."""
+    for messages in collective.rounds:
+        sent = [each.packed(held[each.source]) for each in messages]
+        for each, packed in zip(messages, sent, strict=True):
+            each.unpack(packed, held[each.target])
