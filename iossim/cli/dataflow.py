@@ -19,7 +19,7 @@ from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.edge.distributed import Distributed
-    from iossim.edge.plan import Plan
+    from iossim.edge.plan import EdgePlan
     from iossim.edge.planned import Dataflow
     from iossim.edge.runs import DataflowRun
     from iossim.ir.network import Network
@@ -128,8 +128,7 @@ def optimize(
     if parts and devices != 1:
         raise OptionError("`parts` are of one device's units; leave `devices` out")
     if devices == 1:
-        with progress_bars(quiet=as_json, unit="", tells_rest=True) as start, interruptible():
-            found = api.dataflow(network, name, policy=policy, parts=parts, progress=start)
+        found = _planned(network, name, policy, parts, quiet=as_json)
         title, table, words = _title(network, found.device.name), dataflow_table(found), dataflow_words(found)
     else:
         found = api.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
@@ -159,10 +158,9 @@ def explain(
     as_json: options.Json = False,
 ) -> None:
     """Explain a network's plan on one edge device, the operators that take longest first; so does 'iossim explain out/plan.json'."""
-    from iossim import api
     from iossim.models.load import load
 
-    found = api.dataflow(load(model, batch=batch, dtype=dtype), _needed(device), policy=policy)
+    found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)
     tell_explained(found, operator or [], all_operators, as_json)
 
 
@@ -221,7 +219,7 @@ def run(
         raise OptionError("`processes` says how many `devices` there are; leave one of them out")
     network = load(model, batch=batch, dtype=dtype)
     if processes is None and devices == 1:
-        done = run_plan(api.dataflow(network, name, policy=policy).plans[Variant.FULL], seed)
+        done = run_plan(_planned(network, name, policy, quiet=as_json).plans[Variant.FULL], seed)
     else:
         found = api.distribute(
             network, name, devices if processes is None else processes, link=link, sync=sync, mix=mix, policy=policy
@@ -233,6 +231,14 @@ def run(
         plain_console().print(_run_words(done), soft_wrap=True)
     if not done.holds:
         raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+def _planned(network: Network, device: str, policy: str, parts: bool = False, *, quiet: bool) -> Dataflow:
+    """A network's plans on one device, with the progress of the search, which an interrupt ends with what it has."""
+    from iossim import api
+
+    with progress_bars(quiet=quiet, unit="", tells_rest=True) as start, interruptible():
+        return api.dataflow(network, device, policy=policy, parts=parts, progress=start)
 
 
 def _needed(device: str | None) -> str:
@@ -290,7 +296,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     return files
 
 
-def _plan_file(plan: Plan) -> Writer:
+def _plan_file(plan: EdgePlan) -> Writer:
     from iossim.edge.plan_json import plan_to_json
 
     return text_file(json.dumps(plan_to_json(plan)) + "\n")
