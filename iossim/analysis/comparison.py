@@ -313,16 +313,16 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         Column("search_s"),
         Column("bound_ms", digits=3),
         Column("gap_percent", digits=1),
-        Column("published_ms", "pub-\nlished"),
+        Column("published_ms"),
         Column("error_percent", digits=1),
-        Column("left_out_percent", "left\nout", digits=1),
+        Column("left_out_percent", "LOO", digits=1),
     ]
     return records_table(title, [_comparison_record(row, best) for row in rows], columns)
 
 
 def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[str, Cell]:
     return {
-        "scheduler": f"{row.scheduler} {TIE}" if ties_with(best, row) else row.scheduler,
+        "scheduler": f"{row.scheduler}{TIE}" if ties_with(best, row) else row.scheduler,
         "latency_ms": row.latency_us / 1000,
         "speedup_x": row.speedup,
         "stages": row.stages,

@@ -210,5 +210,5 @@ def _show(title: str, rows: list[dict[str, str]] | list[dict[str, object]], as_j
         return
     from iossim.tables import Column, records_table
 
-    columns = [Column(key, wraps=key in ("block", "description", "kinds", "title")) for key in rows[0]]
+    columns = [Column(key, wraps=key in ("description", "kinds", "title"), shortens=key == "block") for key in rows[0]]
     plain_console().print(records_table(title, rows, columns))  # type: ignore[arg-type]

@@ -153,11 +153,11 @@ def _show(table: NetworkTable, whole: bool) -> None:
     if len(rows) > _ROWS_READ and not whole:
         rows.sort(key=lambda row: -row.prediction.gpu_time_us)  # of equals, the first in the model
         rows, others = rows[:_ROWS_SHOWN], rows[_ROWS_SHOWN:]
-        title += f", the {_ROWS_SHOWN} that take longest"
+        title += f", the {_ROWS_SHOWN} slowest (--all lists all)"
         others_us = sum(row.prediction.gpu_time_us for row in others)
         others_share = sum(row.share for row in others)
         rest = [
-            {"name": f"{len(others)} more (--all)", "gpu_time_us": others_us, "share_percent": 100 * others_share}
+            {"name": f"{len(others)} more", "gpu_time_us": others_us, "share_percent": 100 * others_share}
         ]
     shown: list[dict[str, Cell]] = [
         {
@@ -180,8 +180,8 @@ def _show(table: NetworkTable, whole: bool) -> None:
         "high_us": interval.high_us,
         "share_percent": 100.0,
     }
-    long = ("name", "kind", "output_shape", "algorithm")
-    columns = [Column(key, digits=1, wraps=key in long) for key in shown[0]] if shown else []
+    long = ("name", "output_shape", "algorithm")
+    columns = [Column(key, digits=1, shortens=key in long) for key in shown[0]] if shown else []
     console = plain_console()
     console.print(records_table(title, [*shown, *rest, total], columns))
     names = [row.name for row in table.rows if row.remark]

@@ -27,11 +27,11 @@ def dataflow_table(found: Dataflow) -> Table:
         for row in found.operators
     ]
     columns = [
-        Column("operator", wraps=True),
-        Column("partition", wraps=True),
-        Column("linked", wraps=True),
-        Column("moved_kib", "moved KiB", digits=0),
-        *(Column(f"{variant}_us", f"{variant} us", digits=1) for variant in Variant),
+        Column("operator", shortens=True),
+        Column("partition", shortens=True),
+        Column("linked", shortens=True),
+        Column("moved_kib", digits=0),
+        *(Column(f"{variant}_us", digits=1) for variant in Variant),
     ]
     return records_table("", rows, columns)
 

@@ -100,8 +100,8 @@ def kernels_table(one: StageExplanation) -> Table:
     ]
     columns = [
         Column("stream"),
-        Column("unit", wraps=True),
-        Column("kernel", wraps=True),
+        Column("unit", shortens=True),
+        Column("kernel", shortens=True),
         Column("start_us", digits=1),
         Column("takes_us", digits=1),
         Column("alone_us", digits=1),

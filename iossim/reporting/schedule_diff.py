@@ -63,7 +63,7 @@ def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
         before = passage.block
     rows += _totals(found.passages, all_passages)
     columns = [
-        Column("block", wraps=True),
+        Column("block", shortens=True),
         Column("change"),
         Column("a_us", "A", digits=1),
         Column("b_us", "B", digits=1),

@@ -30,7 +30,7 @@ def schedule_table(schedule: Schedule) -> Table:
             number += 1
     columns = [
         Column("stage"),
-        Column("block"),
+        Column("block", shortens=True),
         Column("boundary_us", "before", digits=1),
         Column("latency_us", digits=1),
         Column("groups", "groups (one a line, > in order)", wraps=True),
