@@ -112,7 +112,7 @@ def test_simulate_takes_schedules_and_paths(tmp_path: Path) -> None:
 def test_what_is_proven() -> None:
     """Exact over the whole space; over a pruned space; not at all where blocks had to be split or pruned to be solved."""
     whole = iossim.optimize("squeezenet", "t4")
-    assert optimality(whole) == "proven optimal at these prices among all schedules of general stages"
+    assert optimality(whole) == "Provably optimal under this cost model (general stages)"
     merging = iossim.optimize("squeezenet", "t4", scheduler="ios-merge")
     assert str(optimality(merging)).endswith("among all schedules of single units and merged ones")
     pruned = iossim.optimize("squeezenet", "t4", scheduler="ios-parallel", options=api.search_options("paper", 3, 2))
@@ -121,7 +121,7 @@ def test_what_is_proven() -> None:
     )
     limited = iossim.optimize("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
     assert any("split into runs" in note for note in limited.notes)
-    assert optimality(limited) == "not proven optimal: not all was searched, as noted"
+    assert optimality(limited) == "Not proven optimal: part of the search space was left out (see the notes)"
     assert (whole.proven, merging.proven, pruned.proven, limited.proven) == (True, True, True, False)
     assert limited.complete
     comparison = iossim.compare("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))

@@ -87,7 +87,11 @@ def list_devices(as_json: options.Json = False) -> None:
 
     # A path may be long; what a device is called is read whole.
     shown = [{**row, "also": ", ".join(row["also"])} for row in rows]
-    columns = [Column(key, wraps=key == "from", digits=1 if key == "dram_gbps" else 2) for key in rows[0]]
+    titles = {"architecture": "arch."}
+    columns = [
+        Column(key, titles.get(key, ""), wraps=key in ("also", "from"), digits=1 if key == "dram_gbps" else 2)
+        for key in rows[0]
+    ]
     plain_console().print(records_table("Devices", shown, columns))
 
 

@@ -156,9 +156,7 @@ def _show(table: NetworkTable, whole: bool) -> None:
         title += f", the {_ROWS_SHOWN} slowest (--all lists all)"
         others_us = sum(row.prediction.gpu_time_us for row in others)
         others_share = sum(row.share for row in others)
-        rest = [
-            {"name": f"{len(others)} more", "gpu_time_us": others_us, "share_percent": 100 * others_share}
-        ]
+        rest = [{"name": f"{len(others)} more", "gpu_time_us": others_us, "share_percent": 100 * others_share}]
     shown: list[dict[str, Cell]] = [
         {
             "name": row.name,
@@ -185,5 +183,5 @@ def _show(table: NetworkTable, whole: bool) -> None:
     console = plain_console()
     console.print(records_table(title, [*shown, *rest, total], columns))
     names = [row.name for row in table.rows if row.remark]
-    notes = [f"Priced as memory traffic are: {', '.join(names)}."] if names else []
+    notes = [f"Priced by their memory traffic alone: {', '.join(names)}."] if names else []
     print_notes(console, [*network.remarks, *notes])

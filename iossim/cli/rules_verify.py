@@ -36,7 +36,8 @@ def verify_rules(
 ) -> None:
     """The verdict on each rule: proved from axioms, refuted by a counterexample, or unknown, each with its reason.
 
-    Conditions are those that a rule lacks: it is proved where they hold. Verdicts are kept until rule, axioms or prover change.
+    Conditions are those that a rule lacks: it is proved where they hold. Verdicts are kept until rule, axioms or prover
+    change; the seconds that JSON tells are those of the run that found the verdict.
     """
     from iossim.cores import usable_cores
     from iossim.rewriting.rule_sets import rule_set
@@ -64,9 +65,8 @@ def verify_rules(
         Column("index"),
         Column("name"),
         Column("verdict"),
-        Column("conditions", "if besides", wraps=True),
+        Column("conditions", "provided that", wraps=True),
         Column("reason", wraps=True),
-        Column("seconds", "seconds", digits=1),
     ]
     shown = [{**row, "conditions": " and ".join(row["conditions"]), "reason": row["reason"]} for row in rows]
     plain_console().print(records_table(f"Rules of {rules}", shown, columns))

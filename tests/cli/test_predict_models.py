@@ -163,7 +163,7 @@ def test_what_is_not_known_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     ]
     path = write_onnx(tmp_path / "model.onnx", nodes, {"x": [64, 64]}, opset=14)
     text = " ".join(printed(capsys, f"predict {path} -d t4").split())
-    assert "Priced as memory traffic are: lower/triangle, contraction." in text
+    assert "Priced by their memory traffic alone: lower/triangle, contraction." in text
     _, triangle, contraction = printed_json(capsys, f"predict {path} -d t4 --json")["rows"]
     assert triangle["kind"] == "Trilu"
     assert triangle["remark"] == "priced as memory traffic: Trilu is not known"

@@ -8,6 +8,7 @@ import pytest
 from command_line import printed, refused
 from small_studies import small_study
 
+from iossim.cli.main import main
 from iossim.study.scenario import Device
 from iossim.study.sweep import run_study
 
@@ -27,6 +28,15 @@ def test_the_page_is_written(
     monkeypatch.setattr("iossim.reporting.study.report.libraries", lambda: "")
     assert not printed(capsys, ["study", "report", str(folder)])
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_many_pictures_are_told_by_their_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "report", str(folder), "--figures", "svg"]) == 0
+    count = len(list((folder / "figures").iterdir()))
+    assert count > 6
+    assert capsys.readouterr().err.splitlines()[-1] == f"wrote {count} files to {folder / 'figures'}"
+    for path in (folder / "figures").iterdir():
+        path.unlink()
 
 
 def test_pictures_are_written_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def test_table_names_every_unit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     joined = "".join(text.split())
     for unit in iossim.load("inception_v3").units:
         assert "".join(unit.name.split()) in joined
-    assert "proven optimal" in text
+    assert "Provably optimal" in text
 
 
 @pytest.mark.parametrize("scheduler", ["sequential", "greedy"])
@@ -185,7 +185,7 @@ def test_simulated_block_by_block(options: str, tmp_path: Path, capsys: pytest.C
     assert end_us == pytest.approx(found["latency_us"], abs=0.01)
     assert counters(trace)["active warps"][-1] == (pytest.approx(end_us, abs=0.01), 0)
     text = printed(capsys, command)
-    assert f"block by block: {found['latency_us'] / 1e3:.3f} ms" in " ".join(text.split())
+    assert f"Event-driven simulator: {found['latency_us'] / 1e3:.3f} ms" in " ".join(text.split())
     elsewhere = printed_json(capsys, f"{command} --device k80 --engine paper --json")
     assert elsewhere["event_driven"]["latency_us"] > found["latency_us"]
 

@@ -124,12 +124,19 @@ def test_tables(report: ValidationReport) -> None:
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    assert "in-sample: mean error 10.0%, worst -10.0%; 0 of 1 orders beyond 3% are right" in text
-    assert "left out: mean error 12.0%, worst -12.0%; 1 of 1 orders beyond 3% are right" in text
     assert (
-        "wrong: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%, left out +10.0%" in text
+        "in-sample: mean error 10.0%, worst -10.0%; 0 of 1 pairs of schedulers that differ by more than 3% are ranked correctly"
+        in text
     )
-    assert "1 of 2 figures in the intervals of what is left out" in text
+    assert (
+        "LOO: mean error 12.0%, worst -12.0%; 1 of 1 pairs of schedulers that differ by more than 3% are ranked correctly"
+        in text
+    )
+    assert (
+        "wrong order: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%, LOO +10.0%"
+        in text
+    )
+    assert "1 of 2 published latencies are within the 90% interval of their LOO prediction" in text
     assert "pairs 2 0.0 0.0" in text
     assert "squeezenet, batch 1, graph engine, cupy_cudnn" in text
     assert "sequential 0.800 0.700 0.900 1.000 -20.0 1.00 1.00" in text
