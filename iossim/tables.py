@@ -1,7 +1,7 @@
 """Tables for the terminal: numbers to the right, units in the headers, legible at 80 columns and without colour.
 
-Where a table is wider than the terminal, names lose their beginning first (an ellipsis stands for it), then long texts
-go on in the next line. Numbers stay whole.
+Where a table is wider than the terminal, names lose their beginning first (an ellipsis stands for it), then long
+texts go on in the next line. Numbers stay whole.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _UNITS = {
 class Column:
     """A column of a table: ``key`` names the cell of each row, and by its ending the unit.
 
-    ``digits`` are the decimals of floats; ``wraps`` lets long text go on in the next line; ``shortens`` lets names lose
-    their beginning, so that a row stays a line.
+    ``digits`` are the decimals of floats; ``wraps`` lets long text go on in the next line; ``shortens`` lets names
+    lose their beginning, so that a row stays a line.
     """
 
     key: str

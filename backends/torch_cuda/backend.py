@@ -42,7 +42,7 @@ def missing() -> str:
         build = f"torch {torch.__version__}"
         if torch.version.cuda is None:
             return f"{build} is built without CUDA; install a CUDA build of torch on a machine with an NVIDIA GPU"
-        return f"{build} is built with CUDA, but finds no GPU or driver; check that nvidia-smi lists a GPU on this machine"
+        return f"{build} is built with CUDA, but finds no GPU or driver; check that nvidia-smi lists a GPU"
     return ""
 
 

@@ -148,7 +148,7 @@ class Comparison:
         lines = [self.title]
         if self.schedules:
             lines.append(plain_text(comparison_table("", self.rows)))
-            lines += [f"{TIE} a tie with the best: the difference is inside the noise"] * bool(self.best.ties)
+            lines += [f"{TIE} tied with the best: the difference is within the noise"] * bool(self.best.ties)
         return "\n".join(lines)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

@@ -1,4 +1,4 @@
-"""Why each stage of a schedule is as it is: what holds it up, what else it could have been, and what that would cost.
+"""Why each stage of a schedule is as it is: what limits it, what else it could have been, and what that would cost.
 
 What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have been,
 the search's (:mod:`iossim.scheduling.alternatives`), at whatever prices the schedule is explained by. Prices that predict
@@ -318,7 +318,7 @@ class _Explainer:
         return saved_us if saved_us > _ROUNDING * self.schedule.latency_us else 0.0
 
     def _limits(self, told: Sequence[StageExplanation]) -> dict[str, float]:
-        """What holds the whole schedule up; nothing where the simulator does not say."""
+        """What limits the whole schedule; nothing where the simulator does not say."""
         if any(one.facts is None for one in told):
             return {}
         limits = {

@@ -117,7 +117,8 @@ def explain(
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
         typer.echo(
-            f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} (--all shows them; --stage N tells more about one)"
+            f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} "
+            "(--all shows them; --stage N tells more about one)"
         )
     if any(one.own or one.next_best for one in shown):
         typer.echo(LEGEND)

@@ -36,8 +36,8 @@ def verify_rules(
 ) -> None:
     """The verdict on each rule: proved from axioms, refuted by a counterexample, or unknown, each with its reason.
 
-    Conditions are those that a rule lacks: it is proved where they hold. Verdicts are kept until rule, axioms or prover
-    change; the seconds that JSON tells are those of the run that found the verdict.
+    Conditions are those that a rule lacks: it is proved where they hold. Verdicts are kept until rule, axioms or
+    prover change; the seconds that JSON tells are those of the run that found the verdict.
     """
     from iossim.cores import usable_cores
     from iossim.rewriting.rule_sets import rule_set
@@ -68,7 +68,10 @@ def verify_rules(
         Column("conditions", "provided that", wraps=True),
         Column("reason", wraps=True),
     ]
-    shown = [{**row, "conditions": " and ".join(row["conditions"]), "reason": row["reason"]} for row in rows]
+    shown = [
+        {**row, "conditions": " and ".join(row["conditions"]) or None, "reason": row["reason"] or None}
+        for row in rows
+    ]
     plain_console().print(records_table(f"Rules of {rules}", shown, columns))
     verdicts = [row["verdict"] for row in rows]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("proved", "refuted", "unknown")]

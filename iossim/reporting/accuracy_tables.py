@@ -43,7 +43,8 @@ def operators_part(operators: Sequence[OperatorEvaluation]) -> Iterator[Renderab
     yield from titled(
         "operators: errors of device time on held-out shapes, %",
         operators_table(operators),
-        f"within: % of measured times inside the 90% interval of their prediction; wide: its median high / low{compared}",
+        "within: % of measured times inside the 90% interval of their prediction; wide: its median high / low"
+        + compared,
         *_clamped(operators),
     )
 

@@ -43,7 +43,8 @@ def overview(explanation: Explanation) -> list[str]:
         if explanation.could_save_us > 0:
             part = explanation.could_save_us / found.latency_us
             lines.append(
-                f"The best stages of each block would save {explanation.could_save_us:.1f} us ({part:.1%}) under this cost model"
+                f"The best stages of each block would save {explanation.could_save_us:.1f} us ({part:.1%}) "
+                "under this cost model"
             )
         else:
             lines.append("No block has a faster set of stages under this cost model")
@@ -52,7 +53,7 @@ def overview(explanation: Explanation) -> list[str]:
 
 
 def short_lines(one: StageExplanation) -> list[str]:
-    """A stage in a line, what holds it up in another, and what else it could have been in a third."""
+    """A stage in a line, what limits it in another, and what else it could have been in a third."""
     lines = [_heading(one)]
     if one.facts is not None:
         lines.append(f"  {_bound(one)}")
@@ -69,10 +70,12 @@ def long_lines(one: StageExplanation) -> list[str]:
     if facts is not None:
         lines.append(f"  time: {divided(_named(one), facts.duration_us)}")
         lines.append(
-            f"  the longest group takes {facts.chain_us:.1f} us alone; launching all kernels takes the host {facts.host_us:.1f} us"
+            f"  the longest group takes {facts.chain_us:.1f} us alone; "
+            f"launching all kernels takes the host {facts.host_us:.1f} us"
         )
         lines.append(
-            f"  occupancy {facts.occupancy:.0%}, {facts.arithmetic:.0%} of peak arithmetic, {facts.dram:.0%} of peak DRAM bandwidth"
+            f"  occupancy {facts.occupancy:.0%}, {facts.arithmetic:.0%} of peak arithmetic, "
+            f"{facts.dram:.0%} of peak DRAM bandwidth"
         )
     if said := _otherwise(one):
         lines.append(f"  {said}")
@@ -80,7 +83,7 @@ def long_lines(one: StageExplanation) -> list[str]:
 
 
 def kernels_table(one: StageExplanation) -> Table:
-    """The kernels of a stage: when they run, and what holds each up by itself."""
+    """The kernels of a stage: when they run, and what limits each by itself."""
     assert one.facts is not None, "only the simulator tells of kernels"
     rows: list[Mapping[str, Cell]] = [
         {

@@ -71,7 +71,8 @@ def summary(found: Schedule) -> str:
     ]
     if found.lower_bound_us is not None and found.gap is not None:
         lines.append(
-            f"Lower bound for any schedule: {found.lower_bound_us / 1e3:.3f} ms; this one is {100 * found.gap:.1f}% above it"
+            f"Lower bound for any schedule: {found.lower_bound_us / 1e3:.3f} ms; "
+            f"this one is {100 * found.gap:.1f}% above it"
         )
     if expected := expectation(found):
         lines.append(expected)
@@ -103,7 +104,7 @@ def _measured_summary(found: Schedule) -> list[str]:
 
 
 def expectation(found: Schedule) -> str | None:
-    """Where nine in ten measurements of a schedule are expected, in words; None where the prices are no prediction."""
+    """Where 90% of a schedule's measurements are expected, in words; None where the prices are no prediction."""
     if found.interval_us is None:
         return None
     low_ms, high_ms = (bound_us / 1e3 for bound_us in found.interval_us)

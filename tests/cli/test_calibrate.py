@@ -56,7 +56,7 @@ def test_a_profile_that_the_other_commands_take(capsys: pytest.CaptureFixture[st
     write_measurements(made(), Path("lab.jsonl"))
     text = printed(capsys, "calibrate --data lab.jsonl --device v100-sxm2 --folds 2")
     shown = ("gemm_efficiency", "not identified", "graph_gap_factor", "fork_us", "not fitted", "lab")
-    for words in ("Held-out shapes", "cross-validated", *shown):
+    for words in ("held-out shapes", "cross-validated", *shown):
         assert words in text
     assert sorted(path.name for path in folder.iterdir()) == ["lab.jsonl", "v100-sxm2.calibrated.yaml"]
     found = device("./v100-sxm2.calibrated.yaml")

@@ -122,7 +122,7 @@ def test_light_models(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_squeezenet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "predict squeezenet -d v100-sxm2 --batch 8")
-    assert "squeezenet on v100-sxm2, batch 8, fp32: 80 ops, the 16 that take longest" in text
+    assert "squeezenet on v100-sxm2, batch 8, fp32: 80 ops, the 16 slowest" in text
     assert "64 more" in text
     assert "total" in text
     whole = printed(capsys, "predict squeezenet -d v100-sxm2 --batch 8 --all")
