@@ -85,10 +85,10 @@ def _print(comparison: Comparison) -> None:
     console.print(comparison_table("", comparison.rows))
     seen = [found.scheduler for found in comparison.schedules if comparison.is_in_sample(found.scheduler)]
     if seen:
-        said = f"error: simulated against published. Fitted to, of these figures: that of {' and '.join(seen)} only."
-        if comparison.left_out_us:
-            said += " LOO: the error of a fit without any figure of this network (leave one out)."
+        said = f"error: simulated against published; only the figure of {' and '.join(seen)} was fitted to"
         console.print(said, style="dim")
+        if comparison.left_out_us:
+            console.print("LOO: the error of a fit without any figure of this network (leave one out)", style="dim")
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     print_notes(console, dict.fromkeys(notes))
     if comparison.rewriting is not None:

@@ -143,8 +143,8 @@ def test_tables(report: ValidationReport) -> None:
     assert "torch-eager - - - 1.000 - - 1.00" in text
     assert "error: mean 20.0%, bias -20.0%; 0 of 1 latencies in their intervals" in text
     assert "pairs.made (1) no interference 10.0 10.0 10.0 10.0 10.0 10.0" in text
-    assert "pairs.made: graph_beside_us 0.2, fitted; without the set it is untold" in text
-    assert "pairs.made: 100% of slowdowns in intervals of nine in ten, 1.33x wide" in text
+    assert "pairs.made: graph_beside_us 0.2, fitted; without this data set nothing determines it" in text
+    assert "pairs.made: 100% of slowdowns within their 90% interval, 1.33x wide" in text
     assert f"slots, {DEVICE} 1 2 -50.0 2.00 1.00" in text
     assert f"beyond, slots, {DEVICE}: 160 + 160" in text
     assert f"copy on {DEVICE} 170 100.0 25.0 12.5 1.0" in text

@@ -24,7 +24,7 @@ def test_what_is_missing_is_one_line_with_a_remedy() -> None:
         pytest.skip("nothing is missing on a machine with CUDA and torch")
     assert "\n" not in reason
     assert "install" in reason or "nvidia-smi" in reason
-    with pytest.raises(BackendError, match="install|nvidia-smi"):
+    with pytest.raises(BackendError, match=r"install|nvidia-smi"):
         create_backend("torch_cuda")
 
 
