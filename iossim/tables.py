@@ -23,8 +23,8 @@ Cell = str | int | float | bool | None
 ABSENT = "-"
 #: No table is wider as text.
 _PLAIN_LETTERS = 200
-#: A column of names that are shortened, or of texts that wrap, keeps this many letters.
-_LEAST_LETTERS = 12
+#: A column of names that are shortened keeps this many letters, one of texts that wrap fewer.
+_LEAST_LETTERS, _LEAST_WRAPPED = 12, 7
 #: The last part of a column's name, where it is a unit, goes to the second line of the header.
 _UNITS = {
     "us": "us",
@@ -110,7 +110,9 @@ class _GivesWay:
 
     @property
     def least(self) -> int:
-        return min(self.letters, _LEAST_LETTERS) if self.wraps or self.shortens else self.letters
+        if self.shortens:
+            return min(self.letters, _LEAST_LETTERS)
+        return min(self.letters, _LEAST_WRAPPED) if self.wraps else self.letters
 
 
 class _Records(Table):

@@ -74,7 +74,7 @@ def test_interrupted_search_gives_a_whole_schedule(model: str) -> None:
         assert found.latency_us >= optimum.latency_us * (1 - 1e-9)
         repriced = api.simulate(found, network=network, cost_model=RandomCostModel())
         assert repriced.latency_us == pytest.approx(found.latency_us, rel=1e-12)
-        assert "interrupted" in summary(found)
+        assert "Interrupted" in summary(found)
 
 
 @pytest.mark.parametrize("scheduler", ["ios-both", "ios-merge"])
