@@ -305,7 +305,7 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
     error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
     best = best_row(rows)
     columns = [
-        Column("scheduler"),
+        Column("scheduler", wraps=True),
         Column("latency_ms", digits=3),
         Column("speedup_x", "gain"),
         Column("stages"),
