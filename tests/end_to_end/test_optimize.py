@@ -122,7 +122,7 @@ def test_simulated_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert there["latency_us"] >= best_there["latency_us"] * (1 - 1e-9)
     saved = Schedule.read(path)
     text = printed(capsys, f"simulate {path} --device k80")
-    assert f"{there['latency_us'] / 1e3:.3f} ms on k80, {saved.latency_us / 1e3:.3f} ms on v100-sxm2" in text
+    assert f"{there['latency_us'] / 1e3:.3f} ms on k80; {saved.latency_us / 1e3:.3f} ms on v100-sxm2" in text
     graph = printed_json(capsys, f"simulate {path} --engine graph --json")
     assert graph["engine"] == "graph"
     assert graph["latency_us"] < saved.latency_us
