@@ -181,16 +181,16 @@ def _print(
         console.print()
         console.print(stage_table(by_stage))
         if (median := median_stage_error_percent(by_stage)) is not None:
-            console.print(f"median error of the predicted stages: {median:.1f}%")
+            console.print(f"Median error of the predicted stage times: {median:.1f}%")
     if error is not None:
         said = (
             "are not finite, and NumPy's are"
             if isinf(error)
             else f"differ from NumPy's by {error:.1e} of the largest value"
         )
-        console.print(f"outputs {said}")
+        console.print(f"Outputs {said}")
     mib = {name: size / 2**20 for name, size in memory.items()}
     console.print(
-        f"activations take {mib['arena_bytes']:.2f} MiB (no plan less than {mib['lower_bound_bytes']:.2f}; "
-        f"without sharing {mib['unshared_bytes']:.2f})",
+        f"Activations take {mib['arena_bytes']:.2f} MiB (lower bound {mib['lower_bound_bytes']:.2f}; "
+        f"without sharing memory {mib['unshared_bytes']:.2f})",
     )

@@ -27,7 +27,7 @@ def micro_batch_table(found: MicroBatching) -> Table:
         for one in found.kernels
     ]
     columns = [
-        Column("layer", wraps=True),
+        Column("layer", shortens=True),
         *([Column("pass")] if several else []),
         Column("configuration", wraps=True),
         Column("undivided_us", digits=1),

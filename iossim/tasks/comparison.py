@@ -148,7 +148,7 @@ class Comparison:
         lines = [self.title]
         if self.schedules:
             lines.append(plain_text(comparison_table("", self.rows)))
-            lines += [f"{TIE} a tie with the best: the difference is inside the noise"] * bool(self.best.ties)
+            lines += [f"{TIE} tied with the best: the difference is within the noise"] * bool(self.best.ties)
         return "\n".join(lines)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -305,7 +305,7 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
     error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
     best = best_row(rows)
     columns = [
-        Column("scheduler"),
+        Column("scheduler", wraps=True),
         Column("latency_ms", digits=3),
         Column("speedup_x", "gain"),
         Column("stages"),
@@ -313,16 +313,16 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         Column("search_s"),
         Column("bound_ms", digits=3),
         Column("gap_percent", digits=1),
-        Column("published_ms", "pub-\nlished"),
+        Column("published_ms"),
         Column("error_percent", digits=1),
-        Column("left_out_percent", "left\nout", digits=1),
+        Column("left_out_percent", "LOO", digits=1),
     ]
     return records_table(title, [_comparison_record(row, best) for row in rows], columns)
 
 
 def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[str, Cell]:
     return {
-        "scheduler": f"{row.scheduler} {TIE}" if ties_with(best, row) else row.scheduler,
+        "scheduler": f"{row.scheduler}{TIE}" if ties_with(best, row) else row.scheduler,
         "latency_ms": row.latency_us / 1000,
         "speedup_x": row.speedup,
         "stages": row.stages,

@@ -160,13 +160,13 @@ def diff(first: Schedule, second: Schedule, model: str | None = None) -> Schedul
     unknown: list[str] = []
     simulated = all(one.cost_model.get("name", "").startswith("simulator") for one in (first, second))
     if not simulated:
-        unknown.append("the noise: that is known of simulated prices alone")
+        unknown.append("the noise, which is known for simulated latencies only")
     elif same_prices:
         tie = _ties(first, second, model)
     else:
         cross = _cross(first, second, model)
     if not same_prices and not simulated:
-        unknown.append("what each would take at the other's prices")
+        unknown.append("what each schedule would take on the other's setup")
     return ScheduleDiff(first, second, passages, same_prices, tie, cross, tuple(unknown))
 
 

@@ -27,7 +27,7 @@ from iossim.study.scenario import AXES
 from iossim.study.study_run import Row, StudyRun
 
 #: What whiskers span.
-WHISKERS = "expected (nine of ten measurements)"
+WHISKERS = "expected on hardware (90% interval)"
 
 
 @dataclass(frozen=True, slots=True)

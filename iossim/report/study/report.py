@@ -30,7 +30,7 @@ from iossim.study.study_run import Answer, StudyRun
 
 _FOLDER = "iossim.report.study.page"
 _SCRIPTS = ("columns.js", "table.js", "charts.js", "page.js")
-#: Lines of a list that nobody reads to its end.
+#: The most lines of a list that are shown.
 _MOST_FAILURES = 12
 
 

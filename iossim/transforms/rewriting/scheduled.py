@@ -61,7 +61,7 @@ class Rewriting:
         if not self.left_out:
             return self._found()
         rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
-        return f"{self._found()}; {rules} left out for want of a proof (see 'iossim rules verify')"
+        return f"{self._found()}; {rules} not used, being unproved (see 'iossim rules verify')"
 
     def told(self, schedule: Schedule) -> Schedule:
         """The schedule of the network, with a remark of what came of rewriting it."""
@@ -70,14 +70,14 @@ class Rewriting:
 
     def _found(self) -> str:
         if not self.matched and not self.interrupted:
-            return "no rule matches: the graph is as it was"
-        ended = "" if self.complete else ", not all that are within alpha"
-        looked = f"{self.seen:,} graphs seen{ended}"
+            return "no rule matches: the graph is unchanged"
+        ended = "" if self.complete else " before the budget ended"
+        looked = f"{self.seen:,} graphs searched{ended}"
         if not self.steps:
-            return f"rewriting finds nothing faster: the graph is as it was; {looked}"
+            return f"no rewriting is faster: the graph is unchanged; {looked}"
         gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
         first_us = ", ".join(f"{each.latency_us / 1e3:.3f} ms by {each.search}" for each in self.first)
-        first = f"; rewritten first and scheduled then, {first_us}" if self.first else ""
+        first = f"; rewriting first and scheduling afterwards gives {first_us}" if self.first else ""
         return f"{rewritten_by(len(self.steps))}, {gain}{first}; {looked}"
 
 

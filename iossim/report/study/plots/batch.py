@@ -70,8 +70,8 @@ def draw(run: StudyRun) -> Figure | None:
         title="Throughput and latency against batch size",
         finding=_finding(run, axes),
         caption=(
-            "Samples of one batch over its latency, and the latency itself. Whiskers span where nine of ten measurements are "
-            "expected, where the prices are a prediction; markers of one batch size stand side by side so that they can be "
+            "Samples of one batch over its latency, and the latency itself. Whiskers are 90% intervals of measurements, where "
+            "the prices are a prediction; markers of one batch size stand side by side so that they can be "
             "told apart."
         ),
         alt="Lines of throughput and of latency against the batch size, a line a scheduler.",

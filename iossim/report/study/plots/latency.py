@@ -38,8 +38,9 @@ def draw(run: StudyRun) -> Figure | None:
         title="Latency",
         finding=_finding(run),
         caption=(
-            "Shorter is faster. Whiskers span where nine of ten measurements are expected, where the prices are a prediction; "
-            "diamonds are published measurements. ≈ marks what ties with the fastest of its point."
+            "Shorter is faster. Latencies are those of the cost model that the search uses (of the simulator: the analytic "
+            "one). Whiskers are 90% intervals of measurements, where the prices are a prediction; diamonds are published "
+            "measurements. ≈ marks what ties with the fastest of its point."
         ),
         alt="Bars of the latency of each scheduler's schedule, with whiskers of the expected interval.",
         command=figure_command(run, _NAME),
