@@ -18,7 +18,7 @@ import typer
 
 import iossim
 from iossim import api
-from iossim.analysis.micro_batches import benchmarks
+from iossim.analysis.convolutions_in_micro_batches import benchmarks
 from iossim.memory_size import size_bytes
 from iossim.microbatching.configuration import Configuration, Part
 from iossim.microbatching.division import Division, divide

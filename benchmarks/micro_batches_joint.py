@@ -17,7 +17,7 @@ import typer
 
 import iossim
 from iossim import api
-from iossim.analysis.micro_batched import JOINED_LIMITED, micro_batched
+from iossim.analysis.blocks_in_micro_batches import JOINED_LIMITED, micro_batched
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.microbatching.divided_blocks import JOINED, divide_blocks
 from iossim.microbatching.scheduled_first import scheduled_first

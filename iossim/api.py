@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from iossim.analysis.blocks_in_micro_batches import MicroBatched, micro_batched
 from iossim.analysis.comparison import Comparison, RewrittenSchedule, Way
+from iossim.analysis.convolutions_in_micro_batches import of_network, of_table
 from iossim.analysis.dataflow import Dataflow
 from iossim.analysis.dataflow import dataflow as plan_dataflow
 from iossim.analysis.distribution import Distributed, distributed
 from iossim.analysis.measured_search import measured_schedule, usable_budget
-from iossim.analysis.micro_batched import MicroBatched, micro_batched
-from iossim.analysis.micro_batches import of_network, of_table
 from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
 from iossim.analysis.rewriting import rewrite as rewrite_network
 from iossim.analysis.saved_schedule import network_of
@@ -33,7 +33,7 @@ from iossim.execution.execution import Execution
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.memory_size import size_bytes
-from iossim.microbatching.micro_batching import MicroBatching
+from iossim.microbatching.kernels_under_limits import MicroBatching
 from iossim.models.load import load
 from iossim.prediction.left_out import without_network
 from iossim.prediction.schedule_interval import schedule_errors

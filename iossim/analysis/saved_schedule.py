@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iossim.analysis.micro_batched import split_source as split_micro_batches
-from iossim.analysis.micro_batched import with_micro_batches
+from iossim.analysis.blocks_in_micro_batches import split_source as split_micro_batches
+from iossim.analysis.blocks_in_micro_batches import with_micro_batches
 from iossim.ir.network import Network
 from iossim.models.load import load_source
 from iossim.rewriting.saved_rewriting import rewritten_again, split_source

@@ -15,7 +15,7 @@ from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
-    from iossim.analysis.micro_batched import MicroBatched
+    from iossim.analysis.blocks_in_micro_batches import MicroBatched
     from iossim.analysis.rewriting import Rewriting
     from iossim.cost.model import CostModel
     from iossim.scheduling.measured.budget import Budget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from iossim.microbatching.micro_batching import MicroBatching
+from iossim.microbatching.kernels_under_limits import MicroBatching
 from iossim.tables import Cell, Column, records_table
 
 _MIB = 1 << 20

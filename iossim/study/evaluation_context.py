@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from iossim.analysis.micro_batches import Benchmarks, benchmarks
+from iossim.analysis.convolutions_in_micro_batches import Benchmarks, benchmarks
 from iossim.analysis.rewriting import rewrite
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel

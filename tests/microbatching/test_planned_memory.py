@@ -18,7 +18,7 @@ from iossim.execution.plan import Plan
 from iossim.ir.ops.conv import Conv
 from iossim.microbatching.configuration import BenchmarkRow, Configuration
 from iossim.microbatching.memory import divide_in_memory, with_workspaces
-from iossim.microbatching.micro_batching import Fronts
+from iossim.microbatching.kernels_under_limits import Fronts
 from iossim.microbatching.reuse import front
 from iossim.scheduling.scheduler import schedule
 

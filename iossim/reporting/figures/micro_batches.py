@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iossim.microbatching.configuration import Configuration
-from iossim.microbatching.micro_batching import DividedKernel, MicroBatching
+from iossim.microbatching.kernels_under_limits import DividedKernel, MicroBatching
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.specifications import layer, need_altair, specification
 from iossim.reporting.figures.theme import PALETTE

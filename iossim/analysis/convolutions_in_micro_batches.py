@@ -1,29 +1,34 @@
-"""Micro-batches of a network's convolutions on a device that a model stands for, or of kernels that a table tells of."""
+"""Convolutions in micro-batches under limits on workspace: those of a network on a device, or kernels that a table describes.
+
+What is found for a network is a schedule that runs: its units one after another, the convolutions in their micro-batches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from iossim.analysis.blocks_in_micro_batches import OPTION, Division, with_micro_batches
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.model import CostModel, PricesCandidates
+from iossim.cost.model import CostModel, KnowsWorkspaces, PricesCandidates, Way
 from iossim.errors import OptionError
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.microbatching.configuration import BenchmarkRow, micro_batch_sizes
 from iossim.microbatching.conv_kernel import ConvKernel
+from iossim.microbatching.divided_blocks import part_name, parts_text
+from iossim.microbatching.divisible import unit_divisible
+from iossim.microbatching.kernels_under_limits import MicroBatching, micro_batch
 from iossim.microbatching.measured import measured_rows
 from iossim.microbatching.memory import divide_in_memory
-from iossim.microbatching.micro_batching import MicroBatching, micro_batch
-from iossim.microbatching.network_kernels import FORWARD, KernelName, convolution_kernels
+from iossim.microbatching.network_kernels import FORWARD, KernelName, convolution_kernels, kernel_name
 from iossim.microbatching.simulated import simulated_rows
 from iossim.microbatching.table import read_table
-from iossim.scheduling.scheduler import schedule
-
-
-def ignore(done: int, total: int) -> None:
-    """The progress of somebody who does not look."""
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.scheduling.assemble import reprice
+from iossim.scheduling.scheduler import Progress, ignore, schedule
 
 
 def of_network(
@@ -33,7 +38,7 @@ def of_network(
     workspace_limit_bytes: int | None = None,
     total_workspace_limit_bytes: int | None = None,
     training: bool = False,
-    progress: Callable[[int, int], None] = ignore,
+    progress: Progress = ignore,
     memory_limit_bytes: int | None = None,
 ) -> MicroBatching:
     """The convolutions of a network: :func:`benchmarks`, divided.
@@ -62,6 +67,74 @@ def of_network(
     )
 
 
+def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostModel) -> Schedule:
+    """The schedule of a network's units one after another, with the convolutions in the micro-batches that were found for them.
+
+    ``network`` has its gradients where these were divided, too. A micro-batch runs as the fastest variant of its unit that
+    needs no more workspace than its kernel was given, where the cost model knows workspaces.
+    """
+    kernels = {one.name: one.configuration for one in found.kernels}
+    sizes: dict[str, tuple[int, ...]] = {}
+    room_bytes: dict[str, int] = {}
+    whole: list[str] = []
+    for unit in network.units:
+        own = [kernels[name] for node in network.unit_nodes(unit) if (name := kernel_name(node)) in kernels]
+        parts = {one.sizes for one in own if len(one.sizes) > 1}
+        if len(parts) > 1 or not all(unit_divisible(network, unit, each) for each in parts):
+            whole.append(unit.name)
+            parts = set()
+        names = [unit.name]
+        for each in parts:
+            sizes[unit.name] = each
+            names = [part_name(unit.name, index, parts_text(each)) for index in range(len(each))]
+        if own:
+            room_bytes |= dict.fromkeys(names, max(one.workspace_bytes for one in own))
+    divided = with_micro_batches(network, Division(units=sizes))
+    plain = schedule(divided, cost_model, "sequential")
+    blocks = plain.blocks
+    if isinstance(cost_model, KnowsWorkspaces):
+        variants: dict[str, str] = {}
+        for block in divided.blocks:
+            problem = ScheduleProblem.of_block(divided, block)
+            for name, ways in zip(problem.unit_names, cost_model.ways(problem), strict=True):
+                variants[name] = _fastest_within(ways, room_bytes.get(name)).variant
+        blocks = [
+            block.model_copy(
+                update={
+                    "stages": [
+                        stage.model_copy(
+                            update={"variants": {name: variants[name] for name in stage.units if variants[name]}}
+                        )
+                        for stage in block.stages
+                    ]
+                }
+            )
+            for block in blocks
+        ]
+    priced = reprice(plain.model_copy(update={"blocks": blocks}), divided, cost_model)
+    remarks = [f"Convolutions in micro-batches: {', '.join(sizes) or 'none'}."]
+    if whole:
+        remarks.append(
+            f"These units hold several convolutions, or combine images, and run undivided: {', '.join(whole)}."
+        )
+    return priced.model_copy(
+        update={
+            "remarks": [*priced.remarks, *remarks],
+            "options": {**priced.options, OPTION: {name: len(own) for name, own in sizes.items()}},
+        }
+    )
+
+
+def _fastest_within(ways: Sequence[Way], room_bytes: int | None) -> Way:
+    """The fastest of a unit's variants in a workspace, the first where there is no limit; or what needs least, where none fits."""
+    if room_bytes is None or ways[0].workspace_bytes <= room_bytes:
+        return ways[0]
+    fitting = [way for way in ways if way.workspace_bytes <= room_bytes]
+    if not fitting:
+        return min(ways, key=lambda way: (way.workspace_bytes, way.alone_us))
+    return min(fitting, key=lambda way: way.alone_us)
+
+
 @dataclass(frozen=True)
 class Benchmarks:
     """Kernels, their batches, and what is known of each at the sizes of a policy."""
@@ -80,7 +153,7 @@ def benchmarks(
     cost_model: CostModel,
     policy: str = "all",
     training: bool = False,
-    progress: Callable[[int, int], None] = ignore,
+    progress: Progress = ignore,
 ) -> Benchmarks:
     """Time the convolutions of a network; raises OptionError where it has none, or where the cost model knows no algorithms.
 
