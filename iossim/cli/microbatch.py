@@ -100,10 +100,18 @@ def microbatch(
     total = None if total_workspace is None else size_bytes(total_workspace, "total_workspace")
     memory = None if memory_limit is None else size_bytes(memory_limit, "memory_limit")
     if table is not None:
-        given = {"--memory-limit": memory, "--device": device, "--dtype": dtype, "--store": store}
-        if needless := [name for name, value in given.items() if value is not None]:
+        given = {
+            "--device": device is not None,
+            "--dtype": dtype is not None,
+            "--store": store is not None,
+            "--memory-limit": memory is not None,
+            "--engine": engine != "paper",
+            "--cost-model": cost_model != "simulator",
+            "--pass": direction != "forward",
+        }
+        if needless := [name for name, is_given in given.items() if is_given]:
             raise OptionError(
-                f"a table has times of its own, whatever the device; leave {needless[0]} out, or give a MODEL"
+                f"a table holds the times of its kernels, and nothing else counts; leave {needless[0]} out, or give a MODEL"
             )
         found = api.microbatch_table(table, batch=batch, policy=policy, workspace=limit, total_workspace=total)
         title = f"{table.name}, policy {policy}"

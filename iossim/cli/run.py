@@ -170,6 +170,7 @@ def _print(
     error: float | None,
     memory: dict[str, int],
 ) -> None:
+    from iossim.memory_size import size_text
     from iossim.reporting.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
 
     console = plain_console()
@@ -191,8 +192,5 @@ def _print(
             else f"differ from NumPy's by {error:.1e} of the largest value"
         )
         console.print(f"outputs {said}")
-    mib = {name: size / 2**20 for name, size in memory.items()}
-    console.print(
-        f"activations take {mib['arena_bytes']:.2f} MiB (no plan less than {mib['lower_bound_bytes']:.2f}; "
-        f"without sharing {mib['unshared_bytes']:.2f})",
-    )
+    arena, least, unshared = map(size_text, memory.values())
+    console.print(f"activations take {arena} (no plan less than {least}; without sharing {unshared})")

@@ -17,8 +17,8 @@ from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan
 from iossim.ir.ops.conv import Conv
 from iossim.microbatching.configuration import BenchmarkRow, Configuration
-from iossim.microbatching.memory import divide_in_memory, with_workspaces
 from iossim.microbatching.kernels_under_limits import Fronts
+from iossim.microbatching.memory import divide_in_memory, with_workspaces
 from iossim.microbatching.reuse import front
 from iossim.scheduling.scheduler import schedule
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iossim.memory_size import size_text
 from iossim.microbatching.configuration import Configuration
 from iossim.microbatching.kernels_under_limits import DividedKernel, MicroBatching
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
@@ -110,7 +111,7 @@ def workspace_figure(found: MicroBatching, title: str) -> Figure:
     )
     most = max(found.kernels, key=lambda one: one.configuration.workspace_bytes)
     finding = (
-        f"{most.name} has {most.configuration.workspace_bytes / _MIB:,.1f} of {found.workspace_bytes / _MIB:,.1f} MiB."
+        f"{most.name} has {size_text(most.configuration.workspace_bytes)} of {size_text(found.workspace_bytes)}."
         if most.configuration.workspace_bytes
         else "No kernel needs a workspace."
     )
