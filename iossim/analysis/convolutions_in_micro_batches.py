@@ -6,12 +6,12 @@ What is found for a network is a schedule that runs: its units one after another
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iossim.analysis.blocks_in_micro_batches import OPTION, Division, with_micro_batches
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.model import CostModel, KnowsWorkspaces, PricesCandidates, Way
+from iossim.cost.model import CostModel, KnowsWorkspaces, PricesCandidates
 from iossim.errors import OptionError
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
@@ -25,10 +25,12 @@ from iossim.microbatching.memory import divide_in_memory
 from iossim.microbatching.network_kernels import FORWARD, KernelName, convolution_kernels, kernel_name
 from iossim.microbatching.simulated import simulated_rows
 from iossim.microbatching.table import read_table
+from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.assemble import reprice
+from iossim.scheduling.assemble import build_schedule
 from iossim.scheduling.scheduler import Progress, ignore, schedule
+from iossim.scheduling.sequential import sequential_stages
 
 
 def of_network(
@@ -79,60 +81,38 @@ def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostMo
     whole: list[str] = []
     for unit in network.units:
         own = [kernels[name] for node in network.unit_nodes(unit) if (name := kernel_name(node)) in kernels]
-        parts = {one.sizes for one in own if len(one.sizes) > 1}
-        if len(parts) > 1 or not all(unit_divisible(network, unit, each) for each in parts):
+        if not own:
+            continue
+        names, (parts, *others) = [unit.name], {one.sizes for one in own}
+        if others or not unit_divisible(network, unit, parts):
             whole.append(unit.name)
-            parts = set()
-        names = [unit.name]
-        for each in parts:
-            sizes[unit.name] = each
-            names = [part_name(unit.name, index, parts_text(each)) for index in range(len(each))]
-        if own:
-            room_bytes |= dict.fromkeys(names, max(one.workspace_bytes for one in own))
+        elif len(parts) > 1:
+            sizes[unit.name] = parts
+            names = [part_name(unit.name, index, parts_text(parts)) for index in range(len(parts))]
+        room_bytes |= dict.fromkeys(names, max(one.workspace_bytes for one in own))
     divided = with_micro_batches(network, Division(units=sizes))
-    plain = schedule(divided, cost_model, "sequential")
-    blocks = plain.blocks
-    if isinstance(cost_model, KnowsWorkspaces):
-        variants: dict[str, str] = {}
-        for block in divided.blocks:
-            problem = ScheduleProblem.of_block(divided, block)
-            for name, ways in zip(problem.unit_names, cost_model.ways(problem), strict=True):
-                variants[name] = _fastest_within(ways, room_bytes.get(name)).variant
-        blocks = [
-            block.model_copy(
-                update={
-                    "stages": [
-                        stage.model_copy(
-                            update={"variants": {name: variants[name] for name in stage.units if variants[name]}}
-                        )
-                        for stage in block.stages
-                    ]
-                }
-            )
-            for block in blocks
-        ]
-    priced = reprice(plain.model_copy(update={"blocks": blocks}), divided, cost_model)
-    remarks = [f"Convolutions in micro-batches: {', '.join(sizes) or 'none'}."]
+    problems = [ScheduleProblem.of_block(divided, block) for block in divided.blocks]
+    stages = [_one_by_one(problem, cost_model, room_bytes) for problem in problems]
+    notes = [*divided.notes, f"Convolutions in micro-batches: {', '.join(sizes) or 'none'}."]
     if whole:
-        remarks.append(
+        notes.append(
             f"These units hold several convolutions, or combine images, and run undivided: {', '.join(whole)}."
         )
-    return priced.model_copy(
-        update={
-            "remarks": [*priced.remarks, *remarks],
-            "options": {**priced.options, OPTION: {name: len(own) for name, own in sizes.items()}},
-        }
-    )
+    options = {OPTION: {name: len(own) for name, own in sizes.items()}}
+    return build_schedule(divided, problems, stages, cost_model, "sequential", options=options, notes=notes)
 
 
-def _fastest_within(ways: Sequence[Way], room_bytes: int | None) -> Way:
-    """The fastest of a unit's variants in a workspace, the first where there is no limit; or what needs least, where none fits."""
-    if room_bytes is None or ways[0].workspace_bytes <= room_bytes:
-        return ways[0]
-    fitting = [way for way in ways if way.workspace_bytes <= room_bytes]
-    if not fitting:
-        return min(ways, key=lambda way: (way.workspace_bytes, way.alone_us))
-    return min(fitting, key=lambda way: way.alone_us)
+def _one_by_one(problem: ScheduleProblem, cost_model: CostModel, room_bytes: Mapping[str, int]) -> list[PlannedStage]:
+    """A stage a unit, as its fastest variant in the workspace that it has, if it has one; as what needs least where none fits."""
+    stages = sequential_stages(problem)
+    if not isinstance(cost_model, KnowsWorkspaces):
+        return stages
+    for unit, (name, ways) in enumerate(zip(problem.unit_names, cost_model.ways(problem), strict=True)):
+        if ways[0].workspace_bytes > room_bytes.get(name, ways[0].workspace_bytes):
+            fitting = [way for way in ways if way.workspace_bytes <= room_bytes[name]]
+            way = min(fitting or ways, key=lambda way: way.alone_us if fitting else way.workspace_bytes)
+            stages[unit] = replace(stages[unit], variants=((unit, way.variant),))
+    return stages
 
 
 @dataclass(frozen=True)
