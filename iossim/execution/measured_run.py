@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from iossim.errors import PlanError
+from iossim.base.errors import PlanError
 from iossim.execution.backend import Backend, Samples, Timing, divided_by
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
