@@ -19,8 +19,8 @@ import iossim
 from iossim import api
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.search.scheduler import schedule
+from iossim.transforms.microbatching.blocks_in_micro_batches import JOINED_LIMITED, micro_batched
 from iossim.transforms.microbatching.divided_blocks import JOINED, divide_blocks
-from iossim.transforms.microbatching.micro_batched import JOINED_LIMITED, micro_batched
 from iossim.transforms.microbatching.scheduled_first import scheduled_first
 
 app = typer.Typer(add_completion=False)

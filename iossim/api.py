@@ -43,9 +43,9 @@ from iossim.search.scheduler import Progress, StartProgress, ignore, schedule, s
 from iossim.tasks.comparison import Comparison, RewrittenSchedule, Way
 from iossim.tasks.measured_search import measured_schedule, usable_budget
 from iossim.tasks.saved_schedule import network_of
-from iossim.transforms.microbatching.micro_batched import MicroBatched, micro_batched
-from iossim.transforms.microbatching.micro_batches import of_network, of_table
-from iossim.transforms.microbatching.micro_batching import MicroBatching
+from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatched, micro_batched
+from iossim.transforms.microbatching.convolutions_in_micro_batches import of_network, of_table
+from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
 from iossim.transforms.rewriting.backtracking import ALPHA, RewriteBudget, RewriteProgress
 from iossim.transforms.rewriting.backtracking import ignore as ignore_graphs
 from iossim.transforms.rewriting.joint import RewriteSearch

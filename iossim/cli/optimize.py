@@ -17,7 +17,7 @@ from iossim.cli.progress import measuring_bar, progress_bars
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.search.measured.budget import Budget
-    from iossim.transforms.microbatching.micro_batched import MicroBatched
+    from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatched
     from iossim.transforms.rewriting.scheduled import Rewriting
 
 

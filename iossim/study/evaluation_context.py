@@ -18,7 +18,7 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.options import SearchOptions
 from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, device_of, network_of
-from iossim.transforms.microbatching.micro_batches import Benchmarks, benchmarks
+from iossim.transforms.microbatching.convolutions_in_micro_batches import Benchmarks, benchmarks
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.saved_rewriting import applied_rules, rewritten_again, split_source

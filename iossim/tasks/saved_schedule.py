@@ -6,8 +6,8 @@ from iossim.ir.network import Network
 from iossim.models.load import load_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
-from iossim.transforms.microbatching.micro_batched import split_source as split_micro_batches
-from iossim.transforms.microbatching.micro_batched import with_micro_batches
+from iossim.transforms.microbatching.blocks_in_micro_batches import split_source as split_micro_batches
+from iossim.transforms.microbatching.blocks_in_micro_batches import with_micro_batches
 from iossim.transforms.rewriting.saved_rewriting import rewritten_again, split_source
 
 

@@ -25,6 +25,8 @@ from iossim.schedule.problem import MAX_UNITS
 
 #: What the gradient of a value is called.
 PREFIX = "grad:"
+#: What stands behind the name of an op in the names of the ops of its gradient.
+BACKWARD = ".backward."
 
 
 def training_network(network: Network, max_block: int = MAX_UNITS) -> Network:
@@ -106,7 +108,7 @@ class _Tape:
         return value
 
     def add_all(self, op: Op, *inputs: str) -> tuple[str, ...]:
-        name = f"{self.node.name}.backward.{op.kind}{len(self.nodes)}"
+        name = f"{self.node.name}{BACKWARD}{op.kind}{len(self.nodes)}"
         types = op.infer([self.types[value] for value in inputs])
         values = (name,) if len(types) == 1 else tuple(f"{name}.{index}" for index in range(len(types)))
         node = Node(name, op, inputs, values)

@@ -14,6 +14,9 @@ from iossim.transforms.microbatching.memory import InMemory
 from iossim.transforms.microbatching.network_kernels import FORWARD, KernelName
 from iossim.transforms.microbatching.reuse import front, within
 
+#: A batch is divided where that takes less than this part of the time undivided.
+WORTH_DIVIDING = 0.99
+
 #: Of each kernel the configurations that it may have, the fastest first.
 Fronts = Mapping[str, Sequence[Configuration]]
 
@@ -137,13 +140,17 @@ def micro_batch(
         return own if limit is None else tuple(one for one in own if one.workspace_bytes <= limit)
 
     all_of = {name: undominated(name, policy) for name in batches}
-    fronts = {name: fitting(own) for name, own in all_of.items()}
     whole = {name: fitting(undominated(name, "undivided")) for name in batches}
+    fronts = {name: _worth_dividing(fitting(own), whole[name]) for name, own in all_of.items()}
     for name, own in fronts.items():
         if not own:
             within(all_of[name], workspace_limit_bytes or 0, batches[name], _called(name))  # says why
     division: Division | None = None
-    chosen = {name: own[0] for name, own in fronts.items()}
+    # Under a limit of its own a kernel gains nothing by leaving some of it: the fastest undivided configuration counts.
+    chosen = {
+        name: next((one for one in whole[name][:1] if own[0].time_us >= WORTH_DIVIDING * one.time_us), own[0])
+        for name, own in fronts.items()
+    }
     undivided = {name: own[0] for name, own in whole.items() if own}
     if total_workspace_limit_bytes is not None:
         division = divide({str(name): own for name, own in fronts.items()}, total_workspace_limit_bytes)
@@ -160,6 +167,27 @@ def micro_batch(
     return MicroBatching(
         kernels, policy, workspace_limit_bytes, total_workspace_limit_bytes, division, memory_limit_bytes, memory
     )
+
+
+def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]) -> tuple[Configuration, ...]:
+    """A front without the divisions that gain too little on an undivided configuration that needs no more workspace.
+
+    ``whole`` is the front of the undivided configurations.
+    """
+    worth = [
+        one
+        for one in own
+        if one.micro_batches > 1
+        and all(
+            each.workspace_bytes > one.workspace_bytes or one.time_us < WORTH_DIVIDING * each.time_us
+            for each in whole
+        )
+    ]
+    found: list[Configuration] = []
+    for one in sorted((*whole, *worth), key=lambda one: (one.time_us, one.workspace_bytes, one.micro_batches)):
+        if not found or one.workspace_bytes < found[-1].workspace_bytes:
+            found.append(one)
+    return tuple(found)
 
 
 def _all_undivided(

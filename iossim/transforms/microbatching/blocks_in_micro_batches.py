@@ -1,4 +1,7 @@
-"""Micro-batches chosen together with the schedule: each block in as many as its optimal schedule is the fastest with."""
+"""Blocks in micro-batches, chosen together with the schedule: each block in as many as make its optimal schedule the fastest.
+
+Also how a saved schedule says that its network is in micro-batches (:class:`Division`), of blocks or of units.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from iossim.search.scheduler import schedule
 from iossim.transforms.microbatching.divided_blocks import (
     JOINED,
     divide_blocks,
+    divide_units,
     divided_units,
     estimated_transitions,
 )
@@ -45,17 +49,30 @@ OPTION = "micro_batches"
 
 @dataclass(frozen=True)
 class Division:
-    """How a network is divided: the arguments of :func:`~iossim.transforms.microbatching.divided_blocks.divide_blocks`."""
+    """How a network is divided: the arguments of :func:`~iossim.transforms.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``."""
 
     parts: Mapping[str, int] = field(default_factory=dict)
     joined: int = JOINED
     clusters: tuple[tuple[str, ...], ...] = ()
+    units: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def of(self, network: Network) -> Network:
+        if self.units:
+            return divide_units(network, self.units)
         return divide_blocks(network, self.parts, self.joined, self.clusters) if self.parts else network
 
     def to_json(self) -> dict[str, Any]:
+        if self.units:
+            return {"units": dict(self.units)}
         return {"blocks": dict(self.parts), "joined": self.joined, "clusters": self.clusters}
+
+    @staticmethod
+    def of_json(saved: Any) -> Division:
+        """Inverse of :meth:`to_json`; raises TypeError, ValueError, KeyError or AttributeError for anything else."""
+        if "units" in saved:
+            return Division(units={str(name): tuple(map(int, sizes)) for name, sizes in saved["units"].items()})
+        parts = {str(name): int(count) for name, count in saved["blocks"].items()}
+        return Division(parts, int(saved["joined"]), tuple(tuple(map(str, names)) for names in saved["clusters"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +294,7 @@ class _Search:
 
 def with_micro_batches(network: Network, division: Division) -> Network:
     """The divided network, whose source says how; without parts as it is. Raises OptionError for one that was divided before."""
-    if not division.parts:
+    if not division.parts and not division.units:
         return network
     if OPTION in dict(network.source.options):
         raise OptionError(
@@ -297,12 +314,9 @@ def split_source(source: ModelSource) -> tuple[ModelSource, Division]:
     if text is None:
         return source, Division()
     try:
-        saved = json.loads(text)
-        parts = {str(name): int(count) for name, count in saved["blocks"].items()}
-        clusters = tuple(tuple(map(str, names)) for names in saved["clusters"])
-        division = Division(parts, int(saved["joined"]), clusters)
+        division = Division.of_json(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ScheduleError(
-            f"option {OPTION!r} of the schedule's source names no parts of blocks; write it anew"
+            f"option {OPTION!r} of the schedule's source names no micro-batches of blocks or units; write it anew"
         ) from None
     return replace(source, options=tuple(options.items())), division
