@@ -145,8 +145,8 @@ def _summary(found: StudyRun) -> dict[str, object]:
 
 def _print(found: StudyRun) -> None:
     """The answers, then the rows, then what was written."""
-    from iossim.reporting.study.axes import fixed_in_words, in_sample_in_words
-    from iossim.study.scenario import AXES
+    from iossim.reporting.study.layout import fixed_in_words, in_sample_in_words
+    from iossim.study.axes import AXES
     from iossim.tables import Column, records_table
 
     results = found.results

@@ -23,7 +23,7 @@ COMMANDS = {
     "iossim/measurements/formats/nsight_compute.py",
     "iossim/models/load.py",
     "iossim/prediction/recordings/nsight_compute.py",
-    "iossim/reporting/study/commands.py",
+    "iossim/reporting/study/plot.py",
     "iossim/reporting/study/plots/timeline.py",
     "iossim/study/run_directory.py",
     "iossim/study/scenario_template.py",

@@ -15,8 +15,8 @@ from iossim.devices.read import parse
 from iossim.devices.write import profile_yaml
 from iossim.errors import DeviceError
 from iossim.ir.types import Precision
+from iossim.study.axis_values import Device
 from iossim.study.points import device_of
-from iossim.study.scenario import Device
 
 V100 = device("v100-sxm2")
 

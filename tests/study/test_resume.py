@@ -19,9 +19,10 @@ from iossim.errors import OptionError
 from iossim.reporting.perfetto_trace import perfetto_trace
 from iossim.scheduling.scheduler import scheduler_names
 from iossim.study import sweep
+from iossim.study.axis_values import Search
 from iossim.study.journal import Journal, whole_entries
 from iossim.study.points import points_of
-from iossim.study.scenario import Scenario, Search
+from iossim.study.scenario import Scenario
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study
 

@@ -9,7 +9,7 @@ from iossim.devices.profile import DeviceProfile
 from iossim.errors import IossimError
 from iossim.ir.network import Network
 from iossim.lowering.target import target_of
-from iossim.reporting.study.axes import best_of, point_label, points, values_of, varying
+from iossim.reporting.study.layout import best_of, point_label, points, values_of, varying
 from iossim.rewriting.saved_rewriting import rewritten_again, split_source
 from iossim.schedule.schedule import Schedule
 from iossim.study.points import Point, device_of, network_of, points_of

@@ -18,7 +18,8 @@ from iossim.reporting.figures.specifications import (
     specification,
 )
 from iossim.reporting.figures.theme import PUBLISHED
-from iossim.reporting.study.axes import (
+from iossim.reporting.study.bars import WHISKERS
+from iossim.reporting.study.layout import (
     axis_columns,
     best_of,
     coordinates,
@@ -29,9 +30,7 @@ from iossim.reporting.study.axes import (
     values_of,
     varying,
 )
-from iossim.reporting.study.bars import WHISKERS
-from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.plot import Plot
+from iossim.reporting.study.plot import Plot, figure_command
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from iossim.reporting.figures.figure import Figure, Panel, title_of
 from iossim.reporting.figures.heat_map import heat_map
-from iossim.reporting.study.axes import (
+from iossim.reporting.study.bars import baseline_of
+from iossim.reporting.study.layout import (
     axis_columns,
     best_of,
     coordinates,
@@ -15,16 +16,12 @@ from iossim.reporting.study.axes import (
     values_of,
     varying,
 )
-from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.plot import Plot
-from iossim.reporting.study.plots.speedup import baseline_of
+from iossim.reporting.study.plot import Plot, figure_command
+from iossim.study.axes import AXES, name_of
 from iossim.study.study_run import StudyRun
 from iossim.tables import Cell, Column, number_of
 
 _FEW_POINTS = 12
-#: The axis along the top, where it varies: the shortest names first.
-_TOP = ("batch", "dtype", "search", "rewrite", "workspace", "dataflow", "model", "engine", "cost_model", "device")
-
 _NAME = "overview"
 
 
@@ -39,7 +36,8 @@ def draw(run: StudyRun) -> Figure | None:
     axes = varying(rows)
     if len(axes) < 2:
         return None
-    x = next(axis for axis in _TOP if axis in axes)
+    # The axis of the shortest names stands along the top.
+    x = min(axes, key=lambda axis: AXES[axis].column_rank)
     y = max((axis for axis in axes if axis != x), key=lambda axis: len(values_of(rows, axis)))
     choices = tuple(Column(axis, title_of(axis)) for axis in axes if axis not in (x, y))
     records = []
@@ -100,7 +98,7 @@ def _ordered(records: list[dict[str, Cell]], key: str) -> list[Cell]:
 
 
 def _place(record: Mapping[str, Cell], axes: list[str]) -> str:
-    return ", ".join(f"batch {record[axis]}" if axis == "batch" else str(record[axis]) for axis in axes)
+    return ", ".join(name_of(axis, record[axis]) for axis in axes)
 
 
 PLOTS = (Plot(_NAME, 5, fits, draw),)

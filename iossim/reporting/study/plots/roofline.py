@@ -1,4 +1,4 @@
-"""The roofline of the ops: what each unit attains alone, under what arithmetic and memory allow (Williams et al. 2009)."""
+"""The roofline of the ops: the rate of each unit alone under the limits of the device (Williams et al. 2009)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.specifications import layer, log_ticks, need_altair, specification
 from iossim.reporting.kind_colours import kind_colours
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
-from iossim.reporting.study.commands import figure_command
-from iossim.reporting.study.plot import Plot
+from iossim.reporting.study.plot import Plot, figure_command
 from iossim.study.study_run import StudyRun
 from iossim.tables import Cell, Column, number_of
 

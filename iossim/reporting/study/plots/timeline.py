@@ -12,8 +12,7 @@ from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
 from iossim.reporting.kind_colours import kind_colours
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
-from iossim.reporting.study.commands import figure_command, in_folder
-from iossim.reporting.study.plot import Plot
+from iossim.reporting.study.plot import Plot, figure_command, in_folder
 from iossim.study.study_run import StudyRun
 from iossim.tables import Cell, Column, number_of
 
