@@ -6,7 +6,7 @@ A new axis is a line here, a list in :class:`~iossim.study.scenario.Scenario`, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -74,7 +74,7 @@ ROW_AXES: dict[str, Axis] = {
 _SPOKEN = ("model", "device", "scheduler", *(axis for axis in AXES if axis not in ("model", "device")))
 
 
-def where_in_words(labels: dict[str, Label], axes: Sequence[str] | set[str]) -> str:
+def where_in_words(labels: Mapping[str, Label], axes: Collection[str]) -> str:
     """Where a row stands on some axes: ``with ios-both at batch 8``."""
     return " ".join(ROW_AXES[axis].phrase.format(labels[axis]) for axis in _SPOKEN if axis in axes)
 

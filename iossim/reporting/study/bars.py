@@ -23,7 +23,6 @@ from iossim.reporting.study.layout import (
     values_of,
     varying,
 )
-from iossim.reporting.study.plot import figure_command
 from iossim.study.axes import AXES
 from iossim.study.metrics import METRICS
 from iossim.study.study_run import Row, StudyRun
@@ -90,7 +89,6 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
         ),
         records=records,
         panels=panels(rows, dealt.panel, spec),
-        command=figure_command(run, bars.name),
         choices=dealt.choices,
         legend=(*scheduler_legend(schedulers), *bar_legend(records, WHISKERS), *asked),
     )

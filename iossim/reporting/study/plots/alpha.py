@@ -16,7 +16,7 @@ from iossim.reporting.study.layout import (
     values_of,
     varying,
 )
-from iossim.reporting.study.plot import Plot, figure_command
+from iossim.reporting.study.plot import Plot
 from iossim.study.axis_values import Rewrite
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column, number_of
@@ -71,7 +71,6 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=tuple(records),
         panels=panels(rows, panel, spec),
-        command=figure_command(run, _NAME),
         choices=choices,
         legend=tuple(LegendEntry(name, colour, shape) for name, (colour, shape) in scheduler_marks(models).items()),
     )

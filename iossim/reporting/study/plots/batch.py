@@ -30,7 +30,7 @@ from iossim.reporting.study.layout import (
     values_of,
     varying,
 )
-from iossim.reporting.study.plot import Plot, figure_command
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column
 
@@ -87,7 +87,6 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=tuple(panels),
-        command=figure_command(run, _NAME),
         choices=choices,
         legend=(
             *scheduler_legend(schedulers, lines=True),

@@ -16,7 +16,7 @@ from iossim.reporting.study.layout import (
     values_of,
     varying,
 )
-from iossim.reporting.study.plot import Plot, figure_command
+from iossim.reporting.study.plot import Plot
 from iossim.study.axes import AXES, name_of
 from iossim.study.study_run import StudyRun
 from iossim.tables import Cell, Column, number_of
@@ -88,7 +88,6 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=tuple(records),
         panels=(Panel("", spec),),
-        command=figure_command(run, _NAME),
         choices=choices,
     )
 

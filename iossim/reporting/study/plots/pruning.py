@@ -9,7 +9,7 @@ from typing import Any
 from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.specifications import dodged, layer, log_ticks, names_axis, need_altair, specification
 from iossim.reporting.study.layout import coordinates, panel_title, panels_and_choices, values_of, varying
-from iossim.reporting.study.plot import Plot, figure_command
+from iossim.reporting.study.plot import Plot
 from iossim.study.axis_values import Search
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column, number_of
@@ -85,7 +85,6 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=tuple(panels),
-        command=figure_command(run, _NAME),
         choices=choices,
         panel_pixels=300,
         legend=tuple(LegendEntry(f"r = {limit}", colours[limit], shapes[limit]) for limit in limits["r"]),

@@ -12,7 +12,7 @@ from iossim.reporting.figures.figure import Figure, LegendEntry, Panel
 from iossim.reporting.figures.specifications import layer, log_ticks, need_altair, specification
 from iossim.reporting.kind_colours import kind_colours
 from iossim.reporting.study.chosen_points import ChosenPoint, chosen_points
-from iossim.reporting.study.plot import Plot, figure_command
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import StudyRun
 from iossim.tables import Cell, Column, number_of
 
@@ -63,7 +63,6 @@ def draw(run: StudyRun) -> Figure | None:
         records=records,
         printed=tuple(sorted(units, key=lambda unit: -number_of(unit["share_percent"]))),
         panels=(Panel("", _specification(colours, records)),),
-        command=figure_command(run, _NAME),
         choices=(Column("point"),) if len(chosen) > 1 else (),
         legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
     )

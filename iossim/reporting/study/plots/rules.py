@@ -16,7 +16,7 @@ from iossim.reporting.study.layout import (
     values_of,
     varying,
 )
-from iossim.reporting.study.plot import Plot, figure_command
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column
 
@@ -72,7 +72,6 @@ def draw(run: StudyRun) -> Figure | None:
         records=records,
         printed=tuple(record for record in records if record["times"]),
         panels=panels(rows, panel, spec),
-        command=figure_command(run, _NAME),
         choices=choices,
     )
 

@@ -18,7 +18,7 @@ from iossim.reporting.study.layout import (
     values_of,
     varying,
 )
-from iossim.reporting.study.plot import Plot, figure_command
+from iossim.reporting.study.plot import Plot
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import CrossPrice, Row, StudyRun
 from iossim.tables import Cell, Column, number_of
@@ -84,7 +84,6 @@ def _draw(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure 
         ),
         records=records,
         panels=panels(crossed, panel, spec),
-        command=figure_command(run, name),
         choices=(*((Column("scheduler"),) if several else ()), *choices),
     )
 

@@ -16,7 +16,7 @@ from iossim.reporting.figures.specifications import (
 )
 from iossim.reporting.kind_colours import kind_colours
 from iossim.reporting.study.layout import axis_columns, best_of, coordinates, point_label, points, varying
-from iossim.reporting.study.plot import Plot, figure_command
+from iossim.reporting.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 from iossim.tables import Cell, Column
 
@@ -84,7 +84,6 @@ def _draw_blocks(run: StudyRun) -> Figure | None:
             sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))
         ),
         panels=(Panel("", _block_bars(schedulers)),),
-        command=figure_command(run, "blocks"),
         choices=tuple(Column(axis) for axis in axes),
         legend=scheduler_legend(schedulers),
     )
@@ -163,7 +162,6 @@ def _draw_kinds(run: StudyRun) -> Figure | None:
         ),
         records=tuple(record for row in shown for record in _kind_records(row, axes, list(colours))),
         panels=(Panel("", _kind_bars(schedulers, colours)),),
-        command=figure_command(run, "kinds"),
         choices=tuple(Column(axis) for axis in axes),
         legend=tuple(LegendEntry(kind, colour) for kind, colour in colours.items()),
     )
