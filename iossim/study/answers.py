@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from iossim.scheduling.scheduler import scheduler_names
+from iossim.search.scheduler import scheduler_names
 from iossim.study.answer_words import Found, figure, figure_cells, listed
 from iossim.study.axes import Label, name_of
 from iossim.study.claims import figures, judge

@@ -7,13 +7,13 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from iossim.memory_size import size_bytes
-from iossim.passes.unit_fusion import MODEL
-from iossim.rewriting.backtracking import ALPHA
-from iossim.rewriting.joint import RewriteSearch
+from iossim.base.memory_size import size_bytes
+from iossim.base.values import Value
+from iossim.models.passes.unit_fusion import MODEL
 from iossim.schedule.problem import MAX_UNITS
-from iossim.scheduling.options import StageSpace
-from iossim.values import Value
+from iossim.search.options import StageSpace
+from iossim.transforms.rewriting.backtracking import ALPHA
+from iossim.transforms.rewriting.joint import RewriteSearch
 
 
 class Model(Value):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from iossim.tables import Column
+from iossim.base.tables import Column
 
 Direction = Literal["lowest", "highest"]
 

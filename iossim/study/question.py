@@ -29,10 +29,10 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator,
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
-from iossim.errors import ScenarioError, did_you_mean
+from iossim.base.errors import ScenarioError, did_you_mean
+from iossim.base.values import Value
 from iossim.study.axes import ROW_AXES, Label
 from iossim.study.metrics import DEVICE_SIZES, METRICS, Direction, Quantity
-from iossim.values import Value
 
 #: The labels of each axis, as :func:`iossim.study.points.labels_of` has them.
 Labels = Mapping[str, Sequence[Label]]

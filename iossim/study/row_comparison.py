@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf, log
 
-from iossim.prediction.schedule_interval import REPEAT_NOISE
+from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.axes import ROW_AXES, Label, where_in_words
 from iossim.study.metrics import DEVICE_SIZES, Quantity
 from iossim.study.question import Condition, Conditions, Question, Range

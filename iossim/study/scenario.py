@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
-from iossim.dataflow.plan import Variant
-from iossim.scheduling.scheduler import scheduler_names
+from iossim.base.values import Value
+from iossim.edge.plan import Variant
+from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES
 from iossim.study.axis_values import Dataflow, Device, Model, Rewrite, Search, Workspace
 from iossim.study.question import LIST, MAPPING, Question
-from iossim.values import Value
 
-#: The plots that a report may be asked for; the modules of ``iossim.reporting.study.plots`` draw them.
+#: The plots that a report may be asked for; the modules of ``iossim.report.study.plots`` draw them.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
     "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches", "largest_gain",
