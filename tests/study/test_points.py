@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import iossim
 from iossim.base.errors import ScenarioError
+from iossim.study.axes import AXES
 from iossim.study.points import count_points, device_of, labels_of, network_of, points_of
-from iossim.study.scenario import AXES, Scenario
+from iossim.study.scenario import Scenario
 
 FIELDS = {"model": "models", "device": "devices", "batch": "batch_sizes", "dtype": "dtypes", "engine": "engines",
           "cost_model": "cost_models", "search": "searches", "rewrite": "rewrites", "workspace": "workspace",
@@ -69,7 +70,7 @@ def test_a_grid_is_every_combination_and_the_last_axis_varies_fastest(chosen: di
 @settings(max_examples=15)
 def test_zip_takes_values_side_by_side(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 2))
-    long = data.draw(st.sets(st.sampled_from(AXES)))
+    long = data.draw(st.sets(st.sampled_from(list(AXES))))
     chosen = {axis: CHOICES[axis][: count if axis in long else 1] for axis in AXES}
     scenario = Scenario.model_validate(
         {"name": "z", "combine": "zip", **{FIELDS[axis]: chosen[axis] for axis in AXES}}
@@ -199,7 +200,7 @@ def test_a_key_does_not_depend_on_names_words_or_what_stands_beside() -> None:
         "devices": [{"device": "t4", "set": {"dram_bandwidth_gbps": 100.0}, "label": "slow"}],
         "searches": [{"label": "everything"}],
         "schedulers": ["ios-both", "sequential"],
-        "questions": ["fastest model"],
+        "questions": [{"best": "model"}],
         "batch_sizes": [1, 2],
     }
     assert base.key in {point.key for point in points_of(Scenario.model_validate({**BASE, **others}))}

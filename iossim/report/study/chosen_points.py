@@ -9,7 +9,7 @@ from iossim.base.errors import IossimError
 from iossim.hardware.lowering.target import target_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.report.study.axes import best_of, point_label, points, values_of, varying
+from iossim.report.study.layout import best_of, point_label, points, values_of, varying
 from iossim.schedule.schedule import Schedule
 from iossim.study.points import Point, device_of, network_of, points_of
 from iossim.study.study_run import StudyRun
