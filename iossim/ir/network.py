@@ -65,6 +65,8 @@ class Network:
     blocks: tuple[Block, ...]
     precision: Precision = Precision.FP32
     source: ModelSource = field(default_factory=lambda: ModelSource(""))
+    #: The constants (names) that training learns, None where that is all of floating-point numbers.
+    weights: frozenset[str] | None = None
     #: What was done that keeps a search from seeing every schedule, one sentence each (a block that had to be split).
     notes: tuple[str, ...] = ()
     #: How the network was read otherwise than its file says, one sentence each.

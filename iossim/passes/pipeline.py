@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from iossim.errors import GraphError
 from iossim.ir.graph import Graph
 from iossim.passes.batch_norm_folding import BatchNormFolding
+from iossim.passes.batch_statistics import BatchStatistics
 from iossim.passes.common_subexpressions import CommonSubexpressionElimination
 from iossim.passes.constant_folding import ConstantFolding
 from iossim.passes.dead_op_elimination import DeadOpElimination
@@ -35,6 +36,18 @@ def apply_passes(graph: Graph, passes: Iterable[GraphPass]) -> Graph:
 def canonicalise(graph: Graph) -> Graph:
     """An imported graph as it is scheduled: constants and batch norms folded, dead ops, identities and repetitions gone."""
     return apply_passes(graph, STANDARD)
+
+
+def canonicalise_for_training(graph: Graph, weights: frozenset[str]) -> Graph:
+    """The same for a graph whose gradients are asked for: ``weights`` stay as they are, and batch norms are those of training."""
+    passes = (
+        ConstantFolding(weights),
+        DeadOpElimination(),
+        IdentityElimination(),
+        CommonSubexpressionElimination(weights),
+        BatchStatistics(),
+    )
+    return apply_passes(graph, passes)
 
 
 def _of_plugin(added: Plugin, found: GraphPass) -> Callable[[Graph], Graph]:
