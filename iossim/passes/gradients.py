@@ -185,7 +185,7 @@ def _turned(tape: Tape, value: str) -> str:
 
 @gradient_of(Softmax, LogSoftmax)
 def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (y,) = op_of(node, SoftmaxLike), node.outputs
+    op, (y,) = cast(SoftmaxLike, node.op), node.outputs
     if op.flatten:
         raise ModelError(f"op {node.name!r} (softmax over several axes) has no gradient here")
     total = Reduce("sum", (op.axis % len(tape.type(y).shape),))

@@ -13,12 +13,14 @@ from iossim.passes.constant_folding import ConstantFolding
 from iossim.passes.dead_op_elimination import DeadOpElimination
 from iossim.passes.graph_pass import GraphPass
 from iossim.passes.identity_elimination import IdentityElimination
+from iossim.passes.softmax_recognition import SoftmaxRecognition
 from iossim.registry import Extension, Group, Plugin
 
-#: Dead readers and identities go first, since either would keep a batch norm from its convolution. No later pass
+#: What a recognised softmax was made of is dead. Dead readers and identities go first, since either would keep a batch norm from its convolution. No later pass
 #: makes work for an earlier one, so that once through is a fixed point.
 STANDARD: tuple[GraphPass, ...] = (
     ConstantFolding(),
+    SoftmaxRecognition(),
     DeadOpElimination(),
     IdentityElimination(),
     CommonSubexpressionElimination(),
@@ -42,6 +44,7 @@ def canonicalise_for_training(graph: Graph, weights: frozenset[str]) -> Graph:
     """The same for a graph whose gradients are asked for: ``weights`` stay as they are, and batch norms are those of training."""
     passes = (
         ConstantFolding(weights),
+        SoftmaxRecognition(),
         DeadOpElimination(),
         IdentityElimination(),
         CommonSubexpressionElimination(weights),

@@ -31,8 +31,7 @@ PREFIX = "grad:"
 def training_network(network: Network, max_block: int = MAX_UNITS) -> Network:
     """The network with its gradients; raises ModelError for an op that has none here, and where nothing is to be learnt."""
     graph = network.graph
-    weights = network.weights if network.weights is not None else graph.constants
-    tape = _Tape(graph, [name for name in graph.constants if name in weights and graph.types[name].dtype.is_floating])
+    tape = _Tape(graph, network.weights_to_learn)
     of_block = {unit: index for index, block in enumerate(network.blocks) for unit in block.units}
     contributions: dict[str, list[str]] = {}
     inputs = {name: graph.types[name] for name in graph.inputs}

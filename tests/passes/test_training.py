@@ -8,12 +8,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from command_line import printed_json
+from command_line import printed_json, refused
 
 import iossim
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.backends.numpy_reference.execute import execute
-from iossim.errors import ModelError
+from iossim.errors import GraphError, ModelError
 from iossim.execution.lower import lower_schedule
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant
@@ -28,6 +28,7 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.expand import Expand
 from iossim.ir.ops.flatten import Flatten
 from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.gather_backward import GatherBackward
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.mul import Mul
@@ -44,7 +45,9 @@ from iossim.ir.ops.split import Split
 from iossim.ir.ops.transpose import Transpose
 from iossim.ir.ops.unary import FUNCTIONS, Unary
 from iossim.ir.ops.where import Where
-from iossim.ir.types import DType
+from iossim.ir.types import DType, Precision
+from iossim.models.partition import network_of
+from iossim.passes.batch_statistics import BatchStatistics
 from iossim.passes.elementwise_gradients import SLOPES
 from iossim.passes.training import PREFIX, training_network
 
@@ -256,7 +259,45 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert latency["sequential"] > 2 * forward["schedules"][0]["latency_us"]
 
 
-def test_what_has_no_gradient_is_named() -> None:
+def test_a_batch_norm_of_a_batch_has_the_gradient_of_finite_differences() -> None:
+    network = behind_a_product(OPS["batch norm"][0], 2, 3, 4, 5)
+    given = network.graph.types.keys()
+    graph = BatchStatistics().apply(network.graph)
+    assert {"mean", "variance"} <= given - graph.types.keys()
+    trained = replace(network_of(graph, "net", Precision.FP32), weights=frozenset({"scale", "gamma", "beta"}))
+    assert holds(trained) == {"scale", "gamma", "beta"}
+    made = evaluated(graph, *drawn(graph))[graph.outputs[0]]
+    gamma, beta = (drawn(graph)[1][name] for name in ("gamma", "beta"))
+    np.testing.assert_allclose(made.mean(axis=(0, 2, 3)), beta, atol=1e-9)
+    np.testing.assert_allclose(made.std(axis=(0, 2, 3)), np.abs(gamma), rtol=1e-3)
+
+
+def test_statistics_that_are_computed_otherwise_are_named() -> None:
+    network = behind_a_product(
+        lambda b, x: b.add(BatchNorm(), x, b.constant("g", (3,)), b.constant("b", (3,)), *[b.add(Relu(), b.constant("m", (3,)))] * 2),
+        2, 3, 4,
+    )  # fmt: skip
+    with pytest.raises(ModelError, match="reads statistics that are computed, and has no gradient here"):
+        training_network(network)
+
+
+def test_the_gradient_of_a_table_is_the_sum_of_what_was_picked() -> None:
+    found = GatherBackward(1, 3).evaluate([np.arange(8.0).reshape(2, 2, 2), np.array([2, -1])])[0]
+    np.testing.assert_array_equal(found, [[[0, 0], [0, 0], [2, 4]], [[0, 0], [0, 0], [10, 12]]])
+    with pytest.raises(GraphError, match="was gathered outside its data"):
+        GatherBackward(0, 3).evaluate([np.zeros((1, 2)), np.array([3])])
+
+
+def test_a_single_number_is_no_weight() -> None:
+    trained = training_network(iossim.load("bert_layer"))
+    learnt = {name.removeprefix(PREFIX) for name in trained.graph.outputs if name.startswith(PREFIX)}
+    assert learnt == set(iossim.load("bert_layer").graph.constants) - {"scores.scale"}
+
+
+def test_what_has_no_gradient_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "op 'up2.deconv.conv' (conv_transpose) has no gradient here; leave out --training" in refused(
+        capsys, "optimize centernet -d t4 --training"
+    )
     with pytest.raises(ModelError, match=r"'\w+' \(Acos\) has no gradient here"):
         training_network(behind_a_product(lambda b, x: b.add(Unary("acos"), x), 2, 3))
     b = builder()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,8 +47,9 @@ class GatherBackward(Op):
         grad_output, indices = widen(inputs[0]), inputs[1]
         behind = grad_output.shape[self.axis + indices.ndim :]
         total = np.zeros((*grad_output.shape[: self.axis], self.size, *behind), grad_output.dtype)
+        places: tuple[Any, ...] = (*[slice(None)] * self.axis, indices)
         try:
-            np.add.at(total, (*[slice(None)] * self.axis, indices), grad_output)
+            np.add.at(total, places, grad_output)
         except IndexError as error:
             raise GraphError(f"was gathered outside its data: {error}") from None
         return (total.astype(inputs[0].dtype, copy=False),)

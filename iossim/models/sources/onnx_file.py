@@ -12,6 +12,7 @@ from iossim.ir.network import ModelSource, Network
 from iossim.models.options import LoadOptions
 from iossim.models.partition import partition_graph
 from iossim.passes.pipeline import apply_plugins, canonicalise, canonicalise_for_training
+from iossim.passes.softmax_recognition import softmax_remarks
 
 if TYPE_CHECKING:
     from iossim.models.onnx.file import OnnxModel
@@ -53,4 +54,6 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     graph = translate(bound, weights or frozenset())
     canonical = canonicalise(graph) if weights is None else canonicalise_for_training(graph, weights)
     network = partition_graph(apply_plugins(canonical, options.passes), model.name, str(model.path), options)
-    return replace(network, reading=(*network.reading, *bound.remarks), weights=weights)
+    return replace(
+        network, reading=(*network.reading, *bound.remarks, *softmax_remarks(graph, canonical)), weights=weights
+    )
