@@ -145,7 +145,7 @@ class Network:
 
     @property
     def weights_to_learn(self) -> tuple[str, ...]:
-        """The constants that training learns: where nothing else is known, floating-point numbers that are more than one."""
+        """The constants that training learns: where it is not known, those of more than one floating-point number."""
         return tuple(
             name
             for name, each in self.graph.constants.items()

@@ -1,7 +1,7 @@
 """Batch norms as training has them: mean and variance are those of the batch, not those that the network was given.
 
-What a file holds for inference, the running mean and variance, is neither read nor updated: as the loss and the update of
-the weights, that is for the training loop.
+The running mean and variance, which a file holds for inference, are neither read nor updated: that is for the
+training loop, as are the loss and the update of the weights.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ class ConstantFolding(GraphPass):
 
     Those in ``kept`` count as values that change: what depends on them stays.
 
-    Invariant: afterwards each op depends on an input of the graph (or on what is kept), and the outputs are unchanged to the last bit.
+    Invariant: afterwards each op depends on an input of the graph, or on what is kept, and the outputs are
+    unchanged to the last bit.
     """
 
     kept: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What the gradient of each element-wise op is: the rules of :mod:`iossim.passes.gradients` for sums, products and functions."""
+"""Gradients of element-wise ops: the rules of :mod:`iossim.passes.gradients` for sums, products and functions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What the gradient of each op kind is, as other ops: the rules of reverse-mode differentiation.
 
-A rule has the tape, the node, and the gradient of each of its outputs; it adds ops to the tape and returns the gradient of each input,
-None where that has none. A rule for another op kind is a function registered by :func:`gradient_of`; those of element-wise ops are in
-:mod:`iossim.passes.elementwise_gradients`.
+A rule has the tape, the node, and the gradient of each of its outputs; it adds ops to the tape and returns the
+gradient of each input, None where that has none. A rule for another op kind is a function registered by
+:func:`gradient_of`; those of element-wise ops are in :mod:`iossim.passes.elementwise_gradients`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def gradient_of(*kinds: type[Op]) -> Callable[[Rule], Rule]:
 
 
 def gradients(tape: Tape, node: Node, grads: Sequence[str]) -> Gradients:
-    """The gradient of each input of a node, of those of its outputs. Raises ModelError where its op kind has no rule."""
+    """The gradient of each input of a node, given those of its outputs; raises ModelError for an op kind without rule."""
     if type(node.op) not in _RULES:
         raise ModelError(
             f"op {node.name!r} ({node.op.kind}) has no gradient here; leave out `training`, or register a rule for its kind"
@@ -218,7 +218,7 @@ def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
 
 @gradient_of(BatchNorm)
 def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
-    """Constant statistics have no gradient. Those of the batch have none of their own: that of ``x`` includes what goes through them."""
+    """Constant statistics have no gradient; those of the batch have theirs in that of ``x``, which they are made of."""
     x, scale, bias, mean, variance = node.inputs
     channels, norm = tape.type(scale).shape, op_of(node, BatchNorm)
     zeros, ones = tape.filled(channels, 0.0), tape.filled(channels, 1.0)
@@ -312,7 +312,7 @@ def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
 
 
 def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> str:
-    """The derivative of a reduction other than a sum by each element; of equal largest (or smallest) ones each has a share."""
+    """The derivative of a reduction that is no sum by each element; of several largest ones each has a share."""
     match op.function:
         case "max" | "min":
             hit = tape.add(Cast(str(tape.type(x).dtype)), tape.add(Nary("equal"), x, y))

@@ -16,8 +16,8 @@ from iossim.passes.identity_elimination import IdentityElimination
 from iossim.passes.softmax_recognition import SoftmaxRecognition
 from iossim.registry import Extension, Group, Plugin
 
-#: What a recognised softmax was made of is dead. Dead readers and identities go first, since either would keep a batch norm from its convolution. No later pass
-#: makes work for an earlier one, so that once through is a fixed point.
+#: What a recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would
+#: keep a batch norm from its convolution. No later pass makes work for an earlier one: once through is a fixed point.
 STANDARD: tuple[GraphPass, ...] = (
     ConstantFolding(),
     SoftmaxRecognition(),
@@ -41,7 +41,10 @@ def canonicalise(graph: Graph) -> Graph:
 
 
 def canonicalise_for_training(graph: Graph, weights: frozenset[str]) -> Graph:
-    """The same for a graph whose gradients are asked for: ``weights`` stay as they are, and batch norms are those of training."""
+    """The same for a graph whose gradients are asked for.
+
+    The ``weights`` stay as they are, and batch norms take the statistics of the batch.
+    """
     passes = (
         ConstantFolding(weights),
         SoftmaxRecognition(),

@@ -1,7 +1,7 @@
 """What exporters write around a softmax: its parts instead of it, and a check of its result for NaN.
 
-PyTorch's exporter puts ``where(isnan(y), 0, y)`` behind the softmax of every attention with a mask of truth values, since a row that is
-masked whole is NaN. Where the mask is known, so is whether there is such a row.
+PyTorch's exporter puts ``where(isnan(y), 0, y)`` behind the softmax of every attention with a mask of truth values,
+since a row that is masked whole is NaN. Where the mask is known, so is whether there is such a row.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ _LARGE = 3e4
 
 @dataclass(frozen=True)
 class SoftmaxRecognition(GraphPass):
-    """Makes ``exp(x) / sum(exp(x))`` along one axis, with or without the maximum subtracted, a softmax, and a check of a softmax for
-    NaN an identity where no row can be masked whole. What is not read any more is left to dead op elimination.
+    """Makes ``exp(x) / sum(exp(x))`` along one axis a softmax, and needless checks of a softmax for NaN identities.
+
+    The maximum may have been subtracted before the exponential. A check is needless where no row can be masked whole.
+    What nothing reads any more is left to dead op elimination.
 
     Invariant: for finite values of the network the outputs are unchanged up to rounding.
     """
@@ -79,7 +81,7 @@ def softmax_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
         remarks.append(f"The file spells {parts} as exponential, sum and quotient; read as Softmax.")
     if checks[1] < checks[0]:
         remarks.append(
-            f"Left out, since no row of the mask hides everything: {_counted(checks[0] - checks[1])} of a softmax for NaN."
+            f"Left out, since the mask hides no row whole: {_counted(checks[0] - checks[1])} of a softmax for NaN."
         )
     if checks[1]:
         remarks.append(
@@ -137,7 +139,7 @@ def _is_needless(check: Node, finite: _Finite) -> bool:
 
 @dataclass(frozen=True)
 class _Finite:
-    """Where values are finite for certain, if all that the network computes by products is; elsewhere they are negative infinity."""
+    """Where values are certainly finite, given that the products are; elsewhere they may be negative infinity."""
 
     graph: Graph
     makers: dict[str, Node]

@@ -1,4 +1,4 @@
-"""Training of what PyTorch exports: each parameter has a gradient under its own name, and that of PyTorch's ``module.train()``."""
+"""What PyTorch exports is trained: each parameter has, under its own name, the gradient of PyTorch's training mode."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def gradients_of_torch(
 
 
 def assert_gradients(found: dict[str, Array], expected: dict[str, Array]) -> None:
-    """Within 1e-4 of each weight's largest; where that is rounding alone (a bias that a norm takes out again), of the largest of all."""
+    """Within 1e-4 of each weight's largest; where that is rounding, as a key's bias has, of a hundredth of all."""
     assert {name.removeprefix(PREFIX) for name in found if name.startswith(PREFIX)} == expected.keys()
     largest = max(float(np.abs(each).max()) for each in expected.values())
     for name, each in expected.items():
@@ -197,7 +197,7 @@ def test_gradients_have_the_names_that_the_file_has(tmp_path: Path) -> None:
 def test_an_exported_encoder_is_free_of_checks_that_find_nothing(tmp_path: Path) -> None:
     """With a mask that is known; one that is given may hide a whole row."""
     for name, remark in (
-        ("causal encoder", "Left out, since no row of the mask hides everything: 2 checks of a softmax for NaN."),
+        ("causal encoder", "Left out, since the mask hides no row whole: 2 checks of a softmax for NaN."),
         ("encoder", "Kept, and priced, since the mask may hide a whole row: 2 checks of a softmax for NaN."),
     ):
         module, inputs = made(name)

@@ -1,4 +1,4 @@
-"""Softmaxes as exporters write them: recognised in parts, freed of checks that find nothing, equal to ONNX Runtime before and after."""
+"""Softmaxes as exporters write them: in parts, with checks that find nothing; outputs are those of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_check_that_finds_nothing_is_left_out(name: str, tmp_path: Path) -> No
     assert not [each for each in kinds(network) if "is_nan" in each]
     assert network.graph.of_kind["softmax"][0].outputs == ("y",)
     (remark,) = network.remarks
-    assert remark == "Left out, since no row of the mask hides everything: 1 check of a softmax for NaN."
+    assert remark == "Left out, since the mask hides no row whole: 1 check of a softmax for NaN."
 
 
 KEPT_MASKS: dict[str, tuple[list[NodeProto], dict[str, Array], str]] = {

@@ -273,10 +273,11 @@ def test_a_batch_norm_of_a_batch_has_the_gradient_of_finite_differences() -> Non
 
 
 def test_statistics_that_are_computed_otherwise_are_named() -> None:
-    network = behind_a_product(
-        lambda b, x: b.add(BatchNorm(), x, b.constant("g", (3,)), b.constant("b", (3,)), *[b.add(Relu(), b.constant("m", (3,)))] * 2),
-        2, 3, 4,
-    )  # fmt: skip
+    def add(b: GraphBuilder, x: str) -> str:
+        computed = b.add(Relu(), b.constant("m", (3,)))
+        return b.add(BatchNorm(), x, b.constant("g", (3,)), b.constant("b", (3,)), computed, computed)
+
+    network = behind_a_product(add, 2, 3, 4)
     with pytest.raises(ModelError, match="reads statistics that are computed, and has no gradient here"):
         training_network(network)
 

@@ -63,7 +63,7 @@ class BatchNorm(Op):
 def multiplier_and_shift(
     scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float
 ) -> tuple[Array, Array]:
-    """``m`` and ``s`` with ``batch_norm(x) = m * x + s``, each ``[C]``; computed in fp64, returned in the type of ``scale``."""
+    """``m`` and ``s`` with ``batch_norm(x) = m * x + s``, each ``[C]``; computed in fp64, of ``scale``'s type."""
     wide = [array.astype(np.float64) for array in (scale, bias, mean, variance)]
     multiplier = wide[0] / np.sqrt(wide[3] + epsilon)
     shift = wide[1] - wide[2] * multiplier

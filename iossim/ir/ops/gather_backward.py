@@ -17,7 +17,10 @@ from iossim.ir.types import TensorType
 
 @dataclass(frozen=True)
 class GatherBackward(Op):
-    """Inputs ``grad_output [..., *indices, ...]`` and ``indices``; makes the gradient of data with ``size`` entries along ``axis``."""
+    """Inputs ``grad_output [..., *indices, ...]`` and ``indices``; makes the gradient of the data.
+
+    The data has ``size`` entries along ``axis``.
+    """
 
     kind: ClassVar[str] = "gather_backward"
 

@@ -39,7 +39,8 @@ class OnnxModel:
     """A model as ONNX has it, without functions, and what its network is called.
 
     ``path`` begins every message, and external data lies beside it. ``weights`` are those that the model itself does not
-    hold, by name. ``parameters`` are the initialisers that are known to be parameters of a module, None where that is not known.
+    hold, by name. ``parameters`` are the initialisers that were parameters of a module, None where that is
+    not known.
     """
 
     proto: onnx.ModelProto
@@ -67,7 +68,7 @@ def read_model(path: Path) -> OnnxModel:
 def trained_weights(model: OnnxModel) -> frozenset[str]:
     """The initialisers that training learns: what PyTorch's exporter notes to be a parameter.
 
-    Of those without a note all of floating-point numbers that are more than one: a single number is a constant of some formula.
+    Of those without a note, all of more than one floating-point number are: a single one is a formula's.
     """
     if model.parameters is not None:
         return model.parameters

@@ -59,7 +59,10 @@ RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rando
 
 @dataclass(frozen=True)
 class Folder:
-    """Folds the nodes of one model: its file (which begins every message) and its operator set; none that reads what is ``kept``."""
+    """Folds the nodes of one model, but for those that read what is ``kept``.
+
+    It has the model's file, which begins every message, and its operator set.
+    """
 
     path: Path
     opset: int

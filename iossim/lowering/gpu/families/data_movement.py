@@ -19,7 +19,10 @@ def move(step: Step) -> list[Candidate]:
 
 @FAMILIES.lowers("gather", "gather_elements", "gather_nd", "gather_backward")
 def pick(step: Step) -> list[Candidate]:
-    """One kernel that reads the indices, and of the data what they pick (or what is added up, for the whole of which zeros are written)."""
+    """One kernel that reads the indices, and of the data what they pick.
+
+    A gradient of data is priced like that, too: it is written whole. No measurement is behind that.
+    """
     return [_gathering(step, step.operands[1].type.bytes)]
 
 
