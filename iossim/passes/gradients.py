@@ -88,7 +88,7 @@ def gradient_of(*kinds: type[Op]) -> Callable[[Rule], Rule]:
 
 
 def gradients(tape: Tape, node: Node, grads: Sequence[str]) -> Gradients:
-    """The gradient of each input of a node, given those of its outputs; raises ModelError for an op kind without rule."""
+    """The gradient of each input of a node, given those of its outputs; raises ModelError for a kind without rule."""
     if type(node.op) not in _RULES:
         raise ModelError(
             f"op {node.name!r} ({node.op.kind}) has no gradient here; leave out `training`, or register a rule for its kind"
@@ -218,7 +218,7 @@ def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
 
 @gradient_of(BatchNorm)
 def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
-    """Constant statistics have no gradient; those of the batch have theirs in that of ``x``, which they are made of."""
+    """Constant statistics have no gradient; those of the batch have it in that of ``x``, of which they are made."""
     x, scale, bias, mean, variance = node.inputs
     channels, norm = tape.type(scale).shape, op_of(node, BatchNorm)
     zeros, ones = tape.filled(channels, 0.0), tape.filled(channels, 1.0)

@@ -1,4 +1,4 @@
-"""What PyTorch exports is trained: each parameter has, under its own name, the gradient of PyTorch's training mode."""
+"""What PyTorch exports is trained: each parameter has, under its name, the gradient of PyTorch's training mode."""
 
 from __future__ import annotations
 
