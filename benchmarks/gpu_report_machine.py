@@ -72,9 +72,9 @@ def _torch_facts(torch: Any) -> dict[str, Any]:
 
 def _compile(job: Job) -> None:
     """Compile what iossim compiles, once for all sections: bounds, pricing, a search at prices measured in name only."""
-    from iossim.analysis.measured_schedules import plain_schedule
     from iossim.api import cost_model, optimize, search_options
     from iossim.cost.perturbed import PerturbedCostModel
+    from iossim.tasks.measured_schedules import plain_schedule
 
     network = load_network(job, "squeezenet")
     plain_schedule(network, "sequential")

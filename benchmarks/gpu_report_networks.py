@@ -74,10 +74,10 @@ def section_compile(job: Job, model: str) -> None:
 
 def section_network(job: Job, model: str) -> None:
     """Sequential, greedy and IOS schedules of a network on both engines: outputs, times, and what their stages take."""
-    from iossim.analysis.measured_schedules import plain_schedule
     from iossim.backends.numpy_reference.evaluate import numpy_outputs
     from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.made_inputs import made_arrays
+    from iossim.tasks.measured_schedules import plain_schedule
 
     network = load_network(job, model)
     plain = {name: plain_schedule(network, name) for name in ("sequential", "greedy")}
@@ -145,7 +145,7 @@ def _stage_sums(
 
     Raises KeyboardInterrupt when the section's time is over; what is measured is in the store.
     """
-    from iossim.scheduling.assemble import reprice
+    from iossim.search.assemble import reprice
 
     sums: dict[str, float] = {}
     for cold in (False, True):
@@ -158,7 +158,7 @@ def _stage_sums(
 def _search(job: Job, network: Network, prices: MeasuredCostModel, seconds: float) -> Schedule:
     """The schedule that a measured search finds in its time, as ``iossim optimize`` does it."""
     from iossim.api import optimize, search_options
-    from iossim.scheduling.measured.budget import Budget
+    from iossim.search.measured.budget import Budget
 
     most = job.settings.search_measurements
     return optimize(

@@ -17,11 +17,11 @@ import typer
 
 import iossim
 from iossim import api
-from iossim.analysis.micro_batched import JOINED_LIMITED, micro_batched
 from iossim.cost.workspace_limit import workspace_limited
-from iossim.microbatching.divided_blocks import JOINED, divide_blocks
-from iossim.microbatching.scheduled_first import scheduled_first
-from iossim.scheduling.scheduler import schedule
+from iossim.search.scheduler import schedule
+from iossim.transforms.microbatching.divided_blocks import JOINED, divide_blocks
+from iossim.transforms.microbatching.micro_batched import JOINED_LIMITED, micro_batched
+from iossim.transforms.microbatching.scheduled_first import scheduled_first
 
 app = typer.Typer(add_completion=False)
 

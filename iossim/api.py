@@ -1,7 +1,7 @@
 """What the command line does, as typed functions: compare, optimize, rewrite, simulate.
 
 Networks and devices may be given as values or by name. Every function raises a subclass of
-:class:`iossim.errors.IossimError` for a mistake in what it was given.
+:class:`iossim.base.errors.IossimError` for a mistake in what it was given.
 """
 
 from __future__ import annotations
@@ -12,47 +12,47 @@ from pathlib import Path
 
 import numpy as np
 
-from iossim.analysis.comparison import Comparison, RewrittenSchedule, Way
-from iossim.analysis.dataflow import Dataflow
-from iossim.analysis.dataflow import dataflow as plan_dataflow
-from iossim.analysis.distribution import Distributed, distributed
-from iossim.analysis.measured_search import measured_schedule, usable_budget
-from iossim.analysis.micro_batched import MicroBatched, micro_batched
-from iossim.analysis.micro_batches import of_network, of_table
-from iossim.analysis.rewriting import DEFAULT_BUDGET, Rewriting
-from iossim.analysis.rewriting import rewrite as rewrite_network
-from iossim.analysis.saved_schedule import network_of
+from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.memory_size import size_bytes
+from iossim.calibration.prediction.left_out import without_network
+from iossim.calibration.prediction.schedule_interval import schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import ChangesSetting, CostModel, PredictsDevice
-from iossim.devices.edge import EdgeDevice, edge_device
-from iossim.devices.load import device as load_device
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError, did_you_mean
+from iossim.edge.distributed import Distributed, distributed
+from iossim.edge.planned import Dataflow
+from iossim.edge.planned import dataflow as plan_dataflow
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
+from iossim.hardware.edge import EdgeDevice, edge_device
+from iossim.hardware.load import device as load_device
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.memory_size import size_bytes
-from iossim.microbatching.micro_batching import MicroBatching
 from iossim.models.load import load
-from iossim.prediction.left_out import without_network
-from iossim.prediction.schedule_interval import schedule_errors
-from iossim.rewriting.backtracking import ALPHA, RewriteBudget, RewriteProgress
-from iossim.rewriting.backtracking import ignore as ignore_graphs
-from iossim.rewriting.joint import RewriteSearch
-from iossim.rewriting.rule import Rule
-from iossim.rewriting.rule_sets import rules_named
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.assemble import reprice
-from iossim.scheduling.ios import STRATEGIES
-from iossim.scheduling.measured.budget import Budget
-from iossim.scheduling.measured.search import MeasuredProgress
-from iossim.scheduling.measured.search import ignore as ignore_measuring
-from iossim.scheduling.options import SearchOptions, StageSpace
-from iossim.scheduling.scheduler import Progress, StartProgress, ignore, schedule, scheduler_names
+from iossim.search.assemble import reprice
+from iossim.search.ios import STRATEGIES
+from iossim.search.measured.budget import Budget
+from iossim.search.measured.search import MeasuredProgress
+from iossim.search.measured.search import ignore as ignore_measuring
+from iossim.search.options import SearchOptions, StageSpace
+from iossim.search.scheduler import Progress, StartProgress, ignore, schedule, scheduler_names
+from iossim.tasks.comparison import Comparison, RewrittenSchedule, Way
+from iossim.tasks.measured_search import measured_schedule, usable_budget
+from iossim.tasks.saved_schedule import network_of
+from iossim.transforms.microbatching.micro_batched import MicroBatched, micro_batched
+from iossim.transforms.microbatching.micro_batches import of_network, of_table
+from iossim.transforms.microbatching.micro_batching import MicroBatching
+from iossim.transforms.rewriting.backtracking import ALPHA, RewriteBudget, RewriteProgress
+from iossim.transforms.rewriting.backtracking import ignore as ignore_graphs
+from iossim.transforms.rewriting.joint import RewriteSearch
+from iossim.transforms.rewriting.rule import Rule
+from iossim.transforms.rewriting.rule_sets import rules_named
+from iossim.transforms.rewriting.scheduled import DEFAULT_BUDGET, Rewriting
+from iossim.transforms.rewriting.scheduled import rewrite as rewrite_network
 
 
 def cost_model(

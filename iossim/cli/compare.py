@@ -17,8 +17,8 @@ from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console,
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.analysis.comparison import Comparison
     from iossim.cost.model import CostModel
+    from iossim.tasks.comparison import Comparison
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +38,7 @@ def compare(
 ) -> None:
     """Schedule a model by every scheduler and print them side by side; with --rewrite the rewritten model, too."""
     from iossim import api
-    from iossim.analysis.other_engine import under_other_engine
+    from iossim.tasks.other_engine import under_other_engine
 
     search = pricing.search
     network = reading.network(model)
@@ -76,8 +76,8 @@ def compare(
 
 
 def _print(comparison: Comparison) -> None:
-    from iossim.analysis.comparison import TIE, comparison_table
-    from iossim.reporting.schedule_words import expectation, optimality
+    from iossim.report.schedule_words import expectation, optimality
+    from iossim.tasks.comparison import TIE, comparison_table
 
     console = plain_console()
     # Not as the table's own title, which would wrap at the table's width.
@@ -116,7 +116,7 @@ def _files(comparison: Comparison, told: str, prices: CostModel, outputs: Schedu
     files = {"comparison.json": text_file(told + "\n")}
     files |= outputs.files(comparison.best_network, comparison.best, prices, comparison.baseline_us)
     if outputs.draws:
-        from iossim.reporting.figures.comparison import comparison_figure
+        from iossim.report.figures.comparison import comparison_figure
 
         title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
         files |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))

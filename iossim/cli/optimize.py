@@ -15,10 +15,10 @@ from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
-    from iossim.analysis.micro_batched import MicroBatched
-    from iossim.analysis.rewriting import Rewriting
     from iossim.cost.model import CostModel
-    from iossim.scheduling.measured.budget import Budget
+    from iossim.search.measured.budget import Budget
+    from iossim.transforms.microbatching.micro_batched import MicroBatched
+    from iossim.transforms.rewriting.scheduled import Rewriting
 
 
 #: What is measured unless --budget says otherwise: with a hundredth of a second each, a quarter of a minute.
@@ -53,10 +53,10 @@ def optimize(
     A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
     """
     from iossim import api
-    from iossim.analysis.other_engine import under_other_engine
     from iossim.cost.create import measures
     from iossim.models.onnx.write import check_exportable, write_onnx
-    from iossim.scheduling.measured.budget import Budget
+    from iossim.search.measured.budget import Budget
+    from iossim.tasks.other_engine import under_other_engine
 
     search = pricing.search
     network = reading.network(model)
@@ -123,7 +123,7 @@ def optimize(
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
     else:
-        from iossim.reporting.schedule_words import schedule_table, summary
+        from iossim.report.schedule_words import schedule_table, summary
 
         console = plain_console()
         console.print(schedule_table(found))
@@ -141,7 +141,7 @@ def optimize(
 def default_budget(prices: CostModel) -> Budget | None:
     """The budget of a cost model that measures; None for prices that are there already, measured once or not."""
     from iossim.cost.model import MeasuredBy, MeasuringCostModel
-    from iossim.scheduling.measured.budget import Budget
+    from iossim.search.measured.budget import Budget
 
     if not isinstance(prices, MeasuringCostModel) or prices.measured_by is MeasuredBy.STORE:
         return None

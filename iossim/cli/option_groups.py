@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.execution.backend import Timing
     from iossim.ir.network import Network
-    from iossim.scheduling.options import SearchOptions
+    from iossim.search.options import SearchOptions
 
 
 class OptionGroup:

@@ -12,15 +12,15 @@ from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.execution.timeline import Span
+from iossim.hardware.lowering.target import target_of
 from iossim.ir.network import Network
-from iossim.lowering.target import target_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
-from iossim.scheduling.ios import solve
-from iossim.scheduling.memo import SearchMemo
-from iossim.scheduling.options import SearchOptions
-from iossim.scheduling.scheduler import schedule
+from iossim.search.ios import solve
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import schedule
 from iossim.study.dataflow_rows import dataflow_rows
 from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.failures import Failures

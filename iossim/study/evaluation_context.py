@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from iossim.analysis.micro_batches import Benchmarks, benchmarks
-from iossim.analysis.rewriting import rewrite
+from iossim.calibration.prediction.published import comparable_published_us, is_in_sample
+from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
+from iossim.hardware.lowering.unit import unit_bytes, unit_steps
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.lowering.unit import unit_bytes, unit_steps
-from iossim.prediction.published import comparable_published_us, is_in_sample
-from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
-from iossim.rewriting.backtracking import RewriteBudget
-from iossim.rewriting.rule_sets import rules_named
-from iossim.rewriting.saved_rewriting import applied_rules, rewritten_again, split_source
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.options import SearchOptions
+from iossim.search.options import SearchOptions
 from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, device_of, network_of
+from iossim.transforms.microbatching.micro_batches import Benchmarks, benchmarks
+from iossim.transforms.rewriting.backtracking import RewriteBudget
+from iossim.transforms.rewriting.rule_sets import rules_named
+from iossim.transforms.rewriting.saved_rewriting import applied_rules, rewritten_again, split_source
+from iossim.transforms.rewriting.scheduled import rewrite
 
 _MIB = 1 << 20
 

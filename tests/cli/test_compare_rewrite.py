@@ -9,7 +9,7 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim import api
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.models.load import load
 
 COMPARE = "compare ios_sample -d v100-sxm2"

@@ -18,7 +18,7 @@ from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.load import load
-from iossim.passes.training import PREFIX
+from iossim.models.passes.training import PREFIX
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[torch]'")

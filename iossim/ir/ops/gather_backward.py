@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.op import Array, Op, require
 from iossim.ir.ops.broadcasting import normal_axis, widen
 from iossim.ir.ops.gather import Gather

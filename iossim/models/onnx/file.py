@@ -13,7 +13,7 @@ import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 
-from iossim.errors import ModelError, last_line
+from iossim.base.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import graphs_in
 from iossim.models.onnx.functions import inlined

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iossim.errors import ModelError, OptionError
+from iossim.base.errors import ModelError, OptionError
 from iossim.ir.network import ModelSource, Network
 from iossim.models.options import LoadOptions
 from iossim.models.partition import partition_graph
-from iossim.passes.pipeline import apply_plugins, canonicalise, canonicalise_for_training
-from iossim.passes.softmax_recognition import softmax_remarks
+from iossim.models.passes.pipeline import apply_plugins, canonicalise, canonicalise_for_training
+from iossim.models.passes.softmax_recognition import softmax_remarks
 
 if TYPE_CHECKING:
     from iossim.models.onnx.file import OnnxModel

@@ -17,7 +17,7 @@ from iossim.ir.graph import Graph
 from iossim.ir.op import Array
 from iossim.ir.ops.conv_backward import ConvBackwardFilter
 from iossim.models.load import load
-from iossim.passes.training import PREFIX
+from iossim.models.passes.training import PREFIX
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
