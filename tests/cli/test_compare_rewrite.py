@@ -62,7 +62,7 @@ def test_the_scheduler_that_searches_most_is_rewritten_for() -> None:
     merging = api.compare(
         network, "v100-sxm2", schedulers=["ios-merge", "greedy"], rewrite="metaflow", rewrite_budget="6"
     )
-    assert [each.label for each in merging.rewritten] == [
+    assert [each.label for each in merging.changed] == [
         "ios-merge, rewritten",
         "ios-merge, saturated",
         "ios-merge, jointly",
