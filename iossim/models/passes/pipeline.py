@@ -55,12 +55,12 @@ PASSES: Group[Callable[[Graph], Graph]] = Group(
     "`passes` {!r} is not known",
     tuple,
     lambda name: None,
-    Extension("iossim.models.passes", "a GraphPass", _of_plugin, lambda found: isinstance(found, GraphPass)),
+    Extension("iossim.passes", "a GraphPass", _of_plugin, lambda found: isinstance(found, GraphPass)),
 )
 
 
 def apply_plugins(graph: Graph, names: Iterable[str]) -> Graph:
-    """The graph after passes that others add by entry points ``iossim.models.passes``, by name, one after another.
+    """The graph after passes that others add by entry points ``iossim.passes``, by name, one after another.
 
     Raises OptionError for an unknown name, PluginError for a pass that does not work.
     """
