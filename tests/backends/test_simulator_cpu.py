@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cpus import cpu
-from least_prices import least_price_us
+from iossim.testing.least_prices import least_price_us
 
 from evidence.validation.engines import compare_prices
 from iossim.backends.simulator.cost_model import SimulatorCostModel

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from least_prices import least_price_us
+from iossim.testing.least_prices import least_price_us
 from random_networks import make_stage, random_inputs, random_network, random_schedule, unscheduled
 
 from iossim.backends.numpy_reference.execute import execute

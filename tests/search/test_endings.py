@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from least_prices import least_price_us
+from iossim.testing.least_prices import least_price_us
 from test_ios_optimal import problems, spaces
 
 from iossim.cost.model import LateWork, StageBounds
