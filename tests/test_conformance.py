@@ -7,6 +7,7 @@ import pytest
 from iossim.api import cost_model
 from iossim.backends.numpy_reference.backend import create as numpy_backend
 from iossim.cost.model import CostModel
+from iossim.cost.perturbed import PerturbedCostModel
 from iossim.execution.backend import Backend
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device, device_names
@@ -14,7 +15,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.search.scheduler import scheduler_names
 from iossim.testing.backends import BackendConformance
-from iossim.testing.cost_models import CostModelConformance
+from iossim.testing.cost_models import CostModelConformance, batches
 from iossim.testing.devices import DeviceConformance
 from iossim.testing.schedulers import SchedulerConformance
 
@@ -38,6 +39,15 @@ class TestRandom(CostModelConformance):
 class TestPerturbed(CostModelConformance):
     def cost_model(self, device: DeviceProfile) -> CostModel:
         return cost_model("perturbed:0.2", device)
+
+    def test_a_price_does_not_depend_on_its_batch(self, prices: CostModel, iossim_device: DeviceProfile) -> None:
+        """As on hardware, the same groups in another order are one measurement, of the stage that is asked for first."""
+        assert isinstance(prices, PerturbedCostModel)
+        for network in self.networks():
+            for batch in batches(network):
+                by_signature: dict[object, float] = {}
+                for signature, us in zip(prices.signatures(batch), prices.price_stages(batch).tolist(), strict=True):
+                    assert by_signature.setdefault(signature, us) == us
 
 
 @pytest.mark.parametrize("name", scheduler_names())
