@@ -30,8 +30,13 @@ from iossim.execution.backend import BackendError
 NAME = "libcudnn.so.9"
 #: Of CUDA 13 and 12: cuDNN asks for the one that it was built with.
 CUBLAS_NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
-#: Front ends before this one ignore ``LD_LIBRARY_PATH``, and load another cuDNN than it names.
-LEAST_FRONT_END = (1, 24, 1)
+#: The versions of the extra ``gpu-cuda12``, the wider of the two: from the first on, and before the second. Front ends before
+#: the one named here ignore ``LD_LIBRARY_PATH``, and load another cuDNN than it names.
+VERSIONS = {
+    "cupy": ("13.6", ""),
+    "nvidia-cudnn": ("9.10", ""),
+    "nvidia-cudnn-frontend": ("1.24.1", "1.29"),
+}
 _SPELLING = re.compile(r"libcudnn\.so(\.\d+)*")
 _MAPS = Path("/proc/self/maps")
 
@@ -75,13 +80,16 @@ def begins_here() -> str:
     return said[0]
 
 
-def check_front_end(version: str) -> None:
-    """Raises BackendError for a front end that may take another cuDNN than it is told to."""
-    if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < LEAST_FRONT_END:
-        least = ".".join(map(str, LEAST_FRONT_END))
-        raise BackendError(
-            f"nvidia-cudnn-frontend {version} ignores LD_LIBRARY_PATH; pip install 'nvidia-cudnn-frontend>={least}'"
-        )
+def check_version(library: str, version: str) -> None:
+    """Raises BackendError for a version of a library that the backend is not written for."""
+    least, before = VERSIONS[library]
+    if _numbers(version) < _numbers(least) or (before and _numbers(version) >= _numbers(before)):
+        wanted = f">={least}{f',<{before}' if before else ''}"
+        raise BackendError(f"{library} {version} is installed, and {wanted} is needed; install that")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def the_only() -> Copy | None:

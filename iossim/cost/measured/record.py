@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from iossim.execution.backend import Context, Samples
+from iossim.execution.backend import EMPTY_GRAPH, Context, Samples
 
 
 class Kind(StrEnum):
@@ -56,8 +56,12 @@ class MeasurementRecord:
     process: int = field(default_factory=os.getpid)
 
     def copy_us(self, boundary_us: float = 0.0) -> float:
-        """Microseconds of one copy, where a synchronise takes ``boundary_us``; never negative."""
-        return max(0.0, (self.samples.median_us - self.synchronises * boundary_us) / self.copies)
+        """Microseconds of one copy, where a synchronise takes ``boundary_us``; never negative.
+
+        What an empty graph takes is taken off where it was measured: a stage's launch is no part of a network's graph.
+        """
+        start_us = float(self.samples.conditions.get(EMPTY_GRAPH, 0.0))
+        return max(0.0, (self.samples.median_us - start_us - self.synchronises * boundary_us) / self.copies)
 
     @property
     def spread_us(self) -> float:

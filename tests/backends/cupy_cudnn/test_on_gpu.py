@@ -10,6 +10,7 @@ import pytest
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 from small_networks import OPS, UNITS
 
+from iossim.backends.cupy_cudnn import candidate_timing
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.execution.backend import Backend, Timing, create_backend, missing_for
@@ -141,6 +142,7 @@ def test_branches_of_a_graph_run_side_by_side(backends: dict[Engine, Backend]) -
     assert found[1].median_us < found[0].median_us
 
 
+@pytest.mark.usefixtures("_as_shipped")
 def test_choices_are_kept_and_recalled(tmp_path: Path) -> None:
     if reason := missing_for("cupy_cudnn"):
         pytest.skip(reason)
@@ -154,6 +156,7 @@ def test_choices_are_kept_and_recalled(tmp_path: Path) -> None:
         for unit in network.units:
             choices((unit.name,), Strategy.CONCURRENT)
         counts.append(backend.planning)
+    assert (candidate_timing.COPIES, candidate_timing.ROUNDS) == (8, 3)  # the tuning is that of users
     first, second = counts
     assert first.convolutions == second.convolutions > 0
     assert (second.candidates_timed, second.recalled) == (0, second.convolutions)
