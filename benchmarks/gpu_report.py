@@ -4,29 +4,31 @@
     python3 benchmarks/gpu_report.py --out OUT --wheels DIR        # on a GPU machine; offline; from a checkout
     python3 benchmarks/gpu_report.py --out OUT --dry-run           # the whole path without a GPU, in a minute
 
-DIR holds wheels of what that machine lacks, each in one version: of iossim's own dependencies (pydantic with pydantic-core,
-annotated-types and typing-inspection, simpy, ...), of the extra ``gpu`` (nvidia-cudnn-frontend above all), and pytest for
-the tests (hypothesis is not needed). What iossim lacks, or has in too old a version, is told at once, with the command that
-fetches it. PyTorch is for baselines alone; without it they are skipped.
+DIR holds wheels of what that machine lacks, each in one version: of iossim's own dependencies (pydantic with
+pydantic-core, annotated-types and typing-inspection, simpy, ...), of the extra ``gpu`` (nvidia-cudnn-frontend above
+all), and pytest for the tests (hypothesis is not needed). What iossim lacks, or has in too old a version, is told at
+once, with the command that fetches it. PyTorch is for baselines alone; without it they are skipped.
 
-Sections, each in a process of its own, so that a crash loses nothing of the others, in the order of what they are worth:
-first (one convolution in every way, facts, what is missing), costs (launches, graphs, events, placement, bandwidth, peak),
-graph/NAME (sequential and greedy schedules of two networks on the graph engine), profile (units, pairs and sampled stages of
-the networks, warm and cold), baselines (PyTorch eager and as a CUDA graph), tests (the backends' ``pytest -m gpu``), warm-up
-(compiling iossim's search), networks/NAME (sequential, greedy and IOS schedules on both engines), compile/NAME
-(torch.compile), prediction (the simulator against all of that). A section that ends early leaves its time to the later ones.
-It is ``done`` where all of it is; ``partial`` where items failed, or were left for want of time, as it says. The same command
-again does what is not done, and of the tests those that have not passed; ``--again`` does the chosen sections once more.
+Sections, each in a process of its own, so that a crash loses nothing of the others, in the order of what they are
+worth: first (one convolution in every way, facts, what is missing), costs (launches, graphs, events, placement,
+bandwidth, peak), graph/NAME (sequential and greedy schedules of two networks on the graph engine), profile (units,
+pairs and sampled stages of the networks, warm and cold), baselines (PyTorch eager and as a CUDA graph), tests (the
+backends' ``pytest -m gpu``), warm-up (compiling iossim's search), networks/NAME (sequential, greedy and IOS schedules
+on both engines), compile/NAME (torch.compile), prediction (the simulator against all of that). A section that ends
+early leaves its time to the later ones. It is ``done`` where all of it is; ``partial`` where items failed, or were
+left for want of time, as it says. The same command again does what is not done, and of the tests those that have not
+passed; ``--again`` does the chosen sections once more.
 
 OUT holds ``report.jsonl`` (facts, costs, each test, sections, errors, counts), ``networks.jsonl`` (runs, with their
-schedules), ``operators-graph.jsonl`` and ``operators-paper.jsonl`` (a measurement set of each engine; ``-cold``: with a
-flushed cache), ``measurements.sqlite`` (every sample), ``references`` (what networks' outputs should be), ``caches`` (of
-compilers) and ``log.txt``. The first two and the sets are what the repository keeps in ``hw_profiles/measurements/DEVICE/``.
-After each section all but the caches is put into one file, OUT/results.tar.gz or ``--archive FILE``, which is replaced
-whole. Where few files come back from the machine, only that one is needed; a folder without results goes on from it.
+schedules), ``operators-graph.jsonl`` and ``operators-paper.jsonl`` (a measurement set of each engine; ``-cold``: with
+a flushed cache), ``measurements.sqlite`` (every sample), ``references`` (what networks' outputs should be),
+``caches`` (of compilers) and ``log.txt``. The first two and the sets are what the repository keeps in
+``hw_profiles/measurements/DEVICE/``. After each section all but the caches is put into one file, OUT/results.tar.gz
+or ``--archive FILE``, which is replaced whole. Where few files come back from the machine, only that one is needed; a
+folder without results goes on from it.
 
-This file needs the standard library only. What the sections do begins in ``gpu_report_sections.py``, which it imports in
-the process of a section; no file imports this one.
+This file needs the standard library only. What the sections do begins in ``gpu_report_sections.py``, which it imports
+in the process of a section; no file imports this one.
 """
 
 from __future__ import annotations

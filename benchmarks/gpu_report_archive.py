@@ -1,7 +1,7 @@
 """All results of ``gpu_report.py`` as one file, replaced whole after each section.
 
-A machine that is lent may be taken away at any moment, and few files come back from it: what was measured until the last
-section's end is in the archive. Needs the standard library only.
+A machine that is lent may be taken away at any moment, and few files come back from it: what was measured until the
+last section's end is in the archive. Needs the standard library only.
 """
 
 from __future__ import annotations

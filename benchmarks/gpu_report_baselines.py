@@ -1,7 +1,7 @@
 """The sections of ``gpu_report.py`` that run networks as PyTorch does: eager, as a CUDA graph, and compiled.
 
-They are in processes of their own: PyTorch brings a cuDNN that need not be the backend's. What Inductor and Triton have
-compiled is kept in the folder of results, so that a section that ran out of time goes on where it was.
+They are in processes of their own: PyTorch brings a cuDNN that need not be the backend's. What Inductor and Triton
+have compiled is kept in the folder of results, so that a section that ran out of time goes on where it was.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The section of ``gpu_report.py`` that measures what the costs of an engine are calibrated from, a record ``cost`` each.
+"""The section of ``gpu_report.py`` that measures what an engine's costs are calibrated from, a record ``cost`` each.
 
-Device times are of graphs, or of calls that were all issued before; host times are of one call. The host's calls go through
-Python's wrappers, and each such record says so: an engine in C++ takes less.
+Device times are of graphs, or of calls that were all issued before; host times are of one call. The host's calls go
+through Python's wrappers, and each such record says so: an engine in C++ takes less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_report_job import Job
@@ -71,10 +72,7 @@ def _costs(job: Job, backend: CupyCudnnBackend) -> dict[str, Callable[[], Mappin
     }
     for share in COPIES:
         size_bytes = max(1, int(share * l2_bytes) // 1024) * 1024
-        costs[f"copy: {size_bytes} bytes"] = lambda size_bytes=size_bytes: {
-            "bytes": size_bytes,
-            "gbps": probe.copy_gbps(size_bytes),
-        }
+        costs[f"copy: {size_bytes} bytes"] = partial(_copy, probe, size_bytes)
     costs["fp32 peak"] = lambda: _peak(job, probe)
     return costs
 
@@ -105,6 +103,10 @@ def _placement(probe: Probe) -> Mapping[str, Any]:
     beside = {blocks: probe.placement_beside(blocks, THREADS) for blocks in grids}
     shared = {blocks: len(set(first) & set(second)) for blocks, (first, second) in beside.items()}
     return {"multiprocessors": multiprocessors, "shared": shared, "sms": {"alone": alone, "beside": beside}}
+
+
+def _copy(probe: Probe, size_bytes: int) -> Mapping[str, Any]:
+    return {"bytes": size_bytes, "gbps": probe.copy_gbps(size_bytes)}
 
 
 def _peak(job: Job, probe: Probe) -> Mapping[str, Any]:

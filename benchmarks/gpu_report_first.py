@@ -1,8 +1,8 @@
-"""The first section of ``gpu_report.py``, of some seconds: does a convolution run here at all, and what machine is this?
+"""The first section of ``gpu_report.py``, some seconds: does a convolution run at all, and what machine is this?
 
-One convolution with bias and activation runs in each way that there is: by one call of the library and with its epilogue
-apart, captured as a graph and call by call. The backend fills the memory of a plan with NaNs before the run whose outputs are
-read, so that nothing but that run can have made them.
+One convolution with bias and activation runs in each way that there is: by one call of the library and with its
+epilogue apart, captured as a graph and call by call. The backend fills the memory of a plan with NaNs before the run
+whose outputs are read, so that nothing but that run can have made them.
 """
 
 from __future__ import annotations

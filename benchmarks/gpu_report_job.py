@@ -1,4 +1,4 @@
-"""What every section of ``gpu_report.py`` has: its task, how much is measured, and with what backends, networks and device."""
+"""What every section of ``gpu_report.py`` has: its task, how much it measures, its backends, networks and device."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Item:
 
 @dataclass
 class Job:
-    """A section's task: where results go, until when it may work, and with what; then what failed of it, and what is left."""
+    """A section's task: where results go, until when it works, and with what; then what failed, and what is left."""
 
     section: str
     out: Path

@@ -6,7 +6,8 @@ from __future__ import annotations
 EMPTY = """extern "C" __global__ void empty(int unused) { }
 """
 
-#: Says on which multiprocessor each block runs, and stays there for a while. Arguments: cycles, a number for each block.
+#: Says on which multiprocessor each block runs, and stays there for a while. Arguments: cycles, a number for each
+#: block.
 PLACEMENT = """#ifndef SMID
 #define SMID(sm) asm volatile("mov.u32 %0, %%smid;" : "=r"(sm))
 #endif

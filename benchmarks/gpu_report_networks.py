@@ -1,7 +1,8 @@
-"""The sections of ``gpu_report.py`` that run whole networks by schedules of iossim: first two of them on the graph engine.
+"""The sections of ``gpu_report.py`` that run whole networks by schedules of iossim, two on the graph engine first.
 
-Schedules are timed beside each other and kept; then their outputs are looked at, and the runs kept once more with what was
-found. They are held to outputs that PyTorch computed on the CPU in an earlier section, or NumPy where none did.
+Schedules are timed beside each other and kept; then their outputs are looked at, and the runs kept once more with
+what was found. They are held to outputs that PyTorch computed on the CPU in an earlier section, or NumPy where none
+did.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def section_graph(job: Job, model: str) -> None:
 
 
 def section_warm_up(job: Job) -> None:
-    """Compile what iossim compiles, once for all sections: bounds, pricing, a search at prices measured in name only."""
+    """Compile what iossim compiles, once for all sections: bounds, pricing, a search at prices that are made up."""
     from iossim.analysis.measured_schedules import plain_schedule
     from iossim.api import cost_model, optimize, search_options
     from iossim.cost.perturbed import PerturbedCostModel
@@ -56,7 +57,7 @@ def section_warm_up(job: Job) -> None:
 
 
 def section_network(job: Job, model: str) -> None:
-    """Sequential, greedy and IOS schedules of a network on both engines: outputs, times, and what their stages take."""
+    """Sequential, greedy and IOS schedules of a network on both engines: times, outputs, and what stages take."""
     from iossim.analysis.measured_schedules import plain_schedule
     from iossim.cost.measured.store import MeasurementStore
 
@@ -108,7 +109,8 @@ def _timed(
 ) -> dict[str, Samples]:
     """The times of those that can be run: beside each other, or each by itself where one of them spoils that.
 
-    The backend holds the outputs of what it timed to those of the same calls one by one, and tells no times where they differ.
+    The backend holds the outputs of what it timed to those of the same calls one by one, and tells no times where
+    they differ.
     """
     from iossim.execution.measured_run import measure_schedules
 
@@ -136,7 +138,7 @@ def _checked(
     taken: Mapping[str, Samples],
     facts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
-    """Keep the timed runs, look at the outputs of each, and keep it again with what was found; the fields of each run."""
+    """Keep the timed runs, look at the outputs of each, and keep it again with the error; the fields of each run."""
     context = backend.context
     fields: dict[str, dict[str, Any]] = {name: dict(facts.get(name, {})) for name in taken}
     for name, samples in taken.items():
@@ -173,7 +175,7 @@ def _output_error(network: Network, schedule: Schedule, backend: Backend, expect
 def _stage_sums(
     job: Job, network: Network, schedule: Schedule, engine: str, store: MeasurementStore
 ) -> dict[str, float]:
-    """What the stages of a schedule take by themselves, added up: repeated with a warm cache, and each with a cold one.
+    """The sum of what a schedule's stages take by themselves: repeated with a warm cache, and each with a cold one.
 
     Raises KeyboardInterrupt when the section's time is over; what is measured is in the store.
     """

@@ -1,4 +1,4 @@
-"""The checkout as an installed wheel would have it, in a folder of links, with the wheels that a machine without network lacks.
+"""The checkout as a wheel would install it, in a folder of links, and the wheels that an offline machine lacks.
 
 Links, not copies: nothing is built, and the checkout may be read-only. Needs the standard library only.
 """
@@ -24,10 +24,10 @@ TESTS_NEED = ("pytest",)
 def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
     """The environment for sections: iossim of this checkout and the wheels importable.
 
-    iossim is linked in ``out``, anew each time: compiled code is kept under the path of its source, so that the next command
-    with the same folder need not compile it again. Raises
-    RuntimeError if pip cannot install the wheels, and naming all at once that iossim needs and that is not there; what is
-    there in another version than is needed is only printed.
+    iossim is linked in ``out``, anew each time: compiled code is kept under the path of its source, so that the next
+    command with the same folder need not compile it again. Raises RuntimeError if pip cannot install the wheels, and
+    naming all at once that iossim needs and that is not there; what is there in another version than is needed is
+    only printed.
     """
     site = out / ".site"
     if site.exists():
@@ -41,8 +41,8 @@ def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
     lacks = missing_distributions(_project()["dependencies"], places)
     if any(not lack.installed for lack in lacks):
         raise RuntimeError(
-            f"iossim needs {', '.join(map(str, lacks))}, not installed here{'' if wheels is None else f' nor in {wheels}'}; "
-            f"where there is a network: pip download --no-deps --only-binary=:all: --python-version "
+            f"iossim needs {', '.join(map(str, lacks))}, not installed here"
+            f"{'' if wheels is None else f' nor in {wheels}'}; where there is a network: pip download --no-deps --only-binary=:all: --python-version "
             f"{sys.version_info.major}.{sys.version_info.minor} --platform manylinux_2_28_x86_64 --platform "
             f"manylinux2014_x86_64 -d DIR {' '.join(lack.pip_argument for lack in lacks)}; then --wheels DIR"
         )
@@ -56,7 +56,8 @@ def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
         "CUDA_DEVICE_MAX_CONNECTIONS": "32",
         # Each section is a process of its own, and where the checkout is read-only each would compile all anew.
         "PYTHONPYCACHEPREFIX": str(work / "pycache"),
-        # PyTorch's compiler would begin anew in each command: its caches are in a folder for temporary files otherwise.
+        # PyTorch's compiler would begin anew in each command: its caches are in a folder for temporary files
+        # otherwise.
         "TORCHINDUCTOR_CACHE_DIR": str(out / "caches" / "inductor"),
         "TRITON_CACHE_DIR": str(out / "caches" / "triton"),
     }
@@ -64,7 +65,7 @@ def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
 
 
 def linked_package(site: Path) -> Path:
-    """A folder that holds what an installed wheel would: the packages of pyproject.toml's ``package-dir``, and metadata."""
+    """A folder with what a wheel would install: the packages of pyproject.toml's ``package-dir``, and metadata."""
     folders: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
         "setuptools"
     ]["package-dir"]
@@ -112,7 +113,8 @@ class Lack(NamedTuple):
 def missing_distributions(requirements: Sequence[str], places: Sequence[str]) -> list[Lack]:
     """Those that are not installed, or in another version than is required, and likewise of what they need in turn.
 
-    They are looked for among ``places`` and on Python's own path; what is needed only under some condition is left out.
+    They are looked for among ``places`` and on Python's own path; what is needed only under some condition is left
+    out.
     """
     # The first of a name is the one that is imported.
     found_all = reversed(list(distributions(path=[*places, *sys.path])))
@@ -170,7 +172,7 @@ def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
 
 
 def gpu_lacks(environment: dict[str, str]) -> list[Lack]:
-    """What the cuDNN backend needs and is not there; of its two extras (one a version of CUDA) what the nearer one lacks."""
+    """What the cuDNN backend lacks; of its two extras (one a version of CUDA) what the nearer one lacks."""
     places = environment["PYTHONPATH"].split(os.pathsep)
     extras: dict[str, list[str]] = _project()["optional-dependencies"]
     lists = [[line.partition(";")[0] for line in extras[name]] for name in ("gpu", "gpu-cuda12")]

@@ -1,7 +1,7 @@
 """The sections of ``gpu_report.py``: their order, which is that of what they are worth, and their shares of the time.
 
-What would be missed most comes first: that a convolution runs at all and computes what it should, what launches cost, and two
-networks whose outputs were looked at. Machines may be taken away; what is last may never be measured.
+What would be missed most comes first: that a convolution runs at all and computes what it should, what launches cost,
+and two networks whose outputs were looked at. Machines may be taken away; what is last may never be measured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def section_names(models: Sequence[str]) -> list[str]:
 
 
 def chosen_sections(text: str, models: Sequence[str]) -> list[str]:
-    """The sections that ``--sections`` names: a kind stands for all of its models. Raises ValueError for an unknown one."""
+    """The sections that ``--sections`` names, a kind for all of its models. Raises ValueError for an unknown one."""
     known = section_names(models)
     wanted = [name for name in text.split(",") if name]
     for name in wanted:

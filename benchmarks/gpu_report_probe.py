@@ -1,4 +1,4 @@
-"""Single costs of a device and of its host, by the driver that the cuDNN backend runs on: each a time, nothing judged."""
+"""Single costs of a device and of its host, measured through the driver that the cuDNN backend runs on."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Probe:
         return self._host_us(self._driver.synchronize, CALLS)
 
     def launch_and_synchronise_us(self) -> float:
-        """A launch and the wait for it, again and again: of what is beyond the kernel, the host and the bubble behind it."""
+        """A launch and the wait for it: the kernel, the host's two calls, and the bubble before the next."""
         return self._host_us(partial(_all, [self._nothing(), self._driver.synchronize]), CALLS)
 
     def placement(self, blocks: int, threads: int) -> list[int]:

@@ -18,7 +18,7 @@ FAILED, PARTIAL = 1, 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a section ended: ``done``, ``partial`` (items failed or are left), ``failed``, ``killed`` or ``skipped``."""
+    """How a section ended: ``done``, ``partial`` (items failed or left), ``failed``, ``killed`` or ``skipped``."""
 
     section: str
     outcome: str

@@ -20,8 +20,8 @@ def section_profile(job: Job) -> None:
 
     The graph engine gets three quarters of the time that is left to both.
 
-    Warm, a stage is repeated back to back, so that its weights stay in the L2 cache; cold, the cache is flushed before each
-    run. A network whose weights exceed that cache runs between the two.
+    Warm, a stage is repeated back to back, so that its weights stay in the L2 cache; cold, the cache is flushed
+    before each run. A network whose weights exceed that cache runs between the two.
     """
     from iossim.cost.measured.store import MeasurementStore
 

@@ -1,8 +1,8 @@
 """A plugin of pytest for ``gpu_report.py``: each test's result as a line of JSON as it ends, and large networks last.
 
-A time-out, or a crash of the process, costs the test that was running and no other's result. The next run over the same
-file leaves out what has passed, and begins with what has not run yet: a test that failed or never ended comes last.
-``pytest -p gpu_report_pytest --report-file FILE``.
+A time-out, or a crash of the process, costs the test that was running and no other's result. The next run over the
+same file leaves out what has passed, and begins with what has not run yet: a test that failed or never ended comes
+last. ``pytest -p gpu_report_pytest --report-file FILE``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs of whole networks as ``gpu_report.py`` keeps them in ``networks.jsonl``, and the outputs that they are held to."""
+"""Runs of whole networks as ``gpu_report.py`` keeps them in ``networks.jsonl``, and the outputs they are held to."""
 
 from __future__ import annotations
 

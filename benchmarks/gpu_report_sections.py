@@ -1,8 +1,8 @@
 """The sections of ``gpu_report.py``: each run in a process of its own, with iossim and the wheels importable.
 
-A section works until its time is over, keeps every result at once, and returns 0 only if all of it is done: ``PARTIAL`` where
-items failed, which are records with their error, or are left to do. Any other exception ends the section, and only it; so
-does an error that the device stays in.
+A section works until its time is over, keeps every result at once, and returns 0 only if all of it is done:
+``PARTIAL`` where items failed, which are records with their error, or are left to do. Any other exception ends the
+section, and only it; so does an error that the device stays in.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from gpu_report_records import REPORT, read_records
 #: Records that are printed as they are.
 PRINTED = ("convolution", "cost", "tests", "prediction", "profile", "counts", "skipped")
 #: Said beside times of calls that the host issues one by one.
-PAPER = "the host issues each call through Python's wrappers (CuPy, cuDNN's front end, PyTorch): an engine in C++ takes less"
+PAPER = "the host issues each call through Python's wrappers (CuPy, cuDNN's front end): an engine in C++ takes less"
 
 
 def summary(out: Path) -> list[str]:

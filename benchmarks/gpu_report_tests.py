@@ -18,7 +18,8 @@ from gpu_report_job import Job
 from gpu_report_package import ROOT, TESTS_NEED, missing_distributions
 from gpu_report_records import BEGUN, REPORT, newest_tests, read_records
 
-#: Where GPU tests are. Each folder is run by a process of its own: PyTorch brings a cuDNN that need not be the other's.
+#: Where GPU tests are. Each folder is run by a process of its own: PyTorch brings a cuDNN that need not be the
+#: other's.
 GPU_TESTS = ("tests/backends/cupy_cudnn", "tests/backends/torch_cuda")
 #: pytest's exit codes where tests ran, where it stopped before the last, and where none was chosen.
 PYTEST_RAN, PYTEST_STOPPED, PYTEST_NONE = (0, 1), 2, 5
@@ -78,7 +79,7 @@ def _pytest(job: Job, tests: str, seconds: float) -> tuple[int | None, str]:
 def run_for(
     command: Sequence[str], seconds: float, folder: Path, environment: Mapping[str, str]
 ) -> tuple[int | None, str]:
-    """Run a command in a folder; its exit code, None where its time was over, and what it printed, which is printed again."""
+    """Run a command in a folder; its exit code, None where its time was over, and what it printed, printed again."""
     try:
         done = subprocess.run(
             command,

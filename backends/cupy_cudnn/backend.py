@@ -359,9 +359,9 @@ def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
 
 def _devices() -> int:
     """How many there are; raises BackendError for a CuPy that is too old to tell."""
-    from iossim.backends.cupy_cudnn.cupy_driver import cupy, device_count
+    from iossim.backends.cupy_cudnn.cupy_driver import device_count, version
 
-    check_version("cupy", cupy.__version__)
+    check_version("cupy", version())
     return device_count()
 
 

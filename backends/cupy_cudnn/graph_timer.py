@@ -1,8 +1,8 @@
 """How long the device takes for a captured graph, or for calls one by one, by events around them.
 
 The launch is issued behind a kernel that waits (the *spin*), so that the host has issued all of it before the device
-begins, and does not count. Whether it had is checked: the spin cannot have ended before it was launched and had taken its
-time, and by then the host must be through. A time taken otherwise is taken again, behind a longer spin.
+begins, and does not count. Whether it had is checked: the spin cannot have ended before it was launched and had taken
+its time, and by then the host must be through. A time taken otherwise is taken again, behind a longer spin.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What a user of PyTorch gets without iossim: outputs, and named baselines of a whole network on one stream.
 
-Compiled is ``torch.compile`` with Inductor's default options; captured is one CUDA graph of all that the module issues,
-replayed, which takes the host out of the time. Max-autotune is compiled by Inductor's own search, with weights and inputs in
-the layout that tensor cores like best (channels last), and captured. Each is the same module, at the same inputs, with the
-same arithmetic.
-torch is imported when something is asked for: without it that is a BackendError.
+Compiled is ``torch.compile`` with Inductor's default options; captured is one CUDA graph of all that the module
+issues, replayed, which takes the host out of the time. Max-autotune is compiled by Inductor's own search, with
+weights and inputs in the layout that tensor cores like best (channels last), and captured. Each is the same module,
+at the same inputs, with the same arithmetic. torch is imported when something is asked for: without it that is a
+BackendError.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def measure_baselines(
 ) -> dict[str, Samples]:
     """Prepare each baseline, then time all in interleaved rounds; by default every one that runs on the device.
 
-    What is captured is timed by events and ends with its last kernel; all else by the host's clock, until it has waited.
-    ``conditions`` of each say how many seconds its preparation took (``prepare_s``: compiling, cuDNN's search, capture).
-    Raises OptionError for an unknown name, BackendError for one that the device cannot run, for an op that torch does
-    not cover, and where compiling fails.
+    What is captured is timed by events and ends with its last kernel; all else by the host's clock, until it has
+    waited. ``conditions`` of each say how many seconds its preparation took (``prepare_s``: compiling, cuDNN's
+    search, capture). Raises OptionError for an unknown name, BackendError for one that the device cannot run, for an
+    op that torch does not cover, and where compiling fails.
     """
     place = usable_device(device)
     import torch

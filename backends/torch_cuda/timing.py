@@ -1,11 +1,11 @@
 """Timed rounds: every run once a round, in an order drawn from a seed, so that drift meets all alike.
 
-A replay of one CUDA graph is timed by two events around it, behind a kernel that sleeps until the host has issued all of it,
-so that the host does not count: it ends when its last kernel does. A time that was taken while the host was not ahead is
-taken again, behind a longer sleep. Any other run is timed by the host's clock, from its first call until the host has
-waited for the last. *Warm*: the run ran once just before, untimed. *Cold*: more than the caches hold was written just
-before. Backend ``cupy_cudnn`` times between the same two events, so that both may be compared; it takes disturbed rounds
-again besides.
+A replay of one CUDA graph is timed by two events around it, behind a kernel that sleeps until the host has issued all
+of it, so that the host does not count: it ends when its last kernel does. A time that was taken while the host was
+not ahead is taken again, behind a longer sleep. Any other run is timed by the host's clock, from its first call until
+the host has waited for the last. *Warm*: the run ran once just before, untimed. *Cold*: more than the caches hold was
+written just before. Backend ``cupy_cudnn`` times between the same two events, so that both may be compared; it takes
+disturbed rounds again besides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from iossim.execution.backend import Samples, Timing
 #: What is written before a cold run on the CPU: more than its caches hold.
 _CPU_CACHES_BYTES = 256 * 2**20
 
-#: How long the device sleeps while the host issues a graph: its issue time so far, and more, since host times scatter.
+#: How long the device sleeps while the host issues a graph: its issue time so far, and more, since host times
+#: scatter.
 _LEAST_SLEEP_US, _SLEEP_MARGIN, _MOST_SLEEP_US = 20.0, 2.0, 20_000.0
 #: How often a replay is timed at most until the host is ahead.
 _ATTEMPTS = 5

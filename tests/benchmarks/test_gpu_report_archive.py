@@ -1,4 +1,4 @@
-"""The one file that comes back from a machine: whole, replaced at once, with the rows of a section that was killed."""
+"""The one file that comes back from a machine: whole, replaced at once, with the rows of a killed section."""
 
 from __future__ import annotations
 

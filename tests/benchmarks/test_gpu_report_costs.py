@@ -1,4 +1,4 @@
-"""Single costs by ``gpu_report``: each has the value that the double of CUDA gives it, and what cannot be measured is skipped."""
+"""Single costs by ``gpu_report``: each has the value that the double of CUDA gives it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_every_cost_is_a_record_with_the_value_that_the_device_gives_it(costs: M
 
 
 def test_forked_chains_wait_for_each_other(costs: ModuleType) -> None:
-    """Where chains run one after the other, four of them take three depths more than one; the joins are really there."""
+    """Where chains run one after the other, four of them take three depths more than one."""
     from gpu_report_probe import Probe
 
     backend = double()

@@ -1,4 +1,4 @@
-"""The files of ``gpu_report`` import one another in one direction, and those that begin need the standard library only."""
+"""The files of ``gpu_report`` import each other in one direction; what begins needs the standard library only."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_a_dry_run_skips_only_folders_of_which_nothing_was_collected(
 
 
 def test_what_has_passed_is_not_run_again_and_what_hung_comes_last(machine: Any, tmp_path: Path) -> None:
-    """The first run ends in the midst of a test; the second begins behind it, and the third has that one to do alone."""
+    """The first run ends in the midst of a test; the second begins behind it, and the third ends it."""
     lines = [
         "import os",
         "def test_first(): pass",

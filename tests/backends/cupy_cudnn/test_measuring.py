@@ -16,6 +16,7 @@ from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.service_kernels import FLUSH
 from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS
+from iossim.calibration.stored_measurements import measurement_set
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
@@ -127,6 +128,10 @@ def test_what_starting_a_graph_takes_is_no_part_of_a_stage_that_was_taken_cold()
             # Warm, many copies share one start; cold, each stage has its own.
             assert ("empty_graph_us" in samples.conditions) is cold
             assert record.copy_us() == pytest.approx(CONVOLUTION_US + (0.0 if cold else driver.START_US))
+            # Nothing of the host is left in a cold time of a graph; in one without that condition there may be.
+            assert not measurement_set([record], cold).header.includes_host_overhead
+    bare = MeasurementRecord(context, Kind.UNIT, "s", 1, 1, Samples((1.0,)), is_cold=True)
+    assert measurement_set([bare, record], True).header.includes_host_overhead
 
 
 def test_the_paper_engine_is_timed_by_the_host() -> None:

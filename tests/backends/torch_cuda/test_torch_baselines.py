@@ -139,7 +139,7 @@ def test_each_round_runs_all_in_an_order_of_the_seed() -> None:
 
 
 class FakeCuda:
-    """A stream of a device and the host's clock, in virtual microseconds: ``issue_us`` is what the host takes for a replay."""
+    """A stream and the host's clock, in virtual microseconds: the host takes ``issue_us`` for a replay."""
 
     REPLAY_US = 50.0
 

@@ -15,8 +15,9 @@ from iossim.backends.cupy_cudnn.options import parsed_options
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 
-#: What may be wrong: outputs of captured convolutions are NaN, or of all convolutions 5% off; after some calls the device
-#: breaks, or hangs; its clock is slow at first. ``idle`` computes nothing at all, so that plans of large networks can be counted.
+#: What may be wrong: outputs of captured convolutions are NaN, or of all convolutions 5% off; after some calls the
+#: device breaks, or hangs; its clock is slow at first. ``idle`` computes nothing at all, so that plans of large
+#: networks can be counted.
 FAULTS = ("none", "nan", "wrong", "sticky", "hang", "slow", "idle")
 #: Calls of convolutions after which a device breaks or hangs: in the midst of what a section measures.
 CALLS_UNTIL_FAULT = 120
