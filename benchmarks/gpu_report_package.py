@@ -42,9 +42,9 @@ def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
     if any(not lack.installed for lack in lacks):
         raise RuntimeError(
             f"iossim needs {', '.join(map(str, lacks))}, not installed here"
-            f"{'' if wheels is None else f' nor in {wheels}'}; where there is a network: pip download --no-deps --only-binary=:all: --python-version "
-            f"{sys.version_info.major}.{sys.version_info.minor} --platform manylinux_2_28_x86_64 --platform "
-            f"manylinux2014_x86_64 -d DIR {' '.join(lack.pip_argument for lack in lacks)}; then --wheels DIR"
+            f"{'' if wheels is None else f' nor in {wheels}'}; where there is a network: pip download --no-deps "
+            f"--only-binary=:all: --python-version {sys.version_info.major}.{sys.version_info.minor} "
+            f"--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -d DIR {' '.join(lack.pip_argument for lack in lacks)}; then --wheels DIR"
         )
     if lacks:  # it may work all the same
         print(f"note: iossim needs {', '.join(map(str, lacks))}; carry wheels of it", flush=True)
